@@ -1,0 +1,1 @@
+"""Penstock: stream processors on Kafka that also run, unchanged, as Spark batch jobs."""
