@@ -1,0 +1,168 @@
+"""The test driver: processors run as they do on Kafka, on a bus in memory and in steered time.
+
+    driver = Driver(Scorer)
+    driver.send(flights, [first, Crash(before=Step.SAVE_POSITION), second])
+    assert driver.read(scored) == [...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeVar
+
+from ..processors.apps import App, processors_in
+from ..processors.categories import Category
+from ..processors.dead_letters import DeadLetter, dead_letters_of
+from ..processors.errors import PenstockError
+from ..processors.kinds import Processor
+from ..processors.records import Record
+from ..state.checkpoints import Gap, Step
+from ..state.store import MemoryStateFolder
+from ..transport.bus import Bucket, CategorySpec, Outgoing
+from ..transport.codec_of import Codecs
+from ..transport.memory import MemoryBus
+from .clock import SteeredClock
+from .worker import Worker
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Crash:
+    """An item of the input: the processes die in the checkpoint that follows the items before it, and start again.
+
+    Args:
+        before: the step of the checkpoint that is not reached; None to die after the last one.
+    """
+
+    before: Step | None = None
+
+
+class Killed(PenstockError):
+    """The process died, as the test asked; raised where it happens and caught by the driver."""
+
+
+class Driver:
+    """Runs one processor, or the processors of an app module, to the end of their input, again and again.
+
+    Args:
+        subject: a processor class, several, or a module that declares them.
+        start_ms: what the clock shows at first, in milliseconds since 1970, UTC.
+
+    Raises:
+        DeclarationError: what `penstock run` would refuse.
+    """
+
+    def __init__(self, subject: type[Processor] | Iterable[type[Processor]] | ModuleType, *, start_ms: int = 0) -> None:
+        self.clock = SteeredClock(start_ms)
+        self.bus = MemoryBus(self.clock.now_ms)
+        self.app = _app_of(subject)
+        self._codecs = Codecs(self.bus)
+        self._states = {processor: MemoryStateFolder() for processor in self.app.processors}
+        self._processors = {processor: processor() for processor in self.app.processors}
+        self._workers: dict[type[Processor], Worker] = {}
+        self._armed: Gap | None = None
+        for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
+            self.bus.create(CategorySpec.of(category))
+        for processor in self._processors.values():
+            processor.open()
+
+    def send(self, category: Category[R], items: Iterable[R | bytes | Crash]) -> None:
+        """Write records, or raw bytes, to a category and run everything to its end.
+
+        A crash among them happens in every processor, at the first checkpoint after the items before it.
+        """
+        waiting: list[R | bytes] = []
+        for item in items:
+            if isinstance(item, Crash):
+                self._write(category, waiting)
+                waiting = []
+                self._armed = Gap(item.before)
+                self.run()
+                self._armed = None
+            else:
+                waiting.append(item)
+        self._write(category, waiting)
+        self.run()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, then run everything to its end."""
+        self.clock.advance(seconds)
+        self.run()
+
+    def run(self) -> None:
+        """Run every processor, upstream ones first, until it has read its input and saved a checkpoint."""
+        for processor in self.app.processors:
+            self._run_to_end(processor)
+
+    def read(self, category: Category[R]) -> list[R]:
+        """Return all records that are in a category, bucket by bucket, in order."""
+        ends = self.bus.describe(category.name).ends
+        values = [m.value() for number, end in ends.items() for m in self.bus.slice(Bucket(category.name, number), 0, end)]
+        return self._codecs.of(category).decode(values).events
+
+    def dead_letters(self, processor: type[Processor]) -> list[DeadLetter]:
+        """Return a processor's dead letters, in order."""
+        return self.read(dead_letters_of(processor))
+
+    def _write(self, category: Category[R], items: Iterable[R | bytes]) -> None:
+        writer = self.bus.writer()
+        for item in items:
+            if isinstance(item, bytes):
+                writer.send(category.name, [Outgoing(None, item)])
+            else:
+                [key], [value] = category.keys_of([item]), self._codecs.of(category).encode([item])
+                writer.send(category.name, [Outgoing(key.encode(), value)])
+
+    def _run_to_end(self, processor: type[Processor]) -> None:
+        targets = {
+            Bucket(category.name, number): end
+            for category in processor.inputs()
+            for number, end in self.bus.describe(category.name).ends.items()
+        }
+        armed = self._armed
+        while True:
+            worker = self._worker(processor, _once(armed))
+            try:
+                while not worker.has_reached(targets):
+                    worker.turn()
+                worker.checkpoint()
+            except Killed:
+                self._bury(processor)
+                armed = None
+            except PenstockError:
+                self._bury(processor)
+                raise
+            else:
+                return
+
+    def _bury(self, processor: type[Processor]) -> None:
+        self.bus.kill_members(processor.name)
+        del self._workers[processor]
+
+    def _worker(self, processor: type[Processor], at_gap: Callable[[Gap], None]) -> Worker:
+        if processor not in self._workers:
+            self._workers[processor] = Worker(
+                self._processors[processor], self.bus, self._states[processor], clock=self.clock
+            )
+        worker = self._workers[processor]
+        worker.at_gap = at_gap
+        return worker
+
+
+def _once(armed: Gap | None) -> Callable[[Gap], None]:
+    def at_gap(gap: Gap) -> None:
+        if gap == armed:
+            raise Killed(f"died {gap}")
+
+    return at_gap
+
+
+def _app_of(subject: Any) -> App:
+    if isinstance(subject, ModuleType):
+        return App.of(subject.__name__, processors_in(subject))
+    if isinstance(subject, type):
+        return App.of(subject.__name__, [subject])
+    return App.of("app", subject)

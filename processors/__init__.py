@@ -1,0 +1,1 @@
+"""What users write, and the pure core that runs it: no Kafka, no RocksDB, no Spark in here."""

@@ -1,0 +1,257 @@
+"""The three kinds of processors, as users declare them.
+
+A processor stands between categories. What it reads, writes and promises is declared on the class, and what it does is
+a pure function of its arguments; how its events arrive, where its state lives and who saves it is the engine's work.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Any, ClassVar
+
+import msgspec
+
+from .categories import AnyCategory, Category
+from .errors import DeclarationError
+from .monoids import Monoid
+from .records import Record
+from .windows import Ever, Window, Windowing
+
+
+class OnBad(Enum):
+    """What becomes of an event that cannot be processed."""
+
+    DEAD_LETTER = "dead letter"
+    """It goes, with its origin and the reason, to the processor's dead letters; the rest goes on."""
+    STOP = "stop"
+    """The worker saves what came before it and stops there."""
+
+
+@dataclass(frozen=True)
+class Every:
+    """When a checkpoint is due: at whichever comes first.
+
+    Args:
+        events: after that many events.
+        size_bytes: after that many bytes of input.
+        time: after that long since the last one, if anything was read.
+    """
+
+    events: int = 500_000
+    size_bytes: int = 256 * 2**20
+    time: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        if self.events < 1 or self.size_bytes < 1 or self.time <= timedelta():
+            raise DeclarationError(f"{self}: a checkpoint every nothing. Each limit must be above zero.")
+
+
+class Context(msgspec.Struct, frozen=True, gc=False):
+    """What a stateful processor may know of the event at hand beside the event.
+
+    Args:
+        key: the event's key.
+        event_time: milliseconds since 1970, UTC.
+    """
+
+    key: str
+    event_time: int
+
+
+class Processor(ABC):
+    """What the three kinds have in common; derive from one of them.
+
+    Class attributes:
+        reads: the category it reads, or several of the same number of buckets, keyed alike.
+        writes: the category it writes; several of different record types; or () for none.
+        name: what it is called on the bus (consumer group, dead letters) and on disk; by default the class's name in
+            snake_case.
+        checkpoint: when a checkpoint is due.
+        undecodable: what becomes of a message that does not decode.
+        raising: what becomes of an event for which the processor raises.
+        untimed: what becomes of a message without event time.
+    """
+
+    reads: ClassVar[AnyCategory | tuple[AnyCategory, ...]]
+    writes: ClassVar[AnyCategory | tuple[AnyCategory, ...]] = ()
+    name: ClassVar[str]
+    checkpoint: ClassVar[Every] = Every()
+    undecodable: ClassVar[OnBad] = OnBad.DEAD_LETTER
+    raising: ClassVar[OnBad] = OnBad.STOP
+    untimed: ClassVar[OnBad] = OnBad.STOP
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+
+    def open(self) -> None:
+        """Load what the processor needs, such as a dimension table; called once in each process, before any event."""
+
+    @classmethod
+    def inputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories it reads."""
+        return _as_tuple(cls.reads)
+
+    @classmethod
+    def outputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories it writes."""
+        return _as_tuple(cls.writes)
+
+    @classmethod
+    def state_shape(cls) -> str | None:
+        """Return what the bytes of saved state mean, in words: state is not opened under another. None: no state."""
+        return None
+
+    @classmethod
+    def check(cls) -> None:
+        """Raise DeclarationError, saying what to change, where the declaration cannot work."""
+        if not hasattr(cls, "reads") or not cls.inputs():
+            raise DeclarationError(f"Processor {cls.__name__} reads nothing: declare `reads = some_category` on the class.")
+        for category in cls.inputs() + cls.outputs():
+            _expect_category(cls, category)
+        if len({category.buckets for category in cls.inputs()}) > 1:
+            counts = ", ".join(f"{category.name} has {category.buckets}" for category in cls.inputs())
+            raise DeclarationError(
+                f"Processor {cls.__name__} reads categories that are not co-partitioned: {counts} buckets. Events of one "
+                "key would meet in different buckets. Declare the same number, or repartition one of them first."
+            )
+        records = [category.record for category in cls.outputs()]
+        if len(set(records)) < len(records):
+            raise DeclarationError(
+                f"Processor {cls.__name__} writes several categories of the same record type: its outputs are told "
+                "apart by their type. Derive a record type for each."
+            )
+
+
+class Stateless(Processor):
+    """Events in, events out; nothing is remembered."""
+
+    @abstractmethod
+    def process(self, event: Any) -> Iterable[Record]:
+        """Return, or yield, the outputs of one event."""
+
+
+class Stateful(Processor):
+    """Per key: state and events out. Events of one key come one after the other, in bus order.
+
+    Class attributes:
+        state: the type of a key's state: a frozen Record, or an immutable value such as a number, a str or a tuple.
+    """
+
+    state: ClassVar[Any]
+
+    @abstractmethod
+    def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+        """Return the key's next state and the event's outputs.
+
+        Args:
+            event: the event.
+            state: what was returned for the key's last event; None at its first, and after None was returned.
+            context: the key and the event time.
+        """
+
+    @classmethod
+    def state_shape(cls) -> str:
+        """Return the type of a key's state, and what the key is."""
+        return f"{getattr(cls.state, '__name__', cls.state)} by {_key_name(cls)}"
+
+    @classmethod
+    def check(cls) -> None:
+        """Also: a state type that can be saved, and that cannot be changed behind the engine's back."""
+        super().check()
+        if not hasattr(cls, "state"):
+            raise DeclarationError(f"Stateful processor {cls.__name__}: declare `state = …`, the type of a key's state.")
+        if isinstance(cls.state, type) and issubclass(cls.state, (list, dict, set)):
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: its state is a {cls.state.__name__}, which can change after it was "
+                "returned. Declare a frozen Record that holds one, and return a new one at each change."
+            )
+        if (
+            isinstance(cls.state, type)
+            and issubclass(cls.state, msgspec.Struct)
+            and not cls.state.__struct_config__.frozen
+        ):
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: {cls.state.__name__} can change after it was returned; declare it "
+                f"as `class {cls.state.__name__}(ps.Record, frozen=True)`."
+            )
+        try:
+            msgspec.msgpack.Decoder(cls.state)
+        except (TypeError, NameError) as error:
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: state of type {cls.state!r} cannot be saved: {error}."
+            ) from error
+
+
+class Aggregator(Processor):
+    """Monoid processor: observations of events, combined per key and window.
+
+    What it writes are updates: whenever a checkpoint closes, each (key, window) that changed writes its result, and the
+    last record of one key and event time is the one that counts.
+
+    Class attributes:
+        monoid: how observations combine.
+        window: the windows of event time; by default one that never ends.
+    """
+
+    monoid: ClassVar[Monoid[Any]]
+    window: ClassVar[Windowing] = Ever()
+
+    def observe(self, event: Any) -> Any:
+        """Return what the event adds, as the monoid's `lift` takes it; None where it adds nothing.
+
+        By default the event itself.
+        """
+        return event
+
+    def result(self, key: str, window: Window, value: Any) -> Record | None:
+        """Return the record to write for a key and window, or None for no record.
+
+        Args:
+            key: the key.
+            window: the window; give the record an event time that lies in it.
+            value: the monoid's value of all observations so far.
+        """
+        raise DeclarationError(
+            f"Aggregator {type(self).__name__} writes {type(self).writes!r} but has no `result` (asked for {key!r}, "
+            f"{window}, {value!r}): define it, or declare `writes = ()`."
+        )
+
+    @classmethod
+    def state_shape(cls) -> str:
+        """Return the monoid, the windows, and what the key is."""
+        return f"{cls.monoid!r} in {cls.window!r} by {_key_name(cls)}"
+
+    @classmethod
+    def check(cls) -> None:
+        """Also: a monoid, windows, and a result where there is output."""
+        super().check()
+        if not isinstance(getattr(cls, "monoid", None), Monoid):
+            raise DeclarationError(f"Aggregator {cls.__name__}: declare `monoid = …`, such as `penstock.Count()`.")
+        if cls.outputs() and cls.result is Aggregator.result:
+            raise DeclarationError(
+                f"Aggregator {cls.__name__} writes {cls.outputs()[0].name} but does not say what: define "
+                "`result(self, key, window, value)`."
+            )
+        if len(cls.outputs()) > 1:
+            raise DeclarationError(f"Aggregator {cls.__name__}: its results go to one category, not to several.")
+
+
+def _as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]:
+    return categories if isinstance(categories, tuple) else (categories,)
+
+
+def _key_name(processor: type[Processor]) -> str:
+    key = processor.inputs()[0].key
+    return key if isinstance(key, str) else key.__qualname__
+
+
+def _expect_category(owner: type[Processor], value: object) -> None:
+    if not isinstance(value, Category):
+        raise DeclarationError(f"Processor {owner.__name__}: {value!r} is not a category.")

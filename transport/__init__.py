@@ -1,0 +1,1 @@
+"""Categories on a bus: Kafka, or one in memory with the same manners."""

@@ -1,0 +1,239 @@
+"""The seam to the bus: what the engine asks of it, and the values that cross.
+
+Two implementations, held to one contract suite: `MemoryBus`, and Kafka behind `KafkaBus`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from ..processors.categories import AnyCategory
+
+
+class Bucket(NamedTuple):
+    """One bucket of a category."""
+
+    category: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.category}/{self.number}"
+
+
+class Position(NamedTuple):
+    """The next unread offset of one bucket; None where a group has none yet."""
+
+    bucket: Bucket
+    offset: int | None
+
+
+class Message(Protocol):
+    """One stored message, read through confluent-kafka's own names so that its messages need no wrapping."""
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+
+    def value(self) -> bytes | None:
+        """Return the payload."""
+
+    def offset(self) -> int:
+        """Return its offset."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the kind of time, and when it arrived at the bus (milliseconds since 1970, UTC)."""
+
+
+class RawBatch(NamedTuple):
+    """Messages of one bucket, in order, as they came off the bus; never empty."""
+
+    bucket: Bucket
+    messages: Sequence[Message]
+
+    @property
+    def next_offset(self) -> int:
+        """The next unread offset after this batch."""
+        return self.messages[-1].offset() + 1
+
+    def values(self) -> list[bytes | None]:
+        """Return the payloads."""
+        return [message.value() for message in self.messages]
+
+
+class Polled(NamedTuple):
+    """What one poll gave.
+
+    Args:
+        batches: messages, at most one batch for each bucket.
+        ended: buckets that are read up to their end as of now, with that end.
+    """
+
+    batches: Sequence[RawBatch]
+    ended: Sequence[Position]
+
+
+class Outgoing(NamedTuple):
+    """A message to send: events of one key go to one bucket; without a key, to any."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class CategorySpec:
+    """What a category needs of the bus.
+
+    Args:
+        name: its name.
+        buckets: how many buckets.
+        retention: how long events are kept; None for ever.
+        compacted: keep the last message of each key instead.
+    """
+
+    name: str
+    buckets: int
+    retention: timedelta | None = None
+    compacted: bool = False
+
+    @staticmethod
+    def of(category: AnyCategory) -> CategorySpec:
+        """Return what a declared category needs."""
+        return CategorySpec(category.name, category.buckets, category.retention)
+
+
+@dataclass(frozen=True)
+class CategoryState:
+    """A category as it stands on the bus.
+
+    Args:
+        spec: its shape there.
+        starts: the first offset that is kept, by bucket.
+        ends: the offset after the last event, by bucket.
+    """
+
+    spec: CategorySpec
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+    @property
+    def events(self) -> int:
+        """How many offsets lie between start and end; transactions use some of them for themselves."""
+        return sum(self.ends.values()) - sum(self.starts.values())
+
+
+class Ownership(Protocol):
+    """Told by a reader which buckets are its own. Called from within `poll` and `close`, in the caller's thread."""
+
+    def gained(self, committed: Sequence[Position]) -> Sequence[Position]:
+        """Take over buckets, given the group's committed positions; return where to read from.
+
+        An offset of None means the first event that is kept.
+        """
+        ...
+
+    def given_up(self, buckets: Sequence[Bucket]) -> None:
+        """Save and let go of buckets: nobody else owns them before this returns."""
+        ...
+
+    def lost(self, buckets: Sequence[Bucket]) -> None:
+        """Let go of buckets that somebody else may own already: save nothing."""
+        ...
+
+
+class Reader(Protocol):
+    """A member of a consumer group. One thread calls: poll and commit, any number of times; then close, once."""
+
+    def poll(self, timeout_s: float) -> Polled:
+        """Return what is there, waiting up to `timeout_s` where there is nothing.
+
+        Raises:
+            BusError: translated from the client's own error.
+        """
+        ...
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Save the group's positions; durable on return; may be repeated.
+
+        Raises:
+            Fenced: this reader no longer owns the buckets.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up all buckets and leave the group. May be repeated."""
+        ...
+
+
+class Writer(Protocol):
+    """Sends messages. One thread calls: send any number of times, flush before relying on them, close at the end."""
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Hand messages over; they leave in the background, in order for each key. Waits while the queue is full."""
+        ...
+
+    def flush(self) -> None:
+        """Return when all that was sent is durable.
+
+        Raises:
+            DeliveryFailed: some of it is not.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection; what was not flushed may be lost."""
+        ...
+
+
+class Catalog(Protocol):
+    """The categories that are on a bus. Every call is complete on return and may be repeated."""
+
+    def create(self, spec: CategorySpec) -> None:
+        """Create a category; raise CategoryExists where its name is taken."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a category and its events; raise MissingCategory where there is none."""
+        ...
+
+    def resize(self, name: str, buckets: int) -> None:
+        """Raise the number of buckets; later events of a key may live in another bucket than its earlier ones."""
+        ...
+
+    def names(self) -> list[str]:
+        """Return the names of all categories, sorted."""
+        ...
+
+    def describe(self, name: str) -> CategoryState:
+        """Return a category as it stands; raise MissingCategory where there is none."""
+        ...
+
+    def at_time(self, name: str, time: datetime) -> dict[int, int]:
+        """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
+        ...
+
+    def committed(self, group: str, name: str) -> dict[int, int]:
+        """Return a group's committed positions in a category, by bucket; without those it has not committed."""
+        ...
+
+
+class Bus(Protocol):
+    """Where categories live."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The categories."""
+        ...
+
+    def reader(self, group: str, categories: Sequence[str], ownership: Ownership) -> Reader:
+        """Join a consumer group that shares the buckets of `categories`, co-partitioned where there are several."""
+        ...
+
+    def scanner(self, positions: Sequence[Position]) -> Reader:
+        """Read given buckets from given offsets, in no group; `commit` does nothing."""
+        ...
+
+    def writer(self) -> Writer:
+        """Return a writer."""
+        ...

@@ -1,0 +1,25 @@
+"""The codec a category asks for."""
+
+from __future__ import annotations
+
+from ..processors.categories import AnyCategory
+from .avro import AvroCodec
+from .bus import Bus
+from .codecs import Codec, JsonCodec
+from .schemas import Schemas
+
+
+class Codecs:
+    """Codecs by category, sharing what is known of the schemas on one bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._schemas = Schemas(bus)
+        self._codecs: dict[str, Codec] = {}
+
+    def of(self, category: AnyCategory) -> Codec:
+        """Return the category's codec."""
+        if category.name not in self._codecs:
+            self._codecs[category.name] = (
+                JsonCodec(category) if category.codec == "json" else AvroCodec(category, self._schemas)
+            )
+        return self._codecs[category.name]

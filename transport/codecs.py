@@ -1,0 +1,130 @@
+"""Records to bytes and back, a whole batch at a time.
+
+What does not decode is told apart, by its place in the batch, from what does; the rest of the batch is not held up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from ..processors.categories import AnyCategory
+
+
+class Undecodable(NamedTuple):
+    """A message that did not decode.
+
+    Args:
+        at: its index in the batch.
+        reason: why, in words.
+        untimed: whether all that is wrong with it is that it has no event time.
+    """
+
+    at: int
+    reason: str
+    untimed: bool
+
+
+class Decoded(NamedTuple):
+    """A decoded batch.
+
+    Args:
+        events: the records, in order.
+        at: the index in the batch of each of them.
+        bad: the messages that did not decode.
+    """
+
+    events: list[Any]
+    at: Sequence[int]
+    bad: list[Undecodable]
+
+
+class Codec(Protocol):
+    """Encodes and decodes one category's records."""
+
+    def encode(self, records: Sequence[Any]) -> list[bytes]:
+        """Return the bytes of each record.
+
+        Raises:
+            TypeError: a record holds what its type does not allow.
+        """
+        ...
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decode a batch."""
+        ...
+
+
+class JsonCodec:
+    """One JSON object a message, as any other reader of the category expects."""
+
+    def __init__(self, category: AnyCategory) -> None:
+        self._category = category
+        self._decoder = msgspec.json.Decoder(category.record)
+        self._encoder = msgspec.json.Encoder()
+
+    def encode(self, records: Sequence[Any]) -> list[bytes]:
+        """Return the JSON of each record."""
+        # One call for the batch: a newline within a string is escaped in JSON, so those between records are the only.
+        return self._encoder.encode_lines(records).split(b"\n")[:-1]
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decode a batch at once; where that fails, message by message."""
+        try:
+            lines = b"\n".join(values)  # type: ignore[arg-type]  # an empty message is a TypeError here
+            if _lines_are_whole(lines, len(values)):
+                events = self._decoder.decode_lines(lines)
+                if len(events) == len(values):
+                    return Decoded(events, range(len(values)), [])
+        except (TypeError, msgspec.DecodeError):
+            pass  # found again, with its place, below
+        return decode_singly(values, self._decode_one)
+
+    def _decode_one(self, value: bytes) -> Any:
+        try:
+            return self._decoder.decode(value)
+        except msgspec.ValidationError as error:
+            if self._lacks_event_time(value):
+                raise Untimed(f"no event time: {self._category.event_time!r} is missing or null") from error
+            raise
+
+    def _lacks_event_time(self, value: bytes) -> bool:
+        fields = msgspec.json.decode(value)
+        return isinstance(fields, dict) and fields.get(self._category.event_time) is None
+
+
+def _lines_are_whole(lines: bytes, messages: int) -> bool:
+    """Tell whether each line is one message that opens and closes an object.
+
+    If so, no two broken messages can be read as one: after the `}` that ends one line, the `{` that begins the next is
+    legal only between two complete records. As many records as messages then means one record for each.
+    """
+    breaks = messages - 1
+    return lines[:1] == b"{" and lines[-1:] == b"}" and lines.count(b"}\n{") == breaks == lines.count(b"\n")
+
+
+class Untimed(msgspec.ValidationError):
+    """A message that decodes but for its event time."""
+
+
+def decode_singly(values: Sequence[bytes | None], decode: Any) -> Decoded:
+    """Decode message by message, telling the bad ones apart."""
+    events: list[Any] = []
+    at: list[int] = []
+    bad: list[Undecodable] = []
+    for index, value in enumerate(values):
+        if value is None:
+            bad.append(Undecodable(index, "the message is empty", untimed=False))
+            continue
+        try:
+            events.append(decode(value))
+            at.append(index)
+        except (msgspec.DecodeError, UndecodableValue) as error:
+            bad.append(Undecodable(index, str(error), untimed=isinstance(error, Untimed)))
+    return Decoded(events, at, bad)
+
+
+class UndecodableValue(ValueError):
+    """A message whose bytes are not what its codec writes."""

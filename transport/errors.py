@@ -1,0 +1,39 @@
+"""Errors of the bus, by what the caller does next."""
+
+from ..processors.errors import PenstockError
+
+
+class BusError(PenstockError):
+    """The bus did not do what was asked; nothing that was saved before is affected."""
+
+
+class BusUnreachable(BusError):
+    """No broker answers: retry later, or mend the address or credentials."""
+
+
+class MissingCategory(BusError):
+    """A category is not on the bus: create it."""
+
+
+class BucketMismatch(BusError):
+    """A category on the bus has another number of buckets than declared, or than its co-partitioned inputs."""
+
+
+class CategoryExists(BusError):
+    """A category of that name is on the bus already."""
+
+
+class DeliveryFailed(BusError):
+    """Messages handed over did not reach the bus: stop before saving the position that covers them."""
+
+
+class Fenced(BusError):
+    """A newer owner has taken over: discard what is not saved and rejoin."""
+
+
+class OffsetOutOfRange(BusError):
+    """A position lies before what the bus still keeps, or after its end: events are gone; a person must choose."""
+
+
+class MessageRefused(BusError):
+    """A message is larger than the bus takes, or of a form it refuses: change the processor or the category's limits."""

@@ -1,0 +1,122 @@
+"""Categories on Kafka: topics, their sizes and their ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+
+from ..bus import CategorySpec, CategoryState
+from ..errors import BusUnreachable, MissingCategory
+from .settings import KafkaSettings
+from .translation import translated
+
+ANSWER_LIMIT_S = 10.0
+"""How long a broker may take to answer."""
+SETTLE_LIMIT_S = 30.0
+"""How long a broker may take until it shows everywhere what it has agreed to."""
+
+T = TypeVar("T")
+
+
+class KafkaCatalog:
+    """The topics of a cluster."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._admin = AdminClient(settings.for_admin())
+
+    def create(self, spec: CategorySpec) -> None:
+        """Create a topic with the cluster's default replication."""
+        retention_ms = -1 if spec.retention is None else spec.retention // timedelta(milliseconds=1)
+        config = {"retention.ms": str(retention_ms), "cleanup.policy": "compact" if spec.compacted else "delete"}
+        topic = NewTopic(spec.name, num_partitions=spec.buckets, replication_factor=-1, config=config)
+        with translated(f"Category {spec.name} was not created"):
+            self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[spec.name].result()
+        self._settle(f"category {spec.name}", lambda: self._buckets(spec.name) == spec.buckets)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        with translated(f"Category {name} was not deleted"):
+            self._admin.delete_topics([name], request_timeout=ANSWER_LIMIT_S)[name].result()
+        self._settle(f"the deletion of category {name}", lambda: self._buckets(name) == 0)
+
+    def resize(self, name: str, buckets: int) -> None:
+        """Raise the number of partitions."""
+        with translated(f"Category {name} was not resized to {buckets} buckets"):
+            request = [NewPartitions(name, buckets)]
+            self._admin.create_partitions(request, request_timeout=ANSWER_LIMIT_S)[name].result()
+        self._settle(f"category {name} with {buckets} buckets", lambda: self._buckets(name) == buckets)
+
+    def names(self) -> list[str]:
+        """Return the names of all topics but Kafka's own, sorted."""
+        return sorted(name for name in self._metadata().topics if not name.startswith("__"))
+
+    def describe(self, name: str) -> CategoryState:
+        """Return a topic as it stands."""
+        buckets = self._existing(name)
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        with translated(f"Category {name} was not described"):
+            config = self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource].result()
+        retention_ms = int(config["retention.ms"].value)
+        spec = CategorySpec(
+            name,
+            buckets,
+            None if retention_ms < 0 else timedelta(milliseconds=retention_ms),
+            compacted="compact" in config["cleanup.policy"].value,
+        )
+        starts = self._offsets(name, buckets, OffsetSpec.earliest())
+        return CategoryState(spec, starts, self._offsets(name, buckets, OffsetSpec.latest()))
+
+    def at_time(self, name: str, time: datetime) -> dict[int, int]:
+        """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
+        buckets = self._existing(name)
+        found = self._offsets(name, buckets, OffsetSpec.for_timestamp(int(time.timestamp() * 1000)))
+        ends = self._offsets(name, buckets, OffsetSpec.latest())
+        return {bucket: ends[bucket] if offset < 0 else offset for bucket, offset in found.items()}
+
+    def committed(self, group: str, name: str) -> dict[int, int]:
+        """Return a group's committed positions in a topic, by bucket."""
+        buckets = self._existing(name)
+        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(name, bucket) for bucket in range(buckets)])
+        with translated(f"The positions of group {group} in {name} were not read"):
+            answer = self._admin.list_consumer_group_offsets([wanted], request_timeout=ANSWER_LIMIT_S)[group].result()
+        return {p.partition: p.offset for p in answer.topic_partitions if p.offset >= 0}
+
+    def _existing(self, name: str) -> int:
+        buckets = self._buckets(name)
+        if not buckets:
+            raise MissingCategory(
+                f"There is no category {name} on the bus at {self._settings.bootstrap}. Create it with `penstock category "
+                "create`; `penstock category list` shows those that exist."
+            )
+        return buckets
+
+    def _buckets(self, name: str) -> int:
+        # All topics are asked for: asking for one that is missing may create it on brokers that are set so.
+        topic = self._metadata().topics.get(name)
+        return 0 if topic is None else len(topic.partitions)
+
+    def _metadata(self) -> Any:
+        with translated(f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s"):
+            return self._admin.list_topics(timeout=ANSWER_LIMIT_S)
+
+    def _offsets(self, name: str, buckets: int, which: OffsetSpec) -> dict[int, int]:
+        request = {TopicPartition(name, bucket): which for bucket in range(buckets)}
+        with translated(f"The offsets of category {name} were not read"):
+            answer = self._admin.list_offsets(request, request_timeout=ANSWER_LIMIT_S)
+            return {partition.partition: future.result().offset for partition, future in answer.items()}
+
+    def _settle(self, what: str, shown: Callable[[], bool]) -> None:
+        """Wait until the cluster's metadata shows what it has agreed to."""
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        while not shown():
+            if time.monotonic() > deadline:
+                raise BusUnreachable(
+                    f"The broker agreed but does not show {what} after {SETTLE_LIMIT_S:.0f} s. Look at its log."
+                )
+            time.sleep(0.02)

@@ -1,0 +1,135 @@
+"""Reading topics: as a member of a consumer group, or given partitions from given offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from ..bus import Bucket, Ownership, Polled, Position, RawBatch
+from ..errors import OffsetOutOfRange
+from .settings import KafkaSettings
+from .translation import translate, translated
+
+POLL_LIMIT = 10_000
+"""How many messages a poll gives at most."""
+COMMITTED_LIMIT_S = 30.0
+"""How long the group's coordinator may take to tell committed positions."""
+
+# Conditions that the client itself recovers from while we go on polling.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's public codes wear an underscore
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
+        KafkaError._TIMED_OUT,  # noqa: SLF001 - as above
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+
+
+class KafkaReader:
+    """Turns what the client hands out into batches by bucket."""
+
+    def __init__(self, consumer: Consumer, what: str) -> None:
+        self._consumer = consumer
+        self._what = what
+        self._open = True
+
+    def poll(self, timeout_s: float) -> Polled:
+        """Return what is there, waiting up to `timeout_s` where there is nothing."""
+        with translated(self._what):
+            first = self._consumer.poll(timeout_s)
+            if first is None:
+                return Polled([], [])
+            # What else has arrived comes without waiting, so that a trickle is not held back to fill a batch.
+            messages = [first, *self._consumer.consume(POLL_LIMIT - 1, 0)]
+        if not any(map(Message.error, messages)):
+            return Polled(_by_bucket(messages), [])
+        ended = [position for message in messages if (position := self._ended(message))]
+        return Polled(_by_bucket(message for message in messages if not message.error()), ended)
+
+    def _ended(self, message: Message) -> Position | None:
+        """Return the position at a bucket's end, for the client's note of it; raise what cannot pass by itself."""
+        error = message.error()
+        if error is None or error.code() in _PASSING or error.retriable():
+            return None
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's public codes wear an underscore
+            return Position(Bucket(message.topic(), message.partition()), message.offset())
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - as above
+            raise OffsetOutOfRange(
+                f"{message.topic()}/{message.partition()}: the position to read from is not on the bus (any more): "
+                f"{error.str()}. Events between are gone from the bus; nothing was skipped."
+            )
+        raise translate(error, self._what)
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Save the group's positions."""
+        offsets = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
+        if offsets:
+            with translated(f"{self._what}: positions were not saved"):
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+
+    def close(self) -> None:
+        """Give up all buckets and leave the group."""
+        if self._open:
+            self._open = False
+            with translated(self._what):
+                self._consumer.close()
+
+
+class GroupReader(KafkaReader):
+    """A member of a consumer group, which tells its owner of the buckets that come and go."""
+
+    def __init__(self, settings: KafkaSettings, group: str, categories: Sequence[str], ownership: Ownership) -> None:
+        self._cooperative = len(categories) == 1
+        self._ownership = ownership
+        consumer = Consumer(settings.for_reader(group, co_partitioned=not self._cooperative))
+        super().__init__(consumer, f"Reading {', '.join(categories)} as group {group}")
+        with translated(self._what):
+            consumer.subscribe(
+                list(categories), on_assign=self._gained, on_revoke=self._given_up, on_lost=self._lost
+            )
+
+    def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if not partitions:
+            return
+        with translated(f"{self._what}: the committed positions were not read"):
+            committed = consumer.committed(partitions, timeout=COMMITTED_LIMIT_S)
+        known = [Position(Bucket(p.topic, p.partition), p.offset if p.offset >= 0 else None) for p in committed]
+        assignment = [
+            TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset)
+            for bucket, offset in self._ownership.gained(known)
+        ]
+        with translated(self._what):
+            (consumer.incremental_assign if self._cooperative else consumer.assign)(assignment)
+
+    def _given_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:  # noqa: ARG002 - the client's signature
+        self._ownership.given_up([Bucket(p.topic, p.partition) for p in partitions])
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:  # noqa: ARG002 - the client's signature
+        self._ownership.lost([Bucket(p.topic, p.partition) for p in partitions])
+
+
+def open_scanner(settings: KafkaSettings, positions: Sequence[Position]) -> KafkaReader:
+    """Return a reader of given buckets from given offsets; it belongs to no group, and `commit` is not for it."""
+    consumer = Consumer(settings.for_scanner())
+    what = f"Reading {', '.join(sorted({bucket.category for bucket, _ in positions}))}"
+    with translated(what):
+        consumer.assign(
+            [TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset) for bucket, offset in positions]
+        )
+    return KafkaReader(consumer, what)
+
+
+def _by_bucket(messages: Iterable[Any]) -> list[RawBatch]:
+    """Group messages by bucket. They come in long runs of one bucket, so the runs are found first."""
+    batches: dict[Bucket, list[Any]] = {}
+    for _, grouped in groupby(messages, Message.partition):
+        run = list(grouped)
+        for topic, of_topic in groupby(run, Message.topic):
+            batches.setdefault(Bucket(topic, run[0].partition()), []).extend(of_topic)
+    return [RawBatch(bucket, batch) for bucket, batch in batches.items()]

@@ -1,0 +1,101 @@
+"""How to reach a Kafka cluster: what a user says, and what we add for each client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import BusError
+
+Value = str | int | bool
+
+_LOG = logging.getLogger("penstock.kafka")
+
+_READING: dict[str, Value] = {
+    "enable.auto.commit": False,
+    # A position that the bus no longer holds is an error that a person decides on, never skipped in silence.
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    # The default backs a full queue off for a second, in which a fast processor starves.
+    "fetch.queue.backoff.ms": 1,
+    "queued.min.messages": 500_000,
+    "queued.max.messages.kbytes": 131_072,
+    "fetch.message.max.bytes": 4 * 2**20,
+}
+
+_WRITING: dict[str, Value] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "batch.size": 256 * 1024,
+    "queue.buffering.max.messages": 500_000,
+    # The partitioner of Kafka's own producers, so that a key lives in the same bucket whoever writes it.
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": True,
+}
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """A cluster's address, and any further settings of librdkafka (SASL, TLS, timeouts).
+
+    Args:
+        bootstrap: ``host:port``, or several with commas between.
+        further: settings by librdkafka's names; they win over ours. May hold secrets: never shown.
+    """
+
+    bootstrap: str
+    further: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def from_file(bootstrap: str, path: Path | None) -> KafkaSettings:
+        """Read further settings from a properties file: a ``name=value`` on each line.
+
+        Raises:
+            BusError: the file cannot be read, or a line is something else.
+        """
+        if path is None:
+            return KafkaSettings(bootstrap)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise BusError(f"The Kafka settings in {path} cannot be read: {error.strerror}.") from error
+        further: dict[str, str] = {}
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if not line or line.startswith("#"):
+                continue
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise BusError(f"{path}, line {number}: expected name=value, as in security.protocol=SASL_SSL.")
+            further[name.strip()] = value.strip()
+        return KafkaSettings(bootstrap, further)
+
+    def for_admin(self) -> dict[str, object]:
+        """Return an admin client's configuration."""
+        return self._with({})
+
+    def for_reader(self, group: str, *, co_partitioned: bool) -> dict[str, object]:
+        """Return a group member's configuration.
+
+        Args:
+            group: the consumer group.
+            co_partitioned: whether bucket n of several categories must come to one member. Only the range assignor
+                promises that; with one category, cooperative-sticky moves fewer buckets.
+        """
+        strategy = "range" if co_partitioned else "cooperative-sticky"
+        return self._with({**_READING, "group.id": group, "partition.assignment.strategy": strategy})
+
+    def for_scanner(self) -> dict[str, object]:
+        """Return the configuration of a reader without a group; librdkafka asks for a name all the same."""
+        return self._with({**_READING, "group.id": "penstock-scan"})
+
+    def for_writer(self) -> dict[str, object]:
+        """Return a producer's configuration."""
+        return self._with(_WRITING)
+
+    def _with(self, ours: Mapping[str, object]) -> dict[str, object]:
+        return {"bootstrap.servers": self.bootstrap, "logger": _LOG, **ours, **self.further}

@@ -1,0 +1,68 @@
+"""The client library's errors as ours: the one place that knows its codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+
+from ..errors import (
+    BucketMismatch,
+    BusError,
+    BusUnreachable,
+    CategoryExists,
+    DeliveryFailed,
+    Fenced,
+    MessageRefused,
+    MissingCategory,
+    OffsetOutOfRange,
+)
+
+_UNREACHABLE = "Look whether the broker runs and the address is right; nothing was lost, start again when it answers."
+_MEANING: dict[int, tuple[type[BusError], str]] = {
+    KafkaError._TRANSPORT: (BusUnreachable, _UNREACHABLE),  # noqa: SLF001 - librdkafka's public codes wear an underscore
+    KafkaError._ALL_BROKERS_DOWN: (BusUnreachable, _UNREACHABLE),  # noqa: SLF001 - as above
+    KafkaError._RESOLVE: (BusUnreachable, _UNREACHABLE),  # noqa: SLF001 - as above
+    KafkaError._TIMED_OUT: (BusUnreachable, _UNREACHABLE),  # noqa: SLF001 - as above
+    KafkaError.REQUEST_TIMED_OUT: (BusUnreachable, _UNREACHABLE),
+    KafkaError._AUTHENTICATION: (BusUnreachable, "The broker refused the credentials; mend the Kafka settings."),  # noqa: SLF001 - as above
+    KafkaError.SASL_AUTHENTICATION_FAILED: (BusUnreachable, "Mend the credentials in the Kafka settings."),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (BusError, "Ask for access to the category."),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: (BusError, "Ask for access to the consumer group."),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: (MissingCategory, "Create it with `penstock category create`."),
+    KafkaError._UNKNOWN_TOPIC: (MissingCategory, "Create it with `penstock category create`."),  # noqa: SLF001 - as above
+    KafkaError._UNKNOWN_PARTITION: (BucketMismatch, "Compare the buckets that are declared with `penstock category describe`."),  # noqa: SLF001 - as above
+    KafkaError.TOPIC_ALREADY_EXISTS: (CategoryExists, "Delete it first, or use another name."),
+    KafkaError._AUTO_OFFSET_RESET: (OffsetOutOfRange, "Events between are gone from the bus."),  # noqa: SLF001 - as above
+    KafkaError.OFFSET_OUT_OF_RANGE: (OffsetOutOfRange, "Events between are gone from the bus."),
+    KafkaError.ILLEGAL_GENERATION: (Fenced, "The buckets have a new owner; what was not saved is done again there."),
+    KafkaError.UNKNOWN_MEMBER_ID: (Fenced, "The buckets have a new owner; what was not saved is done again there."),
+    KafkaError.FENCED_INSTANCE_ID: (Fenced, "Another worker uses the same identity; stop one of them."),
+    KafkaError._MSG_TIMED_OUT: (DeliveryFailed, _UNREACHABLE),  # noqa: SLF001 - as above
+    KafkaError.MSG_SIZE_TOO_LARGE: (MessageRefused, "Make the record smaller, or raise the category's max.message.bytes."),
+}
+
+
+def translate(error: KafkaError, what: str) -> BusError:
+    """Return one of our errors for one of the client's.
+
+    Args:
+        error: the client's error.
+        what: what was tried, and on what, as the beginning of a sentence.
+    """
+    kind, advice = _MEANING.get(error.code(), (BusError, "The bus gave no reason that Penstock knows; see its log."))
+    return kind(f"{what}: {error.str()}. {advice}")
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise our errors in place of the client's.
+
+    Args:
+        what: what is tried, and on what, as the beginning of a sentence.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error.args[0], what) from error

@@ -1,0 +1,66 @@
+"""Writing topics: messages leave in the background; a flush says whether they arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ..bus import Outgoing
+from ..errors import DeliveryFailed
+from .settings import KafkaSettings
+from .translation import translate, translated
+
+ROOM_WAIT_S = 0.05
+FLUSH_STEP_S = 1.0
+
+
+class KafkaWriter:
+    """A producer whose failures are remembered until the next flush reports them."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        with translated("The writer was not opened"):
+            self._producer = Producer(settings.for_writer())
+        self._failed: list[tuple[KafkaError, str]] = []
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Hand messages over; waits while the client's queue is full."""
+        produce, failed = self._producer.produce, self._note_failure
+        with translated(f"Writing to {category}"):
+            for key, value in messages:
+                try:
+                    produce(category, value, key, on_delivery=failed)
+                except BufferError:
+                    self._send_when_there_is_room(category, key, value)
+            self._producer.poll(0)
+
+    def _send_when_there_is_room(self, category: str, key: bytes | None, value: bytes | None) -> None:
+        while True:
+            self._producer.poll(ROOM_WAIT_S)
+            try:
+                self._producer.produce(category, value, key, on_delivery=self._note_failure)
+            except BufferError:
+                continue
+            return
+
+    def _note_failure(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed.append((error, str(message.topic())))
+
+    def flush(self) -> None:
+        """Return when all that was sent is durable; the client gives a message up after its `message.timeout.ms`."""
+        while self._producer.flush(FLUSH_STEP_S) and not self._failed:
+            continue
+        if self._failed:
+            failed, self._failed = self._failed, []
+            error, category = failed[0]
+            reason = translate(error, f"{len(failed):,} messages to {category} did not arrive")
+            raise DeliveryFailed(f"{reason} Their input is read again from the last checkpoint.")
+
+    def close(self) -> None:
+        """Let go of the connection; what was not flushed is dropped here."""
+        try:
+            self._producer.purge()
+            self._producer.flush(FLUSH_STEP_S)
+        except KafkaException as error:
+            raise translate(error.args[0], "The writer was not closed") from error

@@ -1,0 +1,265 @@
+"""A bus in memory, for tests and trials: the same manners as Kafka, in microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+
+from ..processors.buckets import bucket_of
+from .bus import Bucket, CategorySpec, CategoryState, Outgoing, Ownership, Polled, Position, RawBatch
+from .errors import BusError, CategoryExists, Fenced, MissingCategory
+
+POLL_LIMIT = 10_000
+"""How many messages of one bucket a poll gives at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message in a bucket of the memory bus."""
+
+    at: int
+    payload: Outgoing
+    arrived_ms: int
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+        return self.payload.key
+
+    def value(self) -> bytes | None:
+        """Return the payload."""
+        return self.payload.value
+
+    def offset(self) -> int:
+        """Return its offset."""
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the kind of time (1: set when it was written), and when it arrived."""
+        return 1, self.arrived_ms
+
+
+@dataclass
+class _Stored:
+    spec: CategorySpec
+    buckets: list[list[StoredMessage]]
+
+
+@dataclass
+class _Group:
+    members: list[_Member] = field(default_factory=list)
+    positions: dict[Bucket, int] = field(default_factory=dict)
+
+
+class MemoryBus:
+    """A bus that lives as long as the object.
+
+    Args:
+        now_ms: tells the time that messages arrive at, in milliseconds since 1970, UTC.
+    """
+
+    def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
+        self._now_ms = now_ms or _wall_clock_ms
+        self._stored: dict[str, _Stored] = {}
+        self._groups: dict[str, _Group] = {}
+
+    @property
+    def catalog(self) -> MemoryBus:
+        """The categories: this same object."""
+        return self
+
+    def create(self, spec: CategorySpec) -> None:
+        """Create a category."""
+        if spec.name in self._stored:
+            raise CategoryExists(f"Category {spec.name} exists already.")
+        self._stored[spec.name] = _Stored(spec, [[] for _ in range(spec.buckets)])
+
+    def delete(self, name: str) -> None:
+        """Delete a category and its events."""
+        self._find(name)
+        del self._stored[name]
+
+    def resize(self, name: str, buckets: int) -> None:
+        """Raise the number of buckets."""
+        stored = self._find(name)
+        if buckets <= stored.spec.buckets:
+            raise BusError(f"Category {name} has {stored.spec.buckets} buckets; it can only grow, not go to {buckets}.")
+        stored.buckets.extend([] for _ in range(buckets - stored.spec.buckets))
+        stored.spec = replace(stored.spec, buckets=buckets)
+
+    def names(self) -> list[str]:
+        """Return the names of all categories, sorted."""
+        return sorted(self._stored)
+
+    def describe(self, name: str) -> CategoryState:
+        """Return a category as it stands."""
+        stored = self._find(name)
+        ends = {number: len(bucket) for number, bucket in enumerate(stored.buckets)}
+        return CategoryState(stored.spec, dict.fromkeys(ends, 0), ends)
+
+    def at_time(self, name: str, time: datetime) -> dict[int, int]:
+        """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
+        since_ms = int(time.timestamp() * 1000)
+        return {
+            number: next((m.at for m in bucket if m.arrived_ms >= since_ms), len(bucket))
+            for number, bucket in enumerate(self._find(name).buckets)
+        }
+
+    def committed(self, group: str, name: str) -> dict[int, int]:
+        """Return a group's committed positions in a category, by bucket."""
+        positions = self._groups.get(group, _Group()).positions
+        return {bucket.number: offset for bucket, offset in positions.items() if bucket.category == name}
+
+    def reader(self, group: str, categories: Sequence[str], ownership: Ownership) -> _Member:
+        """Join a consumer group."""
+        for name in categories:
+            self._find(name)
+        return _Member(self, self._groups.setdefault(group, _Group()), tuple(categories), ownership)
+
+    def kill_members(self, group: str) -> None:
+        """Let every member of a group die as a process does: nobody is told, nothing is saved."""
+        self._groups.setdefault(group, _Group()).members.clear()
+
+    def scanner(self, positions: Sequence[Position]) -> _Scanner:
+        """Read given buckets from given offsets, in no group."""
+        return _Scanner(self, positions)
+
+    def writer(self) -> _MemoryWriter:
+        """Return a writer."""
+        return _MemoryWriter(self)
+
+    def append(self, name: str, message: Outgoing) -> None:
+        """Store one message."""
+        buckets = self._find(name).buckets
+        number = min(range(len(buckets)), key=lambda n: len(buckets[n]))
+        bucket = buckets[number if message.key is None else bucket_of(message.key, len(buckets))]
+        bucket.append(StoredMessage(len(bucket), message, self._now_ms()))
+
+    def slice(self, bucket: Bucket, start: int, limit: int) -> list[StoredMessage]:
+        """Return up to `limit` messages of a bucket from an offset on."""
+        return self._find(bucket.category).buckets[bucket.number][start : start + limit]
+
+    def _find(self, name: str) -> _Stored:
+        try:
+            return self._stored[name]
+        except KeyError:
+            raise MissingCategory(f"There is no category {name} on the bus. Create it first.") from None
+
+
+class _Scanner:
+    """Reads given buckets from given offsets."""
+
+    def __init__(self, bus: MemoryBus, positions: Sequence[Position]) -> None:
+        self._bus = bus
+        self._next = {bucket: offset or 0 for bucket, offset in positions}
+
+    def poll(self, timeout_s: float) -> Polled:  # noqa: ARG002 - nothing arrives while we wait in memory
+        """Return what is there."""
+        batches: list[RawBatch] = []
+        ended: list[Position] = []
+        for bucket, start in self._next.items():
+            messages = self._bus.slice(bucket, start, POLL_LIMIT)
+            if messages:
+                batches.append(RawBatch(bucket, messages))
+                self._next[bucket] = start + len(messages)
+            else:
+                ended.append(Position(bucket, start))
+        return Polled(batches, ended)
+
+    def own(self, positions: Iterable[Position]) -> None:
+        """Read these buckets too."""
+        self._next.update((bucket, offset or 0) for bucket, offset in positions)
+
+    def disown(self, buckets: Iterable[Bucket]) -> None:
+        """Read these buckets no more."""
+        for bucket in buckets:
+            self._next.pop(bucket, None)
+
+    @property
+    def owned(self) -> set[Bucket]:
+        """The buckets that are read."""
+        return set(self._next)
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Do nothing: there is no group."""
+
+    def close(self) -> None:
+        """Do nothing: there is no group."""
+
+
+class _Member:
+    """One member of a group: bucket n of every category belongs to member n modulo the members."""
+
+    def __init__(self, bus: MemoryBus, group: _Group, categories: tuple[str, ...], ownership: Ownership) -> None:
+        self._bus = bus
+        self._group = group
+        self._categories = categories
+        self._ownership = ownership
+        self._scanner = _Scanner(bus, [])
+        group.members.append(self)
+
+    def poll(self, timeout_s: float) -> Polled:
+        """Return what is there, after any change of ownership."""
+        for member in self._group.members:
+            member._release()  # noqa: SLF001 - of the same class: nobody takes over before the owner let go
+        self._take()
+        return self._scanner.poll(timeout_s)
+
+    def _mine(self) -> set[Bucket]:
+        mine = self._group.members.index(self)
+        return {
+            Bucket(name, number)
+            for name in self._categories
+            for number in self._bus.describe(name).ends
+            if number % len(self._group.members) == mine
+        }
+
+    def _release(self) -> None:
+        surplus = sorted(self._scanner.owned - self._mine())
+        if surplus:
+            self._ownership.given_up(surplus)
+            self._scanner.disown(surplus)
+
+    def _take(self) -> None:
+        missing = sorted(self._mine() - self._scanner.owned)
+        if missing:
+            committed = [Position(bucket, self._group.positions.get(bucket)) for bucket in missing]
+            self._scanner.own(self._ownership.gained(committed))
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Save the group's positions."""
+        for bucket, offset in positions:
+            if self not in self._group.members or bucket not in self._scanner.owned:
+                raise Fenced(f"{bucket}: position {offset} was refused, this reader no longer owns the bucket.")
+            if offset is not None:
+                self._group.positions[bucket] = offset
+
+    def close(self) -> None:
+        """Give up all buckets and leave the group."""
+        if self in self._group.members:
+            owned = sorted(self._scanner.owned)
+            if owned:
+                self._ownership.given_up(owned)
+            self._group.members.remove(self)
+
+
+class _MemoryWriter:
+    """Writes at once."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self._bus = bus
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Store messages."""
+        for message in messages:
+            self._bus.append(category, message)
+
+    def flush(self) -> None:
+        """Do nothing: what was sent is stored."""
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+def _wall_clock_ms() -> int:
+    return int(datetime.now(tz=timezone.utc).timestamp() * 1000)
