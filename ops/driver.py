@@ -1,8 +1,8 @@
 """The test driver: processors run as they do on Kafka, on a bus in memory and in steered time.
 
-    driver = Driver(Scorer)
-    driver.send(flights, [first, Crash(before=Step.SAVE_POSITION), second])
-    assert driver.read(scored) == [...]
+driver = Driver(Scorer)
+driver.send(flights, [first, Crash(before=Step.SAVE_POSITION), second])
+assert driver.read(scored) == [...]
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Driver:
     def read(self, category: Category[R]) -> list[R]:
         """Return all records that are in a category, bucket by bucket, in order."""
         ends = self.bus.describe(category.name).ends
-        values = [m.value() for number, end in ends.items() for m in self.bus.slice(Bucket(category.name, number), 0, end)]
+        values = [
+            m.value() for number, end in ends.items() for m in self.bus.slice(Bucket(category.name, number), 0, end)
+        ]
         return self._codecs.of(category).decode(values).events
 
     def dead_letters(self, processor: type[Processor]) -> list[DeadLetter]:

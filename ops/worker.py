@@ -48,6 +48,12 @@ class Tally:
     dead_letters: int = 0
     checkpoints: int = 0
 
+    def __str__(self) -> str:
+        return (
+            f"{self.events_in:,} events in, {self.events_out:,} out, {self.dead_letters:,} dead letters, "
+            f"{self.checkpoints:,} checkpoints"
+        )
+
 
 class Worker:
     """Runs a processor on the buckets that its consumer group gives it.
@@ -67,7 +73,7 @@ class Worker:
         states: StateFolder,
         *,
         clock: Clock | None = None,
-        at_gap: Callable[[Gap], None] = lambda gap: None,
+        at_gap: Callable[[Gap], None] = lambda _: None,
     ) -> None:
         self._processor = processor
         self._name = type(processor).__name__
@@ -87,7 +93,7 @@ class Worker:
         self.tally = Tally()
         self._reader = bus.reader(processor.name, list(self._inputs), self)
 
-    def run(self, finished: Callable[[Worker], bool] = lambda worker: False) -> None:
+    def run(self, finished: Callable[[Worker], bool] = lambda _: False) -> None:
         """Work until `stop` is called or `finished` says so, then save a last checkpoint and leave the group."""
         try:
             while not (self._stopping or finished(self)):

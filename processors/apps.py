@@ -147,7 +147,9 @@ def processors_in(module: ModuleType) -> list[type[Processor]]:
 def _import(path: Path) -> ModuleType:
     """Import a file as Python would run it: its folder can be imported from."""
     if not path.is_file():
-        raise AppFileError(f"There is no app file {path}. Give the path of a Python file, such as examples/flights/app.py.")
+        raise AppFileError(
+            f"There is no app file {path}. Give the path of a Python file, such as examples/flights/app.py."
+        )
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

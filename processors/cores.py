@@ -144,15 +144,12 @@ class StatefulCore:
     def drain(self) -> Drained:
         """Hand over the state of every key that changed."""
         states, encode = self._states, self._encode
-        changes: Changes = {
-            key.encode(): None if states[key] is None else encode(states[key]) for key in self._changed
-        }
+        changes: Changes = {key.encode(): None if states[key] is None else encode(states[key]) for key in self._changed}
         self._changed.clear()
         self._expect_loadable(changes)
         if len(states) > CACHED_KEYS:
             states.clear()
         return Drained([], changes)
-
 
     def _expect_loadable(self, changes: Changes) -> None:
         """Look at one of the new states: what could not be loaded again must not be saved."""
@@ -181,7 +178,9 @@ class AggregatorCore:
         lift, fold, partials = monoid.lift, monoid.fold, self._partials
         rejected: list[Rejected] = []
         starts = self._processor.window.starts(category.event_times_of(events))
-        for at, (slot, event) in enumerate(zip(zip(category.keys_of(events), starts, strict=True), events, strict=True)):
+        for at, (slot, event) in enumerate(
+            zip(zip(category.keys_of(events), starts, strict=True), events, strict=True)
+        ):
             try:
                 observation = observe(event)
                 if observation is not None:
@@ -252,7 +251,9 @@ def open_core(processor: Processor, saved: StateReader) -> Core:
         case Aggregator():
             return AggregatorCore(processor, saved)
         case _:
-            raise TypeError(f"{type(processor).__name__} is of no kind: derive it from Stateless, Stateful or Aggregator")
+            raise TypeError(
+                f"{type(processor).__name__} is of no kind: derive it from Stateless, Stateful or Aggregator"
+            )
 
 
 Route = Callable[[Any], AnyCategory]

@@ -34,7 +34,12 @@ class DeadLetter(Record, frozen=True):
 def dead_letters_of(processor: type[Processor]) -> Category[DeadLetter]:
     """Return the category that takes a processor's dead letters, kept for 30 days."""
     return Category(
-        f"{processor.name}.dead_letters", DeadLetter, key=_origin, event_time="at", buckets=1, retention=timedelta(days=30)
+        f"{processor.name}.dead_letters",
+        DeadLetter,
+        key=_origin,
+        event_time="at",
+        buckets=1,
+        retention=timedelta(days=30),
     )
 
 

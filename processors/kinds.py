@@ -90,7 +90,7 @@ class Processor(ABC):
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
 
-    def open(self) -> None:
+    def open(self) -> None:  # noqa: B027 - most processors have nothing to load
         """Load what the processor needs, such as a dimension table; called once in each process, before any event."""
 
     @classmethod
@@ -112,7 +112,9 @@ class Processor(ABC):
     def check(cls) -> None:
         """Raise DeclarationError, saying what to change, where the declaration cannot work."""
         if not hasattr(cls, "reads") or not cls.inputs():
-            raise DeclarationError(f"Processor {cls.__name__} reads nothing: declare `reads = some_category` on the class.")
+            raise DeclarationError(
+                f"Processor {cls.__name__} reads nothing: declare `reads = some_category` on the class."
+            )
         for category in cls.inputs() + cls.outputs():
             _expect_category(cls, category)
         if len({category.buckets for category in cls.inputs()}) > 1:
@@ -166,7 +168,9 @@ class Stateful(Processor):
         """Also: a state type that can be saved, and that cannot be changed behind the engine's back."""
         super().check()
         if not hasattr(cls, "state"):
-            raise DeclarationError(f"Stateful processor {cls.__name__}: declare `state = …`, the type of a key's state.")
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: declare `state = …`, the type of a key's state."
+            )
         if isinstance(cls.state, type) and issubclass(cls.state, (list, dict, set)):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: its state is a {cls.state.__name__}, which can change after it was "

@@ -17,10 +17,10 @@ EventTime: TypeAlias = Annotated[int, msgspec.Meta(extra={"unit": "ms since 1970
 """When an event happened: milliseconds since 1970, UTC."""
 
 
-class Record(msgspec.Struct):
+class Record(msgspec.Struct, frozen=True):
     """Base of everything that travels in a category: typed, validated when it is decoded.
 
-    Declare subclasses with ``frozen=True``. A field with a default may be missing in older messages; fields that a
+    Records are values: they never change. A field with a default may be missing in older messages; fields that a
     reader does not know are ignored.
     """
 
@@ -31,7 +31,7 @@ def fields_of(record: type[Record]) -> dict[str, shapes.Field]:
     Raises:
         DeclarationError: not a subclass of Record, or an annotation that cannot be resolved or decoded.
     """
-    if not (isinstance(record, type) and issubclass(record, Record)):
+    if not _is_record(record):
         raise DeclarationError(f"{record!r} is not a record type: derive it from penstock.Record.")
     try:
         shape = shapes.type_info(record)
@@ -43,6 +43,10 @@ def fields_of(record: type[Record]) -> dict[str, shapes.Field]:
     if not isinstance(shape, shapes.StructType):
         raise DeclarationError(f"{record.__qualname__} is not a record type: derive it from penstock.Record.")
     return {field.encode_name: field for field in shape.fields}
+
+
+def _is_record(candidate: object) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, Record)
 
 
 def plain(shape: Any) -> Any:

@@ -44,7 +44,9 @@ class Tumbling:
 
     def __post_init__(self) -> None:
         if self.length < timedelta(milliseconds=1) or self.length.microseconds % 1000:
-            raise DeclarationError(f"A tumbling window of {self.length}: it needs a whole number of milliseconds, from 1.")
+            raise DeclarationError(
+                f"A tumbling window of {self.length}: it needs a whole number of milliseconds, from 1."
+            )
 
     @property
     def length_ms(self) -> int:

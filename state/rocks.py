@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
-from rocksdict import Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
-from rocksdict import BlockBasedOptions
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
 from ..processors.cores import Changes
 from .errors import ForeignState, StateError, StateInUse, StateUnwritable
@@ -68,7 +68,7 @@ class RocksShardState:
         """Check whose state it is, or make it ours where it is new."""
         ours = json.dumps({"format": FORMAT, **asdict(identity)}, sort_keys=True)
         with self._family(_IDENTITY) as family:
-            theirs = family.get(_IDENTITY_KEY)
+            theirs = cast("bytes | None", family.get(_IDENTITY_KEY))
             if theirs is None:
                 with _explained(self._folder):
                     family.put(_IDENTITY_KEY, ours.encode(), self._durably)
@@ -84,13 +84,12 @@ class RocksShardState:
         if not keys:
             return []
         with _explained(self._folder):
-            values: list[bytes | None] = self._opened.get(list(keys))
-        return values
+            return cast("list[bytes | None]", self._opened.get(list(keys)))
 
     def position(self) -> Offsets:
         """Return the saved position; empty before the first save."""
         with self._family(_POSITIONS) as family, _explained(self._folder):
-            return {category.decode(): int(offset) for category, offset in family.items()}
+            return {cast("bytes", category).decode(): int(offset) for category, offset in family.items()}
 
     def save(self, changes: Changes) -> None:
         """Save changes of state, all or none."""

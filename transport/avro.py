@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
 from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
@@ -20,10 +21,12 @@ from ..processors.categories import AnyCategory
 from ..processors.errors import DeclarationError
 from ..processors.records import Record, fields_of, plain, without_null
 from .codecs import Decoded, UndecodableValue, Untimed, decode_singly
-from .schemas import Schemas
+from .schemas import Schemas, UnknownSchema
 
 MARKER = b"\xc3\x01"
-_BODY_AT = len(MARKER) + 8
+BODY_AT = len(MARKER) + 8
+
+_UNREADABLE = (ValueError, EOFError, IndexError, TypeError, SchemaParseException, SchemaResolutionError, UnknownSchema)
 
 _SCALARS: dict[type, str] = {
     shapes.BoolType: "boolean",
@@ -122,7 +125,7 @@ class AvroCodec:
         return decode_singly(values, self._decode_one)
 
     def _decode_one(self, value: bytes) -> Any:
-        if value[: len(MARKER)] != MARKER or len(value) < _BODY_AT:
+        if value[: len(MARKER)] != MARKER or len(value) < BODY_AT:
             raise UndecodableValue("not an Avro message: it does not begin with Avro's single-object marker C3 01")
         fields = self._read_fields(value)
         if fields.get(self._event_time) is None:
@@ -131,10 +134,10 @@ class AvroCodec:
 
     def _read_fields(self, value: bytes) -> dict[str, Any]:
         body = BytesIO(value)
-        body.seek(_BODY_AT)
+        body.seek(BODY_AT)
         try:
-            fields = schemaless_reader(body, self._written_with(value[len(MARKER) : _BODY_AT]), self._schema)
-        except (ValueError, EOFError, IndexError, TypeError, SchemaParseException) as error:
+            fields = schemaless_reader(body, self._written_with(value[len(MARKER) : BODY_AT]), self._schema)
+        except _UNREADABLE as error:
             raise UndecodableValue(f"not of the schema it names: {type(error).__name__}: {error}") from error
         if not isinstance(fields, dict):
             raise UndecodableValue("its schema is not a record's")

@@ -46,6 +46,13 @@ class Message(Protocol):
         """Return the kind of time, and when it arrived at the bus (milliseconds since 1970, UTC)."""
 
 
+class End(NamedTuple):
+    """A bucket that is read up to its end as of now."""
+
+    bucket: Bucket
+    offset: int
+
+
 class RawBatch(NamedTuple):
     """Messages of one bucket, in order, as they came off the bus; never empty."""
 
@@ -67,11 +74,11 @@ class Polled(NamedTuple):
 
     Args:
         batches: messages, at most one batch for each bucket.
-        ended: buckets that are read up to their end as of now, with that end.
+        ended: buckets that are read up to their end as of now.
     """
 
     batches: Sequence[RawBatch]
-    ended: Sequence[Position]
+    ended: Sequence[End]
 
 
 class Outgoing(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from ..processors.buckets import bucket_of
-from .bus import Bucket, CategorySpec, CategoryState, Outgoing, Ownership, Polled, Position, RawBatch
+from .bus import Bucket, CategorySpec, CategoryState, End, Outgoing, Ownership, Polled, Position, RawBatch
 from .errors import BusError, CategoryExists, Fenced, MissingCategory
 
 POLL_LIMIT = 10_000
@@ -156,14 +156,14 @@ class _Scanner:
     def poll(self, timeout_s: float) -> Polled:  # noqa: ARG002 - nothing arrives while we wait in memory
         """Return what is there."""
         batches: list[RawBatch] = []
-        ended: list[Position] = []
+        ended: list[End] = []
         for bucket, start in self._next.items():
             messages = self._bus.slice(bucket, start, POLL_LIMIT)
             if messages:
                 batches.append(RawBatch(bucket, messages))
                 self._next[bucket] = start + len(messages)
             else:
-                ended.append(Position(bucket, start))
+                ended.append(End(bucket, start))
         return Polled(batches, ended)
 
     def own(self, positions: Iterable[Position]) -> None:

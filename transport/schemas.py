@@ -6,6 +6,7 @@ A message carries its schema's fingerprint; whoever reads it finds the schema un
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from ..processors.errors import PenstockError
@@ -35,10 +36,8 @@ class Schemas:
         self._read()
         if fingerprint in self._known:
             return
-        try:
+        with suppress(CategoryExists):  # another writer may have been first
             self._bus.catalog.create(SCHEMAS)
-        except CategoryExists:
-            pass  # another writer was first
         writer = self._bus.writer()
         writer.send(SCHEMAS.name, [Outgoing(fingerprint, json.dumps(schema).encode())])
         writer.flush()

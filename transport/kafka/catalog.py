@@ -5,22 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from ..bus import CategorySpec, CategoryState
 from ..errors import BusUnreachable, MissingCategory
 from .settings import KafkaSettings
-from .translation import translated
+from .translation import translate, translated
 
 ANSWER_LIMIT_S = 10.0
 """How long a broker may take to answer."""
 SETTLE_LIMIT_S = 30.0
 """How long a broker may take until it shows everywhere what it has agreed to."""
 
-T = TypeVar("T")
+SETTLE_STEP_S = 0.02
+
+# A partition that was created, or whose leader moved, a moment ago.
+_LEADERLESS = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 
 class KafkaCatalog:
@@ -107,9 +116,15 @@ class KafkaCatalog:
 
     def _offsets(self, name: str, buckets: int, which: OffsetSpec) -> dict[int, int]:
         request = {TopicPartition(name, bucket): which for bucket in range(buckets)}
-        with translated(f"The offsets of category {name} were not read"):
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        while True:
             answer = self._admin.list_offsets(request, request_timeout=ANSWER_LIMIT_S)
-            return {partition.partition: future.result().offset for partition, future in answer.items()}
+            try:
+                return {partition.partition: future.result().offset for partition, future in answer.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline:
+                    raise translate(error.args[0], f"The offsets of category {name} were not read") from error
+            time.sleep(SETTLE_STEP_S)
 
     def _settle(self, what: str, shown: Callable[[], bool]) -> None:
         """Wait until the cluster's metadata shows what it has agreed to."""
@@ -119,4 +134,4 @@ class KafkaCatalog:
                 raise BusUnreachable(
                     f"The broker agreed but does not show {what} after {SETTLE_LIMIT_S:.0f} s. Look at its log."
                 )
-            time.sleep(0.02)
+            time.sleep(SETTLE_STEP_S)

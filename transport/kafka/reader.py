@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from ..bus import Bucket, Ownership, Polled, Position, RawBatch
+from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
 from ..errors import OffsetOutOfRange
 from .settings import KafkaSettings
 from .translation import translate, translated
@@ -21,9 +21,9 @@ COMMITTED_LIMIT_S = 30.0
 # Conditions that the client itself recovers from while we go on polling.
 _PASSING = frozenset(
     {
-        KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's public codes wear an underscore
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
-        KafkaError._TIMED_OUT,  # noqa: SLF001 - as above
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -52,14 +52,14 @@ class KafkaReader:
         ended = [position for message in messages if (position := self._ended(message))]
         return Polled(_by_bucket(message for message in messages if not message.error()), ended)
 
-    def _ended(self, message: Message) -> Position | None:
-        """Return the position at a bucket's end, for the client's note of it; raise what cannot pass by itself."""
+    def _ended(self, message: Message) -> End | None:
+        """Return a bucket's end, for the client's note of it; raise what cannot pass by itself."""
         error = message.error()
         if error is None or error.code() in _PASSING or error.retriable():
             return None
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's public codes wear an underscore
-            return Position(Bucket(message.topic(), message.partition()), message.offset())
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - as above
+        if error.code() == KafkaError._PARTITION_EOF:
+            return End(Bucket(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0))
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise OffsetOutOfRange(
                 f"{message.topic()}/{message.partition()}: the position to read from is not on the bus (any more): "
                 f"{error.str()}. Events between are gone from the bus; nothing was skipped."
@@ -90,9 +90,7 @@ class GroupReader(KafkaReader):
         consumer = Consumer(settings.for_reader(group, co_partitioned=not self._cooperative))
         super().__init__(consumer, f"Reading {', '.join(categories)} as group {group}")
         with translated(self._what):
-            consumer.subscribe(
-                list(categories), on_assign=self._gained, on_revoke=self._given_up, on_lost=self._lost
-            )
+            consumer.subscribe(list(categories), on_assign=self._gained, on_revoke=self._given_up, on_lost=self._lost)
 
     def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if not partitions:
@@ -131,5 +129,5 @@ def _by_bucket(messages: Iterable[Any]) -> list[RawBatch]:
     for _, grouped in groupby(messages, Message.partition):
         run = list(grouped)
         for topic, of_topic in groupby(run, Message.topic):
-            batches.setdefault(Bucket(topic, run[0].partition()), []).extend(of_topic)
+            batches.setdefault(Bucket(str(topic), run[0].partition()), []).extend(of_topic)
     return [RawBatch(bucket, batch) for bucket, batch in batches.items()]

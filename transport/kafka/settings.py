@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import BusError
 
@@ -74,11 +75,11 @@ class KafkaSettings:
             further[name.strip()] = value.strip()
         return KafkaSettings(bootstrap, further)
 
-    def for_admin(self) -> dict[str, object]:
+    def for_admin(self) -> dict[str, Any]:
         """Return an admin client's configuration."""
         return self._with({})
 
-    def for_reader(self, group: str, *, co_partitioned: bool) -> dict[str, object]:
+    def for_reader(self, group: str, *, co_partitioned: bool) -> dict[str, Any]:
         """Return a group member's configuration.
 
         Args:
@@ -89,13 +90,13 @@ class KafkaSettings:
         strategy = "range" if co_partitioned else "cooperative-sticky"
         return self._with({**_READING, "group.id": group, "partition.assignment.strategy": strategy})
 
-    def for_scanner(self) -> dict[str, object]:
+    def for_scanner(self) -> dict[str, Any]:
         """Return the configuration of a reader without a group; librdkafka asks for a name all the same."""
         return self._with({**_READING, "group.id": "penstock-scan"})
 
-    def for_writer(self) -> dict[str, object]:
+    def for_writer(self) -> dict[str, Any]:
         """Return a producer's configuration."""
         return self._with(_WRITING)
 
-    def _with(self, ours: Mapping[str, object]) -> dict[str, object]:
+    def _with(self, ours: Mapping[str, Value]) -> dict[str, Any]:
         return {"bootstrap.servers": self.bootstrap, "logger": _LOG, **ours, **self.further}

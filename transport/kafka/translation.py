@@ -21,26 +21,32 @@ from ..errors import (
 
 _UNREACHABLE = "Look whether the broker runs and the address is right; nothing was lost, start again when it answers."
 _MEANING: dict[int, tuple[type[BusError], str]] = {
-    KafkaError._TRANSPORT: (BusUnreachable, _UNREACHABLE),  # noqa: SLF001 - librdkafka's public codes wear an underscore
-    KafkaError._ALL_BROKERS_DOWN: (BusUnreachable, _UNREACHABLE),  # noqa: SLF001 - as above
-    KafkaError._RESOLVE: (BusUnreachable, _UNREACHABLE),  # noqa: SLF001 - as above
-    KafkaError._TIMED_OUT: (BusUnreachable, _UNREACHABLE),  # noqa: SLF001 - as above
+    KafkaError._TRANSPORT: (BusUnreachable, _UNREACHABLE),
+    KafkaError._ALL_BROKERS_DOWN: (BusUnreachable, _UNREACHABLE),
+    KafkaError._RESOLVE: (BusUnreachable, _UNREACHABLE),
+    KafkaError._TIMED_OUT: (BusUnreachable, _UNREACHABLE),
     KafkaError.REQUEST_TIMED_OUT: (BusUnreachable, _UNREACHABLE),
-    KafkaError._AUTHENTICATION: (BusUnreachable, "The broker refused the credentials; mend the Kafka settings."),  # noqa: SLF001 - as above
+    KafkaError._AUTHENTICATION: (BusUnreachable, "The broker refused the credentials; mend the Kafka settings."),
     KafkaError.SASL_AUTHENTICATION_FAILED: (BusUnreachable, "Mend the credentials in the Kafka settings."),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: (BusError, "Ask for access to the category."),
     KafkaError.GROUP_AUTHORIZATION_FAILED: (BusError, "Ask for access to the consumer group."),
     KafkaError.UNKNOWN_TOPIC_OR_PART: (MissingCategory, "Create it with `penstock category create`."),
-    KafkaError._UNKNOWN_TOPIC: (MissingCategory, "Create it with `penstock category create`."),  # noqa: SLF001 - as above
-    KafkaError._UNKNOWN_PARTITION: (BucketMismatch, "Compare the buckets that are declared with `penstock category describe`."),  # noqa: SLF001 - as above
+    KafkaError._UNKNOWN_TOPIC: (MissingCategory, "Create it with `penstock category create`."),
+    KafkaError._UNKNOWN_PARTITION: (
+        BucketMismatch,
+        "Compare the buckets that are declared with `penstock category describe`.",
+    ),
     KafkaError.TOPIC_ALREADY_EXISTS: (CategoryExists, "Delete it first, or use another name."),
-    KafkaError._AUTO_OFFSET_RESET: (OffsetOutOfRange, "Events between are gone from the bus."),  # noqa: SLF001 - as above
+    KafkaError._AUTO_OFFSET_RESET: (OffsetOutOfRange, "Events between are gone from the bus."),
     KafkaError.OFFSET_OUT_OF_RANGE: (OffsetOutOfRange, "Events between are gone from the bus."),
     KafkaError.ILLEGAL_GENERATION: (Fenced, "The buckets have a new owner; what was not saved is done again there."),
     KafkaError.UNKNOWN_MEMBER_ID: (Fenced, "The buckets have a new owner; what was not saved is done again there."),
     KafkaError.FENCED_INSTANCE_ID: (Fenced, "Another worker uses the same identity; stop one of them."),
-    KafkaError._MSG_TIMED_OUT: (DeliveryFailed, _UNREACHABLE),  # noqa: SLF001 - as above
-    KafkaError.MSG_SIZE_TOO_LARGE: (MessageRefused, "Make the record smaller, or raise the category's max.message.bytes."),
+    KafkaError._MSG_TIMED_OUT: (DeliveryFailed, _UNREACHABLE),
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        MessageRefused,
+        "Make the record smaller, or raise the category's max.message.bytes.",
+    ),
 }
 
 

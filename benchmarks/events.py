@@ -1,0 +1,93 @@
+"""The events of the throughput benchmark, and the processors that count and filter them."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Iterator
+from datetime import timedelta
+
+import penstock as ps
+
+
+class Event(ps.Record):
+    """A made-up event, about 150 bytes as JSON."""
+
+    event_time: ps.EventTime
+    event: str
+    dim_id: str
+    topic: str
+    text: str
+
+
+class Click(ps.Record):
+    """What the filter keeps of a click."""
+
+    event_time: ps.EventTime
+    dim_id: str
+    topic: str
+
+
+class Counted(ps.Record):
+    """How many events a key had in a window."""
+
+    key: str
+    window: ps.EventTime
+    n: int
+
+
+class CountedFew(Counted):
+    """The same, of 50 keys."""
+
+
+by_topic = ps.Category("bench_by_topic", Event, key="topic", event_time="event_time", buckets=4, retention=None)
+by_dim = ps.Category("bench_by_dim", Event, key="dim_id", event_time="event_time", buckets=4, retention=None)
+clicks = ps.Category("bench_clicks", Click, key="dim_id", event_time="event_time", buckets=4, retention=None)
+few_counts = ps.Category("bench_few_counts", CountedFew, key="key", event_time="window", buckets=4, retention=None)
+many_counts = ps.Category("bench_many_counts", Counted, key="key", event_time="window", buckets=4, retention=None)
+
+
+class Clicks(ps.Stateless):
+    """Keeps clicks, a third of the events, and three of their fields."""
+
+    reads, writes = by_dim, clicks
+
+    def process(self, event: Event) -> tuple[Click, ...]:
+        """Return the click, or nothing."""
+        if event.event != "click":
+            return ()
+        return (Click(event.event_time, event.dim_id, event.topic),)
+
+
+class CountFew(ps.Aggregator):
+    """Counts per topic, of which there are 50, and 5-minute window."""
+
+    reads, writes = by_topic, few_counts
+    monoid = ps.Count()
+    window = ps.Tumbling(timedelta(minutes=5))
+
+    def result(self, key: str, window: ps.Window, value: int) -> CountedFew:
+        """Return the count so far."""
+        return CountedFew(key, window.start, value)
+
+
+class CountMany(ps.Aggregator):
+    """Counts per dimension, of which there are 100,000, and 5-minute window."""
+
+    reads, writes = by_dim, many_counts
+    monoid = ps.Count()
+    window = ps.Tumbling(timedelta(minutes=5))
+
+    def result(self, key: str, window: ps.Window, value: int) -> Counted:
+        """Return the count so far."""
+        return Counted(key, window.start, value)
+
+
+def make(count: int, seed: int = 42) -> Iterator[Event]:
+    """Give events, one for each millisecond, the same ones for the same seed."""
+    rng = random.Random(seed)
+    texts = ["".join(rng.choices(string.ascii_lowercase + " ", k=60)) for _ in range(997)]
+    start = 1_700_000_100_000
+    for n in range(count):
+        kind = ("view", "click", "share")[rng.randrange(3)]
+        yield Event(start + n, kind, str(rng.randrange(100_000)), f"t{rng.randrange(50)}", texts[n % 997])

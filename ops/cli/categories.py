@@ -1,0 +1,254 @@
+"""`penstock category`: create, look at, change and delete categories."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...processors.apps import AppName
+from ...processors.dead_letters import dead_letters_of
+from ...processors.errors import PenstockError
+from ...transport.any_codec import decode_any
+from ...transport.bus import Bucket, Bus, CategorySpec, CategoryState, Message, Outgoing, Position
+from ...transport.codec_of import Codecs
+from ...transport.errors import CategoryExists
+from ...transport.schemas import Schemas
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, connect
+from .output import as_json, facts, note, out, table
+from .times import parse_span, parse_start
+
+app = typer.Typer(help="Create, look at, change and delete categories.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The category's name.")]
+
+
+@app.command()
+def create(
+    target: Annotated[str, typer.Argument(help="A name, or an app file: then all that its processors read and write.")],
+    buckets: Annotated[int, typer.Option(help="How many buckets, where a name is given.", min=1)] = 8,
+    retention: Annotated[str, typer.Option(help="How long events are kept: 12h, 7d, or 'ever'.")] = "7d",
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Create a category, or every category of an app that is missing.
+
+    Example: penstock category create examples/flights/app.py
+    """
+    bus = connect(kafka, kafka_config, folder)
+    if target.partition(":")[0].endswith(".py"):
+        for spec in specs_of(AppName.parse(target)):
+            _create_if_missing(bus, spec)
+    else:
+        bus.catalog.create(CategorySpec(target, buckets, None if retention == "ever" else parse_span(retention)))
+        note(f"Created {target} with {buckets} buckets.")
+
+
+def specs_of(name: AppName) -> list[CategorySpec]:
+    """Return what the categories of an app need of the bus, dead letters included."""
+    declared = name.load()
+    letters = [dead_letters_of(processor) for processor in declared.processors]
+    return [CategorySpec.of(category) for category in (*declared.categories(), *letters)]
+
+
+def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
+    try:
+        bus.catalog.create(spec)
+    except CategoryExists:
+        note(f"{spec.name} exists already.")
+    else:
+        note(f"Created {spec.name} with {spec.buckets} buckets.")
+
+
+@app.command("list")
+def list_(
+    kafka: Kafka = None, kafka_config: KafkaConfig = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False
+) -> None:
+    """List the categories on the bus.
+
+    Example: penstock category list
+    """
+    catalog = connect(kafka, kafka_config, folder).catalog
+    states = [catalog.describe(name) for name in catalog.names()]
+    if json:
+        as_json([_summary(state) for state in states])
+        return
+    table(
+        ("category", "buckets", "events", "kept for"),
+        [(s.spec.name, s.spec.buckets, s.events, _kept(s)) for s in states],
+    )
+
+
+@app.command()
+def describe(
+    name: Name,
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Show a category's shape, and where each bucket begins and ends.
+
+    Example: penstock category describe departures
+    """
+    state = connect(kafka, kafka_config, folder).catalog.describe(name)
+    if json:
+        as_json({**_summary(state), "starts": state.starts, "ends": state.ends})
+        return
+    facts({"category": name, "buckets": state.spec.buckets, "events": f"{state.events:,}", "kept for": _kept(state)})
+    table(("bucket", "start", "end"), [(bucket, state.starts[bucket], end) for bucket, end in state.ends.items()])
+
+
+@app.command()
+def tail(
+    name: Name,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help='An offset, a time, or "5m ago"; by default the end.', show_default=False),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Stop after so many records.", min=1, show_default=False)] = None,
+    follow: Annotated[bool, typer.Option(help="Wait for new records at the end.")] = True,
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Print a category's records, decoded, as they come.
+
+    Example: penstock category tail scored --from "5m ago" --limit 10
+    """
+    bus = connect(kafka, kafka_config, folder)
+    schemas = Schemas(bus)
+    for shown, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
+        arrived = datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
+        record = {
+            "bucket": bucket.number,
+            "offset": message.offset(),
+            "arrived": arrived,
+            "key": decode_any_key(message.key()),
+            "value": decode_any(message.value(), schemas),
+        }
+        if json:
+            as_json(record)
+        else:
+            out.out(f"{bucket}@{message.offset()} {arrived} {record['key']} {record['value']}", highlight=False)
+        if shown == limit:
+            return
+
+
+def decode_any_key(key: bytes | None) -> str | None:
+    """Return a key as text."""
+    return None if key is None else key.decode(errors="backslashreplace")
+
+
+def _messages(bus: Bus, name: str, start: str | None, *, follow: bool) -> Iterator[tuple[Bucket, Message]]:
+    state = bus.catalog.describe(name)
+    left = {Bucket(name, bucket) for bucket in state.ends}
+    reader = bus.scanner([Position(Bucket(name, n), offset) for n, offset in _starts(bus, state, start).items()])
+    while follow or left:
+        polled = reader.poll(0.2)
+        for batch in polled.batches:
+            for message in batch.messages:
+                yield batch.bucket, message
+        left -= {end.bucket for end in polled.ended}
+
+
+def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]:
+    if start is None:
+        return dict(state.ends)
+    since = parse_start(start, datetime.now(tz=timezone.utc))
+    if isinstance(since, datetime):
+        return bus.catalog.at_time(state.spec.name, since)
+    return {bucket: min(max(since, first), state.ends[bucket]) for bucket, first in state.starts.items()}
+
+
+@app.command()
+def send(
+    name: Name,
+    app_file: Annotated[str, typer.Option("--app", help="The app file that declares the category.")],
+    file: Annotated[Path | None, typer.Argument(help="JSON lines; by default standard input.", show_default=False)] = None,
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Write records, given as JSON lines, to a category: checked, keyed and encoded as it declares.
+
+    Example: penstock category send flights --app examples/flights/app.py flights.jsonl
+    """
+    declared = {category.name: category for category in AppName.parse(app_file).load().categories()}
+    if name not in declared:
+        raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
+    category = declared[name]
+    lines = (file.read_bytes() if file else sys.stdin.buffer.read()).splitlines()
+    bus = connect(kafka, kafka_config, folder)
+    bus.catalog.describe(name)
+    codecs = Codecs(bus)
+    given = codecs.of(replace(category, name=f"{name} as JSON", codec="json") if category.codec != "json" else category)
+    decoded = given.decode(lines)
+    if decoded.bad:
+        at, reason, _ = decoded.bad[0]
+        raise PenstockError(f"Line {at + 1} is no {category.record.__name__}: {reason}. Nothing was written.")
+    keys = [key.encode() for key in category.keys_of(decoded.events)]
+    writer = bus.writer()
+    writer.send(name, map(Outgoing, keys, codecs.of(category).encode(decoded.events)))
+    writer.flush()
+    note(f"Wrote {len(keys):,} records to {name}.")
+
+
+@app.command()
+def resize(
+    name: Name,
+    buckets: Annotated[int, typer.Argument(help="The new number of buckets; it can only grow.", min=1)],
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Give a category more buckets. Later events of a key may then live in another bucket than its earlier ones.
+
+    Example: penstock category resize clicks 16
+    """
+    connect(kafka, kafka_config, folder).catalog.resize(name, buckets)
+    note(f"{name} has {buckets} buckets now. Declare the same number in the app before it is started again.")
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Delete a category and all its events.
+
+    Example: penstock category delete clicks --yes
+    """
+    catalog = connect(kafka, kafka_config, folder).catalog
+    events = catalog.describe(name).events
+    if not yes:
+        typer.confirm(f"Delete {name} and its {events:,} events for good?", abort=True)
+    catalog.delete(name)
+    note(f"Deleted {name} and its {events:,} events.")
+
+
+def _summary(state: CategoryState) -> dict[str, Any]:
+    retention = state.spec.retention
+    return {
+        "category": state.spec.name,
+        "buckets": state.spec.buckets,
+        "events": state.events,
+        "retention_s": None if retention is None else retention.total_seconds(),
+        "compacted": state.spec.compacted,
+    }
+
+
+def _kept(state: CategoryState) -> str:
+    if state.spec.compacted:
+        return "last of each key"
+    return "ever" if state.spec.retention is None else str(state.spec.retention)

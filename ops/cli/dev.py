@@ -1,0 +1,73 @@
+"""`penstock dev`: real services on this machine, for trying and testing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from ..local import LocalServices, ServiceStatus
+from .options import DEFAULT_FOLDER, AsJson, Folder
+from .output import as_json, err, note, table
+
+app = typer.Typer(help="Start and stop real services on loopback.", no_args_is_help=True)
+
+
+class ServiceName(str, Enum):
+    """What can be started."""
+
+    KAFKA = "kafka"
+    HDFS = "hdfs"
+
+
+Services = Annotated[
+    list[ServiceName] | None, typer.Argument(help="kafka, hdfs or both; by default both.", show_default=False)
+]
+
+
+@app.command()
+def up(services: Services = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
+    """Start services that do not run yet, and return when they answer.
+
+    Example: penstock dev up kafka
+    """
+    with err.status("Starting …") as status:
+        states = LocalServices(folder).up(_names(services), progress=status.update if err.is_terminal else note)
+    _show(states, json)
+
+
+@app.command()
+def status(folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
+    """Show what runs, and where it listens.
+
+    Example: penstock dev status --json
+    """
+    _show(LocalServices(folder).status(), json)
+
+
+@app.command()
+def down(services: Services = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
+    """Stop services; their data stays.
+
+    Example: penstock dev down
+    """
+    local = LocalServices(folder)
+    local.down(_names(services))
+    _show(local.status(), json)
+
+
+def _names(services: list[ServiceName] | None) -> list[str]:
+    return [service.value for service in services or list(ServiceName)]
+
+
+def _show(states: list[ServiceStatus], json: bool) -> None:
+    if json:
+        as_json([asdict(state) for state in states])
+        return
+    rows = [
+        (state.name, state.state, state.pid or "", "  ".join(f"{k} {v}" for k, v in state.endpoints.items()))
+        for state in states
+    ]
+    table(("service", "state", "pid", "endpoints"), rows)

@@ -1,0 +1,60 @@
+"""How the command line speaks: tables and notes for people, JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def complain(text: str) -> None:
+    """Print an error."""
+    err.print(f"[bold red]Error:[/] {escape(text)}", soft_wrap=not err.is_terminal)
+
+
+def note(text: str) -> None:
+    """Print what is going on, beside the output proper."""
+    err.print(escape(text), soft_wrap=True)
+
+
+def as_json(value: Any) -> None:
+    """Print one JSON value on one line."""
+    out.out(json.dumps(value, default=str), highlight=False)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table; numbers to the right, with separators."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
+        shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(f"{cell:,}" if isinstance(cell, (int, float)) else escape(str(cell)) for cell in row))
+    out.print(shown)
+
+
+def facts(values: Mapping[str, object]) -> None:
+    """Print names and values, one a line."""
+    width = max(map(len, values))
+    for name, value in values.items():
+        out.print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", soft_wrap=True)
+
+
+def progress() -> Progress:
+    """Return a progress display on standard error; it shows nothing where that is not a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        disable=not err.is_terminal,
+    )

@@ -1,0 +1,42 @@
+"""Points in a stream as people write them: an offset, a time, "5m ago"."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, timedelta, timezone
+
+import typer
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SPAN = re.compile(r"(\d+)\s*([smhdw])")
+
+
+def parse_span(text: str) -> timedelta:
+    """Return a span of time such as 30s, 5m, 2h, 7d."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a span of time; write 30s, 5m, 2h or 7d.")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def parse_start(text: str, now: datetime) -> int | datetime:
+    """Return an offset, or a time: "5m ago", or an ISO time (UTC unless it says otherwise)."""
+    if text.isdecimal():
+        return int(text)
+    if text.endswith("ago"):
+        return now - parse_span(text.removesuffix("ago"))
+    try:
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise typer.BadParameter(
+            f'{text!r} is neither an offset (1200), nor a time (2013-01-31T10:00), nor a span ("5m ago").'
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+
+
+def parse_day(text: str) -> date:
+    """Return a day written as 2013-01-31."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a day; write it as 2013-01-31.") from None

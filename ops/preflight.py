@@ -1,0 +1,71 @@
+"""What is looked at before the first event: that the categories exist and fit what the processor declares."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ..processors.dead_letters import dead_letters_of
+from ..processors.errors import PenstockError, ProcessorFailed
+from ..processors.kinds import Processor
+from ..transport.bus import Bucket, Bus, CategorySpec
+from ..transport.errors import BucketMismatch, CategoryExists, MissingCategory
+
+Targets = dict[Bucket, int]
+"""Where each input bucket ended when it was looked at."""
+
+
+def prepare(processor: type[Processor], bus: Bus) -> Processor:
+    """Check a processor against the bus, create its dead letters, and return it opened.
+
+    Raises:
+        MissingCategory: a category is not on the bus.
+        BucketMismatch: a category has another number of buckets than declared; one key could be in two shards.
+        ProcessorFailed: its `open` raised.
+    """
+    processor.check()
+    for category in (*processor.inputs(), *processor.outputs()):
+        found = _buckets(processor, bus, category.name)
+        if found != category.buckets:
+            inputs = ", ".join(f"{other.name} ({other.buckets})" for other in processor.inputs())
+            raise BucketMismatch(
+                f"Category {category.name} has {found} buckets on the bus, but {processor.__name__} declares "
+                f"{category.buckets}; its inputs are {inputs}. Events of one key would meet in different buckets, so "
+                f"nothing was started. Declare buckets={found}, or `penstock category resize {category.name} "
+                f"{category.buckets}`."
+            )
+    with suppress(CategoryExists):
+        bus.catalog.create(CategorySpec.of(dead_letters_of(processor)))
+    return _opened(processor)
+
+
+def _buckets(processor: type[Processor], bus: Bus, name: str) -> int:
+    try:
+        return bus.catalog.describe(name).spec.buckets
+    except MissingCategory as error:
+        raise MissingCategory(
+            f"{processor.__name__} needs category {name}, which is not on the bus. Nothing was started. Create the app's "
+            "categories with `penstock category create APP.py`."
+        ) from error
+
+
+def _opened(processor: type[Processor]) -> Processor:
+    try:
+        opened = processor()
+        opened.open()
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise ProcessorFailed(
+            f"{processor.__name__} could not be opened: {type(error).__name__}: {error}. Nothing was read; mend its "
+            "`open` or what it loads, and start it again."
+        ) from error
+    return opened
+
+
+def ends_of(processor: type[Processor], bus: Bus) -> Targets:
+    """Return where each bucket of a processor's inputs ends now."""
+    return {
+        Bucket(category.name, number): end
+        for category in processor.inputs()
+        for number, end in bus.catalog.describe(category.name).ends.items()
+    }

@@ -1,0 +1,46 @@
+"""Services and small helpers that several suites share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.ops.local import running_kafka
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+WAIT_LIMIT_S = 60.0
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real broker for the whole run; its address."""
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as bootstrap:
+        yield bootstrap
+
+
+@pytest.fixture
+def kafka_bus(kafka: str) -> KafkaBus:
+    """A real bus."""
+    return KafkaBus(KafkaSettings(kafka))
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    """Wait for a condition, with a limit."""
+
+    def wait(condition: Callable[[], bool], limit_s: float = WAIT_LIMIT_S) -> None:
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline, f"the condition did not come true within {limit_s:.0f} s"
+            time.sleep(0.02)
+
+    return wait
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A name that no other test uses on the shared bus."""
+    return f"{request.node.originalname}.{tmp_path.name}".replace("[", "_").replace("]", "_")[-200:]

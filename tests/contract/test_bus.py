@@ -1,0 +1,255 @@
+"""What every bus promises: the one in memory and Kafka answer alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from penstock.processors.buckets import bucket_of
+from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader
+from penstock.transport.errors import BusError, CategoryExists, MissingCategory
+from penstock.transport.kafka import KafkaBus
+from penstock.transport.memory import MemoryBus
+
+LIMIT_S = 30.0
+
+
+class Owner:
+    """Takes what it is given, from the committed positions on, and remembers it."""
+
+    def __init__(self) -> None:
+        self.owned: set[Bucket] = set()
+        self.reader: Reader | None = None
+        self.saved: list[Position] = []
+
+    def gained(self, committed: Sequence[Position]) -> Sequence[Position]:
+        self.owned.update(position.bucket for position in committed)
+        return committed
+
+    def given_up(self, buckets: Sequence[Bucket]) -> None:
+        if self.reader is not None and self.saved:
+            self.reader.commit([position for position in self.saved if position.bucket in self.owned])
+        self.owned.difference_update(buckets)
+
+    def lost(self, buckets: Sequence[Bucket]) -> None:
+        self.owned.difference_update(buckets)
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def bus(request: pytest.FixtureRequest) -> Bus:
+    """Each implementation in turn."""
+    if request.param == "memory":
+        return MemoryBus()
+    bus: KafkaBus = request.getfixturevalue("kafka_bus")
+    return bus
+
+
+def send(bus: Bus, category: str, messages: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+    writer = bus.writer()
+    writer.send(category, [Outgoing(*message) for message in messages])
+    writer.flush()
+    writer.close()
+
+
+def read(reader: Reader, messages: int) -> dict[Bucket, list[tuple[int, bytes | None, bytes | None]]]:
+    """Read that many messages: offset, key and value, by bucket."""
+    found: dict[Bucket, list[tuple[int, bytes | None, bytes | None]]] = {}
+    deadline = time.monotonic() + LIMIT_S
+    while sum(map(len, found.values())) < messages:
+        assert time.monotonic() < deadline, f"only {found} arrived"
+        for batch in reader.poll(0.1).batches:
+            found.setdefault(batch.bucket, []).extend((m.offset(), m.key(), m.value()) for m in batch.messages)
+    return found
+
+
+def scan(bus: Bus, category: str, messages: int) -> dict[Bucket, list[tuple[int, bytes | None, bytes | None]]]:
+    reader = bus.scanner([Position(Bucket(category, n), 0) for n in bus.catalog.describe(category).ends])
+    try:
+        return read(reader, messages)
+    finally:
+        reader.close()
+
+
+def test_a_category_is_as_it_was_created(bus: Bus, unique: str) -> None:
+    """Buckets and retention are what was asked for, and it begins empty."""
+    spec = CategorySpec(unique, 3, timedelta(days=2))
+    bus.catalog.create(spec)
+
+    state = bus.catalog.describe(unique)
+
+    assert state.spec == spec
+    assert state.starts == state.ends == {0: 0, 1: 0, 2: 0}
+    assert unique in bus.catalog.names()
+
+
+def test_a_name_is_taken_once(bus: Bus, unique: str) -> None:
+    """Creating what exists is refused, and leaves it as it is."""
+    bus.catalog.create(CategorySpec(unique, 2))
+
+    with pytest.raises(CategoryExists, match=r"test_a_name"):
+        bus.catalog.create(CategorySpec(unique, 5))
+
+    assert bus.catalog.describe(unique).spec.buckets == 2
+
+
+def test_a_deleted_category_is_gone(bus: Bus, unique: str) -> None:
+    """After deletion it is neither listed nor described."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    bus.catalog.delete(unique)
+
+    assert unique not in bus.catalog.names()
+    with pytest.raises(MissingCategory):
+        bus.catalog.describe(unique)
+
+
+def test_a_category_grows_and_never_shrinks(bus: Bus, unique: str) -> None:
+    """More buckets can be had; fewer are refused."""
+    bus.catalog.create(CategorySpec(unique, 2))
+    bus.catalog.resize(unique, 4)
+
+    with pytest.raises(BusError):
+        bus.catalog.resize(unique, 3)
+
+    assert bus.catalog.describe(unique).spec.buckets == 4
+
+
+def test_a_key_lives_in_the_bucket_that_the_partitioner_says(bus: Bus, unique: str) -> None:
+    """Whoever writes, a key's events are in one bucket, in the order in which they were sent."""
+    bus.catalog.create(CategorySpec(unique, 5))
+    keys = [b"", b"a", b"EWR-IAH", "Zürich".encode(), *(b"k%d" % n for n in range(60))]
+    send(bus, unique, [(key, b"%d" % n) for n in range(3) for key in keys])
+
+    found = scan(bus, unique, 3 * len(keys))
+
+    for key in keys:
+        own = found[Bucket(unique, bucket_of(key, 5))]
+        assert [value for _, k, value in own if k == key] == [b"0", b"1", b"2"]
+    for messages in found.values():
+        assert [offset for offset, _, _ in messages] == list(range(len(messages)))
+
+
+def test_messages_may_lack_key_or_value(bus: Bus, unique: str) -> None:
+    """What has no key or no value is kept as that."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(None, b"v"), (b"k", None)])
+
+    found = scan(bus, unique, 2)
+
+    assert found == {Bucket(unique, 0): [(0, None, b"v"), (1, b"k", None)]}
+
+
+def test_a_group_goes_on_where_it_committed(bus: Bus, unique: str) -> None:
+    """A new member reads from the committed position, not from the start."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
+    first = bus.reader("group-" + unique, [unique], Owner())
+    read(first, 10)
+    first.commit([Position(Bucket(unique, 0), 7)])
+    first.close()
+
+    second = bus.reader("group-" + unique, [unique], Owner())
+    found = read(second, 3)
+    second.close()
+
+    assert bus.catalog.committed("group-" + unique, unique) == {0: 7}
+    assert [value for _, _, value in found[Bucket(unique, 0)]] == [b"7", b"8", b"9"]
+
+
+def test_a_group_that_never_committed_begins_at_the_start(bus: Bus, unique: str) -> None:
+    """Its owner is told that there is no position, and reads the first event that is kept."""
+    bus.catalog.create(CategorySpec(unique, 2))
+    send(bus, unique, [(b"k", b"0")])
+    owner = Owner()
+    reader = bus.reader("group-" + unique, [unique], owner)
+    found = read(reader, 1)
+    reader.close()
+
+    assert found == {Bucket(unique, bucket_of(b"k", 2)): [(0, b"k", b"0")]}
+    assert bus.catalog.committed("group-" + unique, unique) == {}
+
+
+def test_members_share_the_buckets_and_none_is_read_twice(bus: Bus, unique: str) -> None:
+    """When a member joins, it takes over where the others saved; when it leaves, they take over from it."""
+    bus.catalog.create(CategorySpec(unique, 4))
+    owners = [Owner(), Owner()]
+    readers = [bus.reader("group-" + unique, [unique], owners[0])]
+    everything = {Bucket(unique, n) for n in range(4)}
+
+    def poll_until(expected: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            for reader in readers:
+                reader.poll(0.05)
+            one, two = (owner.owned for owner in owners)
+            if (not one & two) and one | two == everything and (expected == "all" or (one and two)):
+                return
+            assert time.monotonic() < deadline, f"{one} and {two} are owned"
+
+    poll_until("all")
+    readers.append(bus.reader("group-" + unique, [unique], owners[1]))
+    poll_until("shared")
+    readers.pop(0).close()
+    assert not owners[0].owned
+
+    poll_until("all")
+    readers.pop().close()
+
+    assert not owners[1].owned
+
+
+def test_co_partitioned_categories_come_together(bus: Bus, unique: str) -> None:
+    """Bucket n of every category of a reader belongs to one member."""
+    names = [f"{unique}.left", f"{unique}.right"]
+    for name in names:
+        bus.catalog.create(CategorySpec(name, 4))
+    owners = [Owner(), Owner()]
+    readers = [bus.reader("group-" + unique, names, owner) for owner in owners]
+    deadline = time.monotonic() + LIMIT_S
+    while not (owners[0].owned and owners[1].owned and len(owners[0].owned | owners[1].owned) == 8):
+        assert time.monotonic() < deadline
+        for reader in readers:
+            reader.poll(0.05)
+    numbers = [{bucket.number for bucket in owner.owned} for owner in owners]
+    for reader in readers:
+        reader.close()
+
+    assert not numbers[0] & numbers[1]
+
+
+def test_the_end_of_a_bucket_is_told(bus: Bus, unique: str) -> None:
+    """A reader says which buckets it has read to the end, empty ones included."""
+    bus.catalog.create(CategorySpec(unique, 2))
+    send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
+    reader = bus.scanner([Position(Bucket(unique, n), None) for n in range(2)])
+    ends: dict[Bucket, int] = {}
+    deadline = time.monotonic() + LIMIT_S
+    while len(ends) < 2:
+        assert time.monotonic() < deadline
+        ends.update({end.bucket: end.offset for end in reader.poll(0.1).ended})
+    reader.close()
+
+    full = bucket_of(b"k", 2)
+    assert ends == {Bucket(unique, full): 2, Bucket(unique, 1 - full): 0}
+
+
+def test_offsets_are_found_by_arrival_time(bus: Bus, unique: str) -> None:
+    """From a time before, all; from a time after, none."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    now = datetime.now(tz=timezone.utc)
+    send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
+
+    assert bus.catalog.at_time(unique, now - timedelta(minutes=1)) == {0: 0}
+    assert bus.catalog.at_time(unique, now + timedelta(minutes=1)) == {0: 2}
+
+
+def test_what_is_missing_is_named(bus: Bus, unique: str) -> None:
+    """Every question about a category that is not there says which."""
+    with pytest.raises(MissingCategory, match=r"test_what_is_missing"):
+        bus.catalog.describe(unique)
+    with pytest.raises(MissingCategory, match=r"test_what_is_missing"):
+        bus.catalog.at_time(unique, datetime.now(tz=timezone.utc))
+    with pytest.raises(MissingCategory, match=r"test_what_is_missing"):
+        bus.catalog.delete(unique)
