@@ -71,7 +71,9 @@ def _started(
     try:
         for processor in processors:
             # A session of its own: Ctrl-C reaches this process, which then stops the nodes in an orderly way.
-            nodes[processor] = subprocess.Popen(list(command(processor)), stdin=subprocess.DEVNULL, start_new_session=True)
+            nodes[processor] = subprocess.Popen(
+                list(command(processor)), stdin=subprocess.DEVNULL, start_new_session=True
+            )
         yield nodes
     finally:
         for node in nodes.values():

@@ -10,6 +10,7 @@ tells the time, so the same cores run under the worker, in the test driver and i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -18,9 +19,13 @@ import msgspec
 from .categories import AnyCategory
 from .errors import ProcessorFailed
 from .kinds import Aggregator, Context, Processor, Stateful, Stateless
+from .monoids import BrokenLaw, check_laws
 
 CACHED_KEYS = 100_000
 """How many keys' states a stateful shard keeps decoded between checkpoints."""
+
+LAW_SAMPLES = 5
+"""On how many of a shard's first events the laws of its monoid are tried."""
 
 Changes = dict[bytes, "bytes | None"]
 """Encoded state by encoded key; None removes the key."""
@@ -171,9 +176,12 @@ class AggregatorCore:
         self._processor = processor
         self._saved = saved
         self._partials: dict[tuple[str, int], Any] = {}
+        self._lawful = False
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Fold the events of one bucket, in order."""
+        if not self._lawful:
+            self._expect_lawful(events)
         observe, monoid = self._processor.observe, self._processor.monoid
         lift, fold, partials = monoid.lift, monoid.fold, self._partials
         rejected: list[Rejected] = []
@@ -190,6 +198,23 @@ class AggregatorCore:
                 if stop_at_error:
                     break
         return Fed([], rejected)
+
+    def _expect_lawful(self, events: Sequence[Any]) -> None:
+        """Try the monoid's laws on the first observations, before anything is built on them."""
+        samples = []
+        for event in events[:LAW_SAMPLES]:
+            with suppress(Exception):  # an event that raises meets its fate when it is fed
+                observation = self._processor.observe(event)
+                self._processor.monoid.lift(observation)
+                samples.append(observation)
+        try:
+            check_laws(self._processor.monoid, [sample for sample in samples if sample is not None])
+        except BrokenLaw as error:
+            raise ProcessorFailed(
+                f"{type(self._processor).__name__} cannot combine by {self._processor.monoid!r}, tried on its first events: "
+                f"{error} Nothing was read or saved."
+            ) from error
+        self._lawful = True
 
     def take_partials(self) -> dict[tuple[str, int], Any]:
         """Hand over the partials unmerged, by key and start of window, and begin anew."""

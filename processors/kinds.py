@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_origin
 
 import msgspec
 
@@ -171,9 +171,10 @@ class Stateful(Processor):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: declare `state = …`, the type of a key's state."
             )
-        if isinstance(cls.state, type) and issubclass(cls.state, (list, dict, set)):
+        container = get_origin(cls.state) or cls.state
+        if container in (list, dict, set):
             raise DeclarationError(
-                f"Stateful processor {cls.__name__}: its state is a {cls.state.__name__}, which can change after it was "
+                f"Stateful processor {cls.__name__}: its state is a {container.__name__}, which can change after it was "
                 "returned. Declare a frozen Record that holds one, and return a new one at each change."
             )
         if (

@@ -98,7 +98,7 @@ class AvroCodec:
         self._schemas = schemas
         self._schema: AvroSchema = parse_schema(schema_of(category.record))
         self._prints: bytes | None = None
-        self._writers: dict[bytes, AvroSchema] = {}
+        self._resolutions: dict[bytes, tuple[AvroSchema, AvroSchema]] = {}
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the bytes of each record; its schema is on the bus before them."""
@@ -110,7 +110,7 @@ class AvroCodec:
                 out.write(prefix)
                 schemaless_writer(out, schema, fields)
                 encoded.append(out.getvalue())
-        except (ValueError, KeyError, OverflowError) as error:
+        except (ValueError, KeyError, OverflowError, TypeError) as error:
             raise TypeError(f"A {self._record.__name__} does not fit its own type: {error}") from error
         return encoded
 
@@ -136,14 +136,21 @@ class AvroCodec:
         body = BytesIO(value)
         body.seek(BODY_AT)
         try:
-            fields = schemaless_reader(body, self._written_with(value[len(MARKER) : BODY_AT]), self._schema)
+            fields = schemaless_reader(body, *self._resolution(value[len(MARKER) : BODY_AT]))
         except _UNREADABLE as error:
             raise UndecodableValue(f"not of the schema it names: {type(error).__name__}: {error}") from error
         if not isinstance(fields, dict):
             raise UndecodableValue("its schema is not a record's")
         return fields
 
-    def _written_with(self, prints: bytes) -> AvroSchema:
-        if prints not in self._writers:
-            self._writers[prints] = parse_schema(self._schemas.find(prints))
-        return self._writers[prints]
+    def _resolution(self, prints: bytes) -> tuple[AvroSchema, AvroSchema]:
+        """Return the schema a message was written with, and ours under the same name.
+
+        Avro resolves records of one name only; here the category says that they are the same, also when the class has
+        been renamed.
+        """
+        if prints not in self._resolutions:
+            written = self._schemas.find(prints)
+            ours = {**schema_of(self._record), "name": written.get("name", self._record.__name__)}
+            self._resolutions[prints] = parse_schema(written), parse_schema(ours)
+        return self._resolutions[prints]

@@ -48,7 +48,7 @@ class Codec(Protocol):
         """Return the bytes of each record.
 
         Raises:
-            TypeError: a record holds what its type does not allow.
+            TypeError: a record holds what its type does not allow; JSON looks at the first of a batch.
         """
         ...
 
@@ -68,7 +68,17 @@ class JsonCodec:
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the JSON of each record."""
         # One call for the batch: a newline within a string is escaped in JSON, so those between records are the only.
-        return self._encoder.encode_lines(records).split(b"\n")[:-1]
+        encoded = self._encoder.encode_lines(records).split(b"\n")[:-1]
+        if encoded:
+            self._expect_readable(encoded[0])
+        return encoded
+
+    def _expect_readable(self, sample: bytes) -> None:
+        """Look at the first of a batch: encoding checks no types, and who reads would have to refuse the record."""
+        try:
+            self._decoder.decode(sample)
+        except msgspec.DecodeError as error:
+            raise TypeError(f"A {self._category.record.__name__} does not fit its own type: {error}.") from error
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode a batch at once; where that fails, message by message."""

@@ -126,7 +126,9 @@ def tail(
     bus = connect(kafka, kafka_config, folder)
     schemas = Schemas(bus)
     for shown, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
-        arrived = datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
+        arrived = datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=timezone.utc).isoformat(
+            timespec="milliseconds"
+        )
         record = {
             "bucket": bucket.number,
             "offset": message.offset(),
@@ -172,7 +174,9 @@ def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]
 def send(
     name: Name,
     app_file: Annotated[str, typer.Option("--app", help="The app file that declares the category.")],
-    file: Annotated[Path | None, typer.Argument(help="JSON lines; by default standard input.", show_default=False)] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="JSON lines; by default standard input.", show_default=False)
+    ] = None,
     kafka: Kafka = None,
     kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,

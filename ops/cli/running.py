@@ -32,7 +32,9 @@ def run(
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop at the end of the input as it is at the start.")
     ] = False,
-    create: Annotated[bool, typer.Option("--create", help="Create the app's categories where they are missing.")] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the app's categories where they are missing.")
+    ] = False,
     kafka: Kafka = None,
     kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,

@@ -1,0 +1,223 @@
+"""What every codec promises, on any record and on any bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.processors.categories import AnyCategory, CodecName
+from penstock.processors.errors import DeclarationError
+from penstock.processors.records import Record
+from penstock.transport.any_codec import decode_any
+from penstock.transport.avro import schema_of
+from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs import Codec, JsonCodec
+from penstock.transport.memory import MemoryBus
+from penstock.transport.schemas import SCHEMAS, Schemas
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+class Inner(ps.Record):
+    """A record within a record."""
+
+    name: str
+    weight: float | None
+
+
+class Everything(ps.Record):
+    """A field of each type that travels."""
+
+    at: ps.EventTime
+    key: str
+    count: int
+    ratio: float
+    flag: bool
+    raw: bytes
+    maybe: str | None
+    many: list[int]
+    named: dict[str, float]
+    inner: Inner
+    inners: list[Inner]
+    last: Inner | None = None
+
+
+INNERS = st.builds(Inner, name=st.text(), weight=st.none() | st.floats(allow_nan=False, allow_infinity=False))
+RECORDS = st.builds(
+    Everything,
+    at=INT64,
+    key=st.text(),
+    count=INT64,
+    ratio=st.floats(allow_nan=False, allow_infinity=False),
+    flag=st.booleans(),
+    raw=st.binary(),
+    maybe=st.none() | st.text(),
+    many=st.lists(INT64),
+    named=st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)),
+    inner=INNERS,
+    inners=st.lists(INNERS),
+    last=st.none() | INNERS,
+)
+BOTH = pytest.mark.parametrize("codec", ["json", "avro"])
+
+
+class Old(ps.Record):
+    """A record type as it was."""
+
+    at: ps.EventTime
+    key: str
+    gone: int
+
+
+class New(ps.Record):
+    """The same as it became: a field less, one more, one widened."""
+
+    at: ps.EventTime
+    key: str
+    since: str = "unknown"
+
+
+def category(record: type[Record], codec: CodecName) -> AnyCategory:
+    return ps.Category("c", record, key="key", event_time="at", codec=codec)
+
+
+def codec_of(record: type[Record], codec: CodecName, bus: MemoryBus | None = None) -> Codec:
+    return Codecs(bus or MemoryBus()).of(category(record, codec))
+
+
+@BOTH
+@given(records=st.lists(RECORDS, max_size=5))
+def test_a_batch_comes_back_as_it_was(records: list[Everything], codec: CodecName) -> None:
+    """Decoding what was encoded gives the same records in the same order."""
+    subject = codec_of(Everything, codec)
+
+    decoded = subject.decode(subject.encode(records))
+
+    assert decoded.events == records
+    assert list(decoded.at) == list(range(len(records)))
+    assert decoded.bad == []
+
+
+@BOTH
+@given(bad=st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=4), places=st.lists(st.integers(0, 6)))
+def test_bad_messages_do_not_disturb_the_good_ones(
+    bad: list[bytes | None], places: list[int], codec: CodecName
+) -> None:
+    """Wherever they stand, exactly they are told apart, each with its place and a reason."""
+    subject = codec_of(Old, codec)
+    good = [Old(at=n, key=str(n), gone=n) for n in range(6)]
+    values: list[bytes | None] = list(subject.encode(good))
+    for place, value in zip([*places, *[0] * len(bad)], bad, strict=False):
+        values.insert(place, value)
+
+    decoded = subject.decode(values)
+
+    assert decoded.events == good
+    assert [values[at] for at in decoded.at] == subject.encode(good)
+    assert sorted([*decoded.at, *(b.at for b in decoded.bad)]) == list(range(len(values)))
+    assert all(b.reason for b in decoded.bad)
+
+
+def test_two_halves_of_a_record_are_two_bad_messages() -> None:
+    """Neither halves that would join to a record, nor two records in one message, pass for messages of their own."""
+    subject = codec_of(Old, "json")
+    whole = b'{"at":1,"key":"a","gone":1}'
+    values: list[bytes | None] = [whole + whole, whole + b"\n" + whole, b'{"at":1,"key":"a",', b'"gone":1}', whole]
+
+    decoded = subject.decode(values)
+
+    assert decoded.events == [Old(1, "a", 1)]
+    assert [b.at for b in decoded.bad] == [0, 1, 2, 3]
+
+
+def test_json_may_be_laid_out_in_any_way() -> None:
+    """Messages of other writers, with newlines and spaces, decode too."""
+    subject = codec_of(Old, "json")
+    values: list[bytes | None] = [b'{\n "at": 1,\n "key": "a",\n "gone": 1 }\n', b' {"at":2,"key":"b","gone":2}']
+
+    assert subject.decode(values).events == [Old(1, "a", 1), Old(2, "b", 2)]
+
+
+@pytest.mark.parametrize("value", [b'{"key":"a","gone":1}', b'{"at":null,"key":"a","gone":1}'])
+def test_a_message_without_event_time_is_told_from_other_bad_ones(value: bytes) -> None:
+    """Missing or null, the reason names the field."""
+    [bad] = codec_of(Old, "json").decode([value]).bad
+
+    assert bad.untimed
+    assert "'at'" in bad.reason
+
+
+def test_another_mistake_is_not_taken_for_a_missing_event_time() -> None:
+    """A field of the wrong type is just that."""
+    [bad] = codec_of(Old, "json").decode([b'{"at":1,"key":2,"gone":1}']).bad
+
+    assert not bad.untimed
+
+
+@BOTH
+def test_a_newer_type_reads_old_messages(codec: CodecName) -> None:
+    """A field that is gone is ignored; one that came later has its default."""
+    bus = MemoryBus()
+    values = codec_of(Old, codec, bus).encode([Old(1, "a", 7)])
+
+    assert codec_of(New, codec, bus).decode(values).events == [New(1, "a", "unknown")]
+
+
+def test_an_avro_message_names_its_schema_and_the_bus_holds_it() -> None:
+    """Who knows nothing of the type can still read the message."""
+    bus = MemoryBus()
+    [value] = codec_of(Old, "avro", bus).encode([Old(1, "a", 7)])
+
+    assert value[:2] == b"\xc3\x01"
+    assert decode_any(value, Schemas(bus)) == {"at": 1, "key": "a", "gone": 7}
+    assert bus.describe(SCHEMAS.name).ends == {0: 1}
+
+
+def test_a_schema_is_published_once() -> None:
+    """Another writer of the same type finds it there."""
+    bus = MemoryBus()
+    for _ in range(3):
+        codec_of(Old, "avro", bus).encode([Old(1, "a", 7)])
+
+    assert bus.describe(SCHEMAS.name).ends == {0: 1}
+
+
+def test_avro_of_an_unknown_schema_is_a_bad_message() -> None:
+    """It is told apart, with the fingerprint that nobody published."""
+    [value] = codec_of(Old, "avro", MemoryBus()).encode([Old(1, "a", 7)])
+
+    [bad] = codec_of(Old, "avro", MemoryBus()).decode([value]).bad
+
+    assert value[2:10].hex() in bad.reason
+
+
+def test_a_type_without_avro_counterpart_is_refused() -> None:
+    """The error names the field and what can be used instead."""
+
+    class Odd(ps.Record):
+        at: ps.EventTime
+        key: str
+        oddity: set[int]
+
+    with pytest.raises(DeclarationError, match=r"Odd\.oddity"):
+        schema_of(Odd)
+
+
+def test_a_value_that_its_type_does_not_allow_is_not_sent() -> None:
+    """Encoding raises; nothing wrong reaches the bus."""
+    wrong = Old(at="late", key="a", gone=1)  # type: ignore[arg-type]  # what a user's code may do all the same
+    with pytest.raises(TypeError, match="Old"):
+        codec_of(Old, "avro").encode([wrong])
+    with pytest.raises(TypeError, match="Old"):
+        codec_of(Old, "json").encode([wrong])
+
+
+def test_json_is_what_any_reader_expects() -> None:
+    """One object a message, by the fields' names."""
+    [value] = JsonCodec(category(Old, "json")).encode([Old(1, "a\nb", 7)])
+
+    assert json.loads(value) == {"at": 1, "key": "a\nb", "gone": 7}

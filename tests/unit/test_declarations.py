@@ -1,0 +1,200 @@
+"""Mistakes in declarations are found before the first event, with an error that says what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.processors.apps import App, AppName
+from penstock.processors.errors import AppFileError, DeclarationError
+
+
+class Event(ps.Record):
+    """An event."""
+
+    key: str
+    number: int
+    at: ps.EventTime
+    maybe: str | None = None
+    seconds: float = 0.0
+
+
+class Other(ps.Record):
+    """Another event."""
+
+    key: str
+    at: ps.EventTime
+
+
+def category(name: str = "events", record: Any = Event, key: Any = "key", event_time: str = "at", **more: Any) -> Any:
+    return ps.Category(name, record, key=key, event_time=event_time, **more)
+
+
+events, others = category(), category("others", Other)
+
+
+def stateless(**attributes: Any) -> Any:
+    def process(self: Any, event: Event) -> Iterable[Event]:
+        return [event]
+
+    return type("Subject", (ps.Stateless,), {"process": process, **attributes})
+
+
+def stateful(**attributes: Any) -> Any:
+    def process(self: Any, event: Event, state: Any, context: ps.Context) -> tuple[Any, list[Event]]:
+        return state, [event]
+
+    return type("Subject", (ps.Stateful,), {"process": process, "reads": events, **attributes})
+
+
+class Mutable(ps.Record):
+    """A record that says it may change cannot be made: Record is frozen for all that derive from it."""
+
+    at: int
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: category("with space"), "only letters, digits"),
+        (lambda: category(buckets=0), "at least one"),
+        (lambda: category(codec="xml"), "use 'json' or 'avro'"),
+        (lambda: category(event_time="when"), "event_time names 'when', but Event has only the fields key, number"),
+        (lambda: category(event_time="maybe"), "every event needs an event time"),
+        (lambda: category(event_time="seconds"), "whole milliseconds since 1970"),
+        (lambda: category(key="nokey"), "key names 'nokey'"),
+        (lambda: category(key="maybe"), "must be a str or an int, never null"),
+        (lambda: category(record=dict), "derive it from penstock.Record"),
+        (lambda: ps.Tumbling(timedelta(0)), "a whole number of milliseconds, from 1"),
+        (lambda: ps.Tumbling(timedelta(microseconds=1500)), "a whole number of milliseconds"),
+        (lambda: ps.Every(events=0), "above zero"),
+        (lambda: stateless().check(), "reads nothing"),
+        (lambda: stateless(reads="events").check(), "'events' is not a category"),
+        (lambda: stateless(reads=(events, category("more", buckets=3))).check(), "events has 8, more has 3 buckets"),
+        (lambda: stateless(reads=events, writes=(category("a"), category("b"))).check(), "the same record type"),
+        (lambda: stateful().check(), "declare `state"),
+        (lambda: stateful(state=dict).check(), "which can change after it was returned"),
+        (lambda: stateful(state=set[int]).check(), "which can change after it was returned"),
+        (lambda: stateful(state=object()).check(), "cannot be saved"),
+        (lambda: type("A", (ps.Aggregator,), {"reads": events}).check(), "declare `monoid"),  # type: ignore[attr-defined]
+        (
+            lambda: type("A", (ps.Aggregator,), {"reads": events, "writes": others, "monoid": ps.Count()}).check(),  # type: ignore[attr-defined]
+            "does not say what: define `result",
+        ),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused(declare: Any, says: str) -> None:
+    """The error says what is wrong and what to write."""
+    with pytest.raises(DeclarationError, match=says.replace("(", r"\(")):
+        declare()
+
+
+def test_keys_may_be_fields_or_functions() -> None:
+    """Text as it is, whole numbers as digits, anything else by a function."""
+    given = [Event("a", 7, 1), Event("ü", -8, 2)]
+
+    assert category().keys_of(given) == ["a", "ü"]
+    assert category(key="number").keys_of(given) == ["7", "-8"]
+    assert category(key=lambda event: event.key * 2).keys_of(given) == ["aa", "üü"]
+
+
+def test_a_key_function_that_fails_names_the_category_and_the_event() -> None:
+    """It is the program that has to change, so nothing is set aside."""
+    with pytest.raises(DeclarationError, match=r"Category events: its key function raised KeyError.*Event\("):
+        category(key=lambda event: {}[event.key]).keys_of([Event("a", 1, 1)])
+    with pytest.raises(DeclarationError, match="gave 1 for"):
+        category(key=lambda event: event.number).keys_of([Event("a", 1, 1)])
+
+
+def test_names_on_the_bus_follow_from_the_class() -> None:
+    """In snake_case, unless the class says otherwise."""
+
+    class HTTPErrorCounter2(ps.Stateless):
+        reads = events
+
+        def process(self, event: Event) -> Iterable[Event]:
+            return ()
+
+    class Named(HTTPErrorCounter2):
+        name = "errors"
+
+    assert HTTPErrorCounter2.name == "http_error_counter2"
+    assert Named.name == "errors"
+
+
+def processor(name: str, reads: Any, writes: Any) -> Any:
+    return type(name, (stateless(),), {"reads": reads, "writes": writes, "name": name.lower()})
+
+
+def test_an_app_is_ordered_along_the_stream() -> None:
+    """However the classes stand in the file, upstream ones come first."""
+    a, b, c = (category(name) for name in "abc")
+    second, first = processor("Second", b, c), processor("First", a, b)
+    app = App.of("app", [second, first])
+
+    assert [p.__name__ for p in app.processors] == ["First", "Second"]
+    assert [c.name for c in app.categories()] == ["a", "b", "c"]
+    assert app.sources() == [a]
+
+
+def test_a_circle_is_refused() -> None:
+    """The error walks around it."""
+    a, b = category("a"), category("b")
+    with pytest.raises(DeclarationError, match="circle"):
+        App.of("app", [processor("One", a, b), processor("Two", b, a)])
+
+
+def test_two_declarations_of_one_category_must_agree() -> None:
+    """The same name with another record type is refused; a second, equal declaration is not."""
+    with pytest.raises(DeclarationError, match="declared twice"):
+        App.of("app", [processor("One", category("a"), ()), processor("Two", category("a", Other), ())])
+
+    assert App.of("app", [processor("One", category("a"), ()), processor("Two", category("a"), ())])
+
+
+def test_two_processors_of_one_name_are_refused() -> None:
+    """They would share their positions on the bus."""
+    a = category("a")
+    with pytest.raises(DeclarationError, match="both called 'one'"):
+        App.of("app", [processor("One", a, ()), type("Again", (processor("One", a, ()),), {"name": "one"})])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "There is no app file"),
+        ("import nothing_of_that_name", "line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("x = 1\ndef broken(:\n", "line 2: SyntaxError"),
+        ("x = 1\n\nraise SystemExit(3)", "line 3: SystemExit: 3"),
+        ("x = 1\n", "declares no processor"),
+    ],
+)
+def test_an_app_file_that_cannot_be_used_is_explained(content: str | None, says: str, tmp_path: Path) -> None:
+    """Which file, which line, what is wrong."""
+    path = tmp_path / "app.py"
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(AppFileError, match=says) as caught:
+        AppName.parse(str(path)).load()
+    assert str(path) in str(caught.value)
+
+
+def test_a_processor_that_the_app_lacks_is_named_with_those_it_has(tmp_path: Path) -> None:
+    """So that a typo can be seen."""
+    path = tmp_path / "app.py"
+    path.write_text(
+        "import penstock as ps\n"
+        "class E(ps.Record):\n    key: str\n    at: ps.EventTime\n"
+        "c = ps.Category('c', E, key='key', event_time='at')\n"
+        "class Keep(ps.Stateless):\n    reads = c\n    def process(self, event): return ()\n"
+    )
+    with pytest.raises(AppFileError, match=r"no processor 'Kepe' in app app. It has: Keep\."):
+        AppName.parse(f"{path}:Kepe").load()
+
+    assert [p.__name__ for p in AppName.parse(f"{path}:Keep").load().processors] == ["Keep"]

@@ -1,0 +1,414 @@
+"""What a worker promises, on the bus in memory and in steered time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.ops.worker import EventRefused, OutputRefused, Worker
+from penstock.processors.buckets import bucket_of
+from penstock.processors.errors import PenstockError, ProcessorFailed
+from penstock.state.checkpoints import AT_LEAST_ONCE, Step
+from penstock.state.store import MemoryStateFolder
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+
+
+class Reading(ps.Record):
+    """A meter's reading."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+
+class Total(ps.Record):
+    """A meter's total so far, and how many readings it is made of."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+    readings: int
+
+
+class Hourly(ps.Record):
+    """A meter's litres in an hour."""
+
+    meter: str
+    hour: ps.EventTime
+    litres: int
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=3)
+large = ps.Category("large", Reading, key="meter", event_time="at", buckets=3)
+totals = ps.Category("totals", Total, key="meter", event_time="at", buckets=3)
+hours = ps.Category("hours", Hourly, key="meter", event_time="hour", buckets=3)
+
+
+class Large(ps.Stateless):
+    """Keeps readings of 10 litres or more; negative ones are a mistake."""
+
+    reads, writes = readings, large
+
+    def process(self, event: Reading) -> Iterable[Reading]:
+        if event.litres < 0:
+            raise ValueError(f"{event.litres} litres")
+        if event.litres >= 10:
+            yield event
+
+
+class Forgiving(Large):
+    """The same, sending mistakes to the dead letters."""
+
+    raising = ps.OnBad.DEAD_LETTER
+
+
+class Sum(ps.Record):
+    """What is known of a meter."""
+
+    litres: int
+    readings: int
+
+
+class Totals(ps.Stateful):
+    """Adds up each meter."""
+
+    reads, writes = readings, totals
+    state = Sum
+
+    def process(self, event: Reading, state: Sum | None, context: ps.Context) -> tuple[Sum | None, list[Total]]:
+        before = state or Sum(0, 0)
+        after = Sum(before.litres + event.litres, before.readings + 1)
+        return after, [Total(context.key, context.event_time, after.litres, after.readings)]
+
+
+class Hours(ps.Aggregator):
+    """Adds up each meter's hours."""
+
+    reads, writes = readings, hours
+    monoid = ps.Sum()
+    window = ps.Tumbling(timedelta(hours=1))
+
+    def observe(self, event: Reading) -> int | None:
+        return event.litres or None
+
+    def result(self, key: str, window: ps.Window, value: int) -> Hourly:
+        return Hourly(key, window.start, value)
+
+
+HOUR = 3_600_000
+EVENTS = [Reading(f"m{n % 4}", n * HOUR // 3, n % 13) for n in range(40)]
+
+
+def test_a_stateless_processor_maps_each_event() -> None:
+    """What it yields is written, keyed by the output's own key."""
+    driver = Driver(Large)
+    driver.send(readings, EVENTS)
+
+    assert Counter(driver.read(large)) == Counter(event for event in EVENTS if event.litres >= 10)
+
+
+def test_a_stateful_processor_sees_each_keys_events_in_order() -> None:
+    """Each key's state runs over its own events alone, in the order in which they were sent."""
+    driver = Driver(Totals)
+    driver.send(readings, EVENTS)
+
+    for meter in {event.meter for event in EVENTS}:
+        litres = [event.litres for event in EVENTS if event.meter == meter]
+        found = [(total.litres, total.readings) for total in driver.read(totals) if total.meter == meter]
+        assert found == [(sum(litres[: n + 1]), n + 1) for n in range(len(litres))]
+
+
+def test_an_aggregators_last_update_is_the_whole_window() -> None:
+    """However often a checkpoint falls, the last record of a key and window holds all of its events."""
+    driver = Driver(Hours)
+    for event in EVENTS:
+        driver.send(readings, [event])
+
+    last = {(update.meter, update.hour): update.litres for update in driver.read(hours)}
+    truth: Counter[tuple[str, int]] = Counter()
+    for event in EVENTS:
+        truth[event.meter, event.at // HOUR * HOUR] += event.litres
+    assert last == {slot: litres for slot, litres in truth.items() if litres}
+
+
+def test_returning_no_state_forgets_the_key() -> None:
+    """The next event of the key begins anew."""
+
+    class Pairs(Totals):
+        def process(self, event: Reading, state: Sum | None, context: ps.Context) -> tuple[Sum | None, list[Total]]:
+            after, out = super().process(event, state, context)
+            return (None if after and after.readings == 2 else after), out
+
+    driver = Driver(Pairs)
+    for n in range(5):
+        driver.send(readings, [Reading("m", n, 1)])
+
+    assert [total.readings for total in driver.read(totals)] == [1, 2, 1, 2, 1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    litres=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)), min_size=1, max_size=30),
+    crashes=st.lists(st.tuples(st.integers(0, 30), st.sampled_from([*AT_LEAST_ONCE, None])), max_size=4),
+)
+def test_at_least_once_loses_nothing_wherever_it_dies(
+    litres: list[tuple[str, int]], crashes: list[tuple[int, Step | None]]
+) -> None:
+    """After deaths in any gaps, each meter's total is at least the truth, and no output is missing."""
+    items: list[Reading | bytes | Crash] = [Reading(meter, at, amount) for at, (meter, amount) in enumerate(litres)]
+    for place, step in crashes:
+        items.insert(place, Crash(step))
+    driver = Driver([Totals, Large])
+    driver.send(readings, items)
+
+    for meter in "abcd":
+        truth = sum(amount for name, amount in litres if name == meter)
+        assert max((total.litres for total in driver.read(totals) if total.meter == meter), default=0) >= truth
+    assert {total.at for total in driver.read(totals)} == set(range(len(litres)))
+
+
+def test_at_least_once_really_repeats() -> None:
+    """A death between state and position counts the events twice: the harness bites where it should."""
+    driver = Driver(Totals)
+    driver.send(readings, [Reading("m", 1, 5), Crash(Step.SAVE_POSITION)])
+
+    assert driver.read(totals)[-1].litres == 10
+
+
+def test_a_death_before_anything_is_saved_changes_nothing() -> None:
+    """State that was not saved is dropped, and its events are read again."""
+    driver = Driver(Totals)
+    driver.send(readings, [Reading("m", 1, 5), Crash(Step.SAVE_STATE), Reading("m", 2, 1)])
+
+    assert driver.read(totals)[-1] == Total("m", 2, 6, 2)
+
+
+def test_what_does_not_decode_becomes_a_dead_letter() -> None:
+    """Its bytes, origin and reason are kept, and the events around it are processed."""
+    driver = Driver(Large, start_ms=77)
+    driver.send(readings, [Reading("a", 1, 10), b"{broken", Reading("b", 2, 20)])
+
+    [letter] = driver.dead_letters(Large)
+    assert {event.litres for event in driver.read(large)} == {10, 20}
+    assert (letter.category, letter.value, letter.at) == ("readings", b"{broken", 77)
+    assert "malformed" in letter.reason
+    assert driver.bus.slice(Bucket("readings", letter.bucket), letter.offset, 1)[0].value() == b"{broken"
+
+
+def test_a_processor_may_send_what_raises_to_the_dead_letters() -> None:
+    """The event's own outputs are dropped, the others' are not."""
+    driver = Driver(Forgiving)
+    driver.send(readings, [Reading("a", 1, 10), Reading("a", 2, -3), Reading("a", 3, 30)])
+
+    [letter] = driver.dead_letters(Forgiving)
+    assert [event.litres for event in driver.read(large)] == [10, 30]
+    assert letter.reason == "Forgiving raised ValueError: -3 litres"
+
+
+def test_what_raises_stops_the_worker_with_all_before_it_saved() -> None:
+    """By default: each start stops at the same event, and repeats none of those before."""
+    driver = Driver(Large)
+    for _ in range(3):
+        with pytest.raises(EventRefused, match=r"offset 1: Large raised ValueError: -3 litres"):
+            driver.send(readings, [] if driver.read(readings) else [Reading("a", 1, 10), Reading("a", 2, -3)])
+
+    assert [event.litres for event in driver.read(large)] == [10]
+    assert driver.bus.committed("large", "readings")[_bucket("a")] == 1
+
+
+def _bucket(key: str) -> int:
+    return bucket_of(key.encode(), readings.buckets)
+
+
+def test_an_event_without_event_time_stops_the_worker() -> None:
+    """Those before it in the batch are processed or set aside first, and it is said which field is missing."""
+    driver = Driver(Large)
+    for value in (b'{"meter":"a","at":1,"litres":10}', b"nonsense", b'{"meter":"a","litres":20}'):
+        driver.bus.append("readings", Outgoing(b"a", value))
+    with pytest.raises(EventRefused, match=r"offset 2: .*event time: 'at'"):
+        driver.run()
+
+    assert [event.litres for event in driver.read(large)] == [10]
+    assert [letter.value for letter in driver.dead_letters(Large)] == [b"nonsense"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(kinds=st.lists(st.sampled_from(["good", "raises", "broken", "untimed"]), max_size=12), forgiving=st.booleans())
+def test_every_event_is_processed_set_aside_or_stops_the_worker(kinds: list[str], *, forgiving: bool) -> None:
+    """Up to the first one that stops the worker, each is accounted for once; beyond it, none is touched."""
+    made: dict[str, bytes] = {
+        "good": b'{"meter":"a","at":1,"litres":10}',
+        "raises": b'{"meter":"a","at":1,"litres":-1}',
+        "broken": b"{",
+        "untimed": b'{"meter":"a","litres":1}',
+    }
+    subject = Forgiving if forgiving else Large
+    stops = {"untimed"} if forgiving else {"untimed", "raises"}
+    driver = Driver(subject)
+    bus = driver.bus
+    for kind in kinds:
+        bus.append("readings", Outgoing(b"a", made[kind]))
+    stop = next((at for at, kind in enumerate(kinds) if kind in stops), None)
+    if stop is None:
+        driver.run()
+    else:
+        with pytest.raises(EventRefused, match=f"offset {stop}"):
+            driver.run()
+
+    taken = kinds[:stop]
+    assert len(driver.read(large)) == taken.count("good")
+    assert len(driver.dead_letters(subject)) == len(taken) - taken.count("good")
+    if taken or stop is None:
+        assert bus.committed(subject.name, "readings").get(_bucket("a"), 0) == len(taken)
+
+
+def test_an_output_of_no_category_is_refused() -> None:
+    """The error names the type and what the processor writes; nothing is saved."""
+
+    class Wrong(Large):
+        def process(self, event: Reading) -> Iterable[Reading]:
+            yield Total("m", 1, 2, 3)  # type: ignore[misc]  # what a user's code may do all the same
+
+    driver = Driver(Wrong)
+    with pytest.raises(OutputRefused, match="Total, but writes only Reading to large"):
+        driver.send(readings, EVENTS)
+
+    assert driver.bus.committed("wrong", "readings") == {}
+
+
+def test_a_state_that_is_not_of_its_type_is_refused_before_it_is_saved() -> None:
+    """It could not be loaded again; the last good state stays."""
+
+    class Wrong(Totals):
+        def process(self, event: Reading, state: Sum | None, context: ps.Context) -> tuple[Sum | None, list[Total]]:
+            return "not a sum", []  # type: ignore[return-value]  # what a user's code may do all the same
+
+    driver = Driver(Wrong)
+    with pytest.raises(ProcessorFailed, match="not of the type it declares"):
+        driver.send(readings, EVENTS)
+
+    assert driver.bus.committed("wrong", "readings") == {}
+
+
+def test_a_monoid_that_breaks_a_law_is_refused_before_anything_is_saved() -> None:
+    """A mean of means depends on where checkpoints fall; the error says what to keep instead."""
+
+    class MeanOfMeans(ps.Monoid[float]):
+        def identity(self) -> float:
+            return 0.0
+
+        def combine(self, left: float, right: float, /) -> float:
+            return (left + right) / 2
+
+    class Means(Hours):
+        monoid = MeanOfMeans()
+
+    driver = Driver(Means)
+    with pytest.raises(ProcessorFailed, match=r"Means cannot combine by MeanOfMeans\(\).*law of left identity"):
+        driver.send(readings, EVENTS)
+
+    assert driver.bus.committed("means", "readings") == {}
+
+
+def test_a_result_that_raises_names_key_and_window() -> None:
+    """Nothing of the checkpoint is saved."""
+
+    class Wrong(Hours):
+        def result(self, key: str, window: ps.Window, value: int) -> Hourly:
+            raise KeyError(key)
+
+    driver = Driver(Wrong)
+    with pytest.raises(ProcessorFailed, match=r"Wrong.result raised KeyError.*key 'm0'"):
+        driver.send(readings, [Reading("m0", 1, 5)])
+
+    assert driver.bus.committed("wrong", "readings") == {}
+
+
+@pytest.mark.parametrize(
+    ("every", "events", "seconds", "due"),
+    [
+        (ps.Every(events=3), 3, 0, True),
+        (ps.Every(events=3), 2, 0, False),
+        (ps.Every(size_bytes=100), 4, 0, True),
+        (ps.Every(size_bytes=100), 1, 0, False),
+        (ps.Every(time=timedelta(seconds=5)), 1, 5, True),
+        (ps.Every(time=timedelta(seconds=5)), 1, 4, False),
+        (ps.Every(time=timedelta(seconds=5)), 0, 60, False),
+    ],
+)
+def test_a_checkpoint_falls_at_whichever_limit_comes_first(
+    every: ps.Every, events: int, seconds: int, *, due: bool
+) -> None:
+    """After so many events, so many bytes or so long; never for nothing."""
+
+    class Often(Large):
+        checkpoint = every
+
+    driver = Driver(Often)
+    worker = Worker(Often(), driver.bus, MemoryStateFolder(), clock=driver.clock)
+    worker.turn()
+    for n in range(events):
+        driver.bus.append("readings", Outgoing(b"a", b'{"meter":"a","at":%d,"litres":10}' % n))
+    driver.clock.advance(seconds)
+    worker.turn()
+
+    assert worker.tally.checkpoints == int(due)
+
+
+def test_two_workers_share_buckets_and_state_follows() -> None:
+    """When a second worker joins and the first leaves, each key's count goes on where it stood."""
+    driver = Driver(Totals)
+    states = MemoryStateFolder()
+    workers = [Worker(Totals(), driver.bus, states, clock=driver.clock)]
+
+    def feed() -> None:
+        for n in range(30):
+            driver.bus.append("readings", Outgoing(b"m%d" % n, b'{"meter":"m%d","at":1,"litres":1}' % n))
+        for _ in range(3):
+            for worker in workers:
+                worker.turn()
+
+    feed()
+    workers.append(Worker(Totals(), driver.bus, states, clock=driver.clock))
+    feed()
+    first = workers.pop(0)
+    first.stop()
+    first.run()
+    feed()
+    workers[0].stop()
+    workers[0].run()
+
+    counts = Counter(total.readings for total in driver.read(totals))
+    assert counts == {1: 30, 2: 30, 3: 30}
+
+
+def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
+    """A group that had committed, on a machine without the state, reads all again instead of counting from nothing."""
+    driver = Driver(Totals)
+    driver.send(readings, EVENTS)
+    driver.bus.kill_members("totals")
+    elsewhere = Worker(Totals(), driver.bus, MemoryStateFolder(), clock=driver.clock)
+    driver.bus.append("readings", Outgoing(b"m0", b'{"meter":"m0","at":1,"litres":1}'))
+    while elsewhere.tally.events_in < len(EVENTS) + 1:
+        elsewhere.turn()
+    elsewhere.checkpoint()
+
+    last = [total for total in driver.read(totals) if total.meter == "m0"][-1]
+    assert last.readings == sum(event.meter == "m0" for event in EVENTS) + 1
+
+
+def test_driver_errors_are_for_people() -> None:
+    """A category that the app does not know is refused by the bus, by name."""
+    driver = Driver(Large)
+    other = ps.Category("elsewhere", Reading, key="meter", event_time="at")
+    with pytest.raises(PenstockError, match="elsewhere"):
+        driver.send(other, EVENTS)
+
+    assert CategorySpec.of(readings).name in driver.bus.names()
