@@ -10,7 +10,7 @@ from datetime import timedelta
 import penstock as ps
 
 
-class Event(ps.Record):
+class Event(ps.Record, frozen=True):
     """A made-up event, about 150 bytes as JSON."""
 
     event_time: ps.EventTime
@@ -20,7 +20,7 @@ class Event(ps.Record):
     text: str
 
 
-class Click(ps.Record):
+class Click(ps.Record, frozen=True):
     """What the filter keeps of a click."""
 
     event_time: ps.EventTime
@@ -28,7 +28,7 @@ class Click(ps.Record):
     topic: str
 
 
-class Counted(ps.Record):
+class Counted(ps.Record, frozen=True):
     """How many events a key had in a window."""
 
     key: str
@@ -36,7 +36,7 @@ class Counted(ps.Record):
     n: int
 
 
-class CountedFew(Counted):
+class CountedFew(Counted, frozen=True):
     """The same, of 50 keys."""
 
 

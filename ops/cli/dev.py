@@ -35,7 +35,7 @@ def up(services: Services = None, folder: Folder = DEFAULT_FOLDER, json: AsJson 
     """
     with err.status("Starting …") as status:
         states = LocalServices(folder).up(_names(services), progress=status.update if err.is_terminal else note)
-    _show(states, json)
+    _show(list(states.values()), json)
 
 
 @app.command()
@@ -54,7 +54,7 @@ def down(services: Services = None, folder: Folder = DEFAULT_FOLDER, json: AsJso
     Example: penstock dev down
     """
     local = LocalServices(folder)
-    local.down(_names(services))
+    local.down(_names(services), progress=note)
     _show(local.status(), json)
 
 

@@ -22,14 +22,14 @@ from penstock.transport.schemas import SCHEMAS, Schemas
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-class Inner(ps.Record):
+class Inner(ps.Record, frozen=True):
     """A record within a record."""
 
     name: str
     weight: float | None
 
 
-class Everything(ps.Record):
+class Everything(ps.Record, frozen=True):
     """A field of each type that travels."""
 
     at: ps.EventTime
@@ -65,7 +65,7 @@ RECORDS = st.builds(
 BOTH = pytest.mark.parametrize("codec", ["json", "avro"])
 
 
-class Old(ps.Record):
+class Old(ps.Record, frozen=True):
     """A record type as it was."""
 
     at: ps.EventTime
@@ -73,7 +73,7 @@ class Old(ps.Record):
     gone: int
 
 
-class New(ps.Record):
+class New(ps.Record, frozen=True):
     """The same as it became: a field less, one more, one widened."""
 
     at: ps.EventTime
@@ -198,7 +198,7 @@ def test_avro_of_an_unknown_schema_is_a_bad_message() -> None:
 def test_a_type_without_avro_counterpart_is_refused() -> None:
     """The error names the field and what can be used instead."""
 
-    class Odd(ps.Record):
+    class Odd(ps.Record, frozen=True):
         at: ps.EventTime
         key: str
         oddity: set[int]

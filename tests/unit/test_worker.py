@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from penstock.state.store import MemoryStateFolder
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 
 
-class Reading(ps.Record):
+class Reading(ps.Record, frozen=True):
     """A meter's reading."""
 
     meter: str
@@ -28,7 +29,7 @@ class Reading(ps.Record):
     litres: int
 
 
-class Total(ps.Record):
+class Total(ps.Record, frozen=True):
     """A meter's total so far, and how many readings it is made of."""
 
     meter: str
@@ -37,7 +38,7 @@ class Total(ps.Record):
     readings: int
 
 
-class Hourly(ps.Record):
+class Hourly(ps.Record, frozen=True):
     """A meter's litres in an hour."""
 
     meter: str
@@ -69,7 +70,7 @@ class Forgiving(Large):
     raising = ps.OnBad.DEAD_LETTER
 
 
-class Sum(ps.Record):
+class Sum(ps.Record, frozen=True):
     """What is known of a meter."""
 
     litres: int
@@ -92,7 +93,7 @@ class Hours(ps.Aggregator):
     """Adds up each meter's hours."""
 
     reads, writes = readings, hours
-    monoid = ps.Sum()
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
     window = ps.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Reading) -> int | None:

@@ -1,0 +1,55 @@
+# make demo   the flights pipeline on a real Kafka and again in Spark
+# make test   all tests, with every service they need started by the tests themselves
+# make help   the rest
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check bench lock format clean
+
+help:
+	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
+	@echo "make test    run all tests; they start the services they need"
+	@echo "make check   lint, types, and the rule of imports"
+	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
+	@echo "make lock    write requirements.lock anew from pyproject.toml"
+	@echo "make format  lay the code out"
+	@echo "make clean   remove the environment and everything local"
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.10 or newer; name one: make PYTHON=python3.12") if sys.version_info < (3, 10) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(READY)
+
+demo: $(READY)
+	@$(BIN)/python examples/flights/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest $(TESTS)
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy penstock tests examples benchmarks
+	$(BIN)/python -m pytest -q tests/unit/test_imports.py
+
+bench: $(READY)
+	$(BIN)/python benchmarks/throughput.py
+
+lock: $(READY)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --upgrade --quiet --output-file requirements.lock
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	@if [ -x $(BIN)/penstock ]; then $(BIN)/penstock dev down; fi
+	rm -rf $(VENV) .penstock .mypy_cache .ruff_cache .pytest_cache .hypothesis artifacts

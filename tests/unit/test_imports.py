@@ -1,0 +1,84 @@
+"""Who may import whom: the pure core imports nobody, and nobody imports operations."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAY_IMPORT = {
+    "processors": set[str](),
+    "transport": {"processors"},
+    "state": {"processors"},
+    "backfill": {"processors", "transport", "state"},
+    "ops": {"processors", "transport", "state", "backfill"},
+}
+OUTSIDE_OF_PROCESSORS = {"confluent_kafka", "rocksdict", "pyspark", "hdfs", "fastavro", "pyarrow", "typer", "rich"}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Give every module that a file imports, with relative ones made absolute from the repository's root."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            yield from (".".join([*base, name]) for name in names)
+
+
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_a_folder_imports_only_those_it_may(folder: str) -> None:
+    """The direction of imports is the direction of the design."""
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files(folder)
+        for name in imported(path)
+        if (top := name.removeprefix("penstock.").split(".")[0]) in MAY_IMPORT
+        and top != folder
+        and top not in MAY_IMPORT[folder]
+    ]
+
+    assert files(folder)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_imports_inside_the_library_are_relative(folder: str) -> None:
+    """So that each folder works as a part of the package penstock, through its link."""
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files(folder)
+        for name in imported(path)
+        if name.split(".")[0] == "penstock"
+    ]
+
+    assert wrong == []
+
+
+def test_the_core_knows_no_bus_no_store_and_no_spark() -> None:
+    """Processors run anywhere because they depend on nothing of where they run."""
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files("processors")
+        for name in imported(path)
+        if name.split(".")[0] in OUTSIDE_OF_PROCESSORS
+    ]
+
+    assert wrong == []
+
+
+def test_each_folder_is_linked_into_the_package() -> None:
+    """By a relative link, so that a clone anywhere works."""
+    for folder in MAY_IMPORT:
+        link = ROOT / "penstock" / folder
+        assert link.is_symlink()
+        assert str(link.readlink()) == f"../{folder}"
