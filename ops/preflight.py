@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
+from ..processors.categories import AnyCategory
 from ..processors.dead_letters import dead_letters_of
 from ..processors.errors import PenstockError, ProcessorFailed
 from ..processors.kinds import Processor
@@ -62,10 +64,10 @@ def _opened(processor: type[Processor]) -> Processor:
     return opened
 
 
-def ends_of(processor: type[Processor], bus: Bus) -> Targets:
-    """Return where each bucket of a processor's inputs ends now."""
+def ends_of(categories: Iterable[AnyCategory], bus: Bus) -> Targets:
+    """Return where each bucket of the categories ends now."""
     return {
         Bucket(category.name, number): end
-        for category in processor.inputs()
+        for category in categories
         for number, end in bus.catalog.describe(category.name).ends.items()
     }

@@ -22,7 +22,7 @@ from ..state.checkpoints import AT_LEAST_ONCE, Gap, Step, without_state
 from ..state.store import StateFolder
 from ..transport.bus import Bucket, Bus, Outgoing, Position, RawBatch
 from ..transport.codec_of import Codecs
-from ..transport.errors import Fenced, OffsetOutOfRange
+from ..transport.errors import Fenced, OffsetOutOfRange, Unsettled
 from .clock import Clock, SystemClock
 from .refusals import Refusal, refusals, until_stop
 from .shard import Shard, open_shard
@@ -98,7 +98,7 @@ class Worker:
         try:
             while not (self._stopping or finished(self)):
                 self.turn()
-            self.checkpoint()
+            self._save_if_settled()
             self._reader.close()
         finally:
             self._close()
@@ -112,7 +112,7 @@ class Worker:
             for bucket, end in polled.ended:
                 self._note_end(bucket, end)
             if self._pending.due(self._processor, self._clock.monotonic_s()):
-                self.checkpoint()
+                self._save_if_settled()
         except Fenced as error:
             _LOG.warning("%s", error)
             self.lost([])
@@ -198,6 +198,13 @@ class Worker:
         if shard is not None and end > shard.position.get(bucket.category, -1):
             shard.position[bucket.category] = end
 
+    def _save_if_settled(self) -> None:
+        """Save a checkpoint; where the group is forming anew, its position is saved with the next one."""
+        try:
+            self.checkpoint()
+        except Unsettled as error:
+            _LOG.info("%s", error)
+
     def checkpoint(self) -> None:
         """Make everything durable that was read so far, step by step."""
         shards = list(self._shards.values())
@@ -248,7 +255,7 @@ class Worker:
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
         """Save everything, then close the shards that go to another owner."""
-        self.checkpoint()
+        self._save_if_settled()
         self.lost(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:

@@ -164,6 +164,7 @@ class Reader(Protocol):
         """Save the group's positions; durable on return; may be repeated.
 
         Raises:
+            Unsettled: ownership is changing just now; poll, and commit again.
             Fenced: this reader no longer owns the buckets.
         """
         ...

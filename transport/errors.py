@@ -31,6 +31,10 @@ class Fenced(BusError):
     """A newer owner has taken over: discard what is not saved and rejoin."""
 
 
+class Unsettled(BusError):
+    """Ownership is changing just now: keep what is owned, go on polling, and save the position again later."""
+
+
 class OffsetOutOfRange(BusError):
     """A position lies before what the bus still keeps, or after its end: events are gone; a person must choose."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from ...processors.errors import PenstockError
 from ...transport.any_codec import decode_any
 from ...transport.bus import Bucket, Bus, CategorySpec, CategoryState, Message, Outgoing, Position
 from ...transport.codec_of import Codecs
+from ...transport.codecs import JsonCodec
 from ...transport.errors import CategoryExists
 from ...transport.schemas import Schemas
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, connect
@@ -192,15 +192,13 @@ def send(
     lines = (file.read_bytes() if file else sys.stdin.buffer.read()).splitlines()
     bus = connect(kafka, kafka_config, folder)
     bus.catalog.describe(name)
-    codecs = Codecs(bus)
-    given = codecs.of(replace(category, name=f"{name} as JSON", codec="json") if category.codec != "json" else category)
-    decoded = given.decode(lines)
+    decoded = JsonCodec(category).decode(lines)
     if decoded.bad:
         at, reason, _ = decoded.bad[0]
         raise PenstockError(f"Line {at + 1} is no {category.record.__name__}: {reason}. Nothing was written.")
     keys = [key.encode() for key in category.keys_of(decoded.events)]
     writer = bus.writer()
-    writer.send(name, map(Outgoing, keys, codecs.of(category).encode(decoded.events)))
+    writer.send(name, map(Outgoing, keys, Codecs(bus).of(category).encode(decoded.events)))
     writer.flush()
     note(f"Wrote {len(keys):,} records to {name}.")
 
@@ -255,4 +253,6 @@ def _summary(state: CategoryState) -> dict[str, Any]:
 def _kept(state: CategoryState) -> str:
     if state.spec.compacted:
         return "last of each key"
-    return "ever" if state.spec.retention is None else str(state.spec.retention)
+    if state.spec.retention is None:
+        return "ever"
+    return str(state.spec.retention).removesuffix(", 0:00:00")

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from ...processors.errors import PenstockError
-from . import batch, categories, dev, running
+from . import archiving, categories, dev, running
 from .output import complain
 
 app = typer.Typer(
@@ -19,10 +19,8 @@ app = typer.Typer(
 )
 app.add_typer(dev.app, name="dev")
 app.add_typer(categories.app, name="category")
-app.add_typer(batch.archive_app, name="archive")
+app.add_typer(archiving.app, name="archive")
 app.command("run")(running.run)
-app.command("backfill")(batch.backfill)
-app.command("compare")(batch.compare)
 
 
 def main() -> None:

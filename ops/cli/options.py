@@ -34,6 +34,26 @@ KafkaConfig = Annotated[
 Folder = Annotated[
     Path, typer.Option("--dir", envvar="PENSTOCK_DIR", help="Where local services and state keep their data.")
 ]
+Warehouse = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        envvar="PENSTOCK_WAREHOUSE",
+        metavar="LOCATION",
+        help="A folder, or hdfs://HOST:PORT/PATH; by default the folder warehouse in --dir.",
+        show_default=False,
+    ),
+]
+WebHdfs = Annotated[
+    str | None,
+    typer.Option(
+        "--webhdfs",
+        envvar="PENSTOCK_WEBHDFS",
+        metavar="URL",
+        help="Where WebHDFS answers, for a warehouse on HDFS; by default port 9870 of its host.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 DEFAULT_FOLDER = Path(".penstock")
 
@@ -51,3 +71,8 @@ def _local_kafka(folder: Path) -> str:
         f"No Kafka is named and none runs in {folder}. Start a local one with `penstock dev up kafka`, or name yours with "
         "--kafka HOST:PORT or the environment variable PENSTOCK_KAFKA."
     )
+
+
+def warehouse_of(location: str | None, folder: Path) -> str:
+    """Return the location of the warehouse."""
+    return location or str(folder / "warehouse")

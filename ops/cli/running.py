@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -25,6 +21,7 @@ from ..worker import Worker
 from .categories import specs_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, connect
 from .output import as_json, note, progress
+from .signals import interrupt, stopping_on_signals
 
 
 def run(
@@ -78,9 +75,9 @@ def _create(bus: KafkaBus, spec: CategorySpec) -> None:
 
 def _run_one(processor: type[Processor], bus: KafkaBus, folder: Path, *, until_end: bool, json: bool) -> None:
     opened = prepare(processor, bus)
-    targets = ends_of(processor, bus)
+    targets = ends_of(processor.inputs(), bus)
     worker = Worker(opened, bus, RocksStateFolder(folder / "state"))
-    with _stopping_on_signals(worker.stop), progress() as bars:
+    with stopping_on_signals(worker.stop), progress() as bars:
         bar = bars.add_task(processor.__name__, total=None)
 
         def finished(worker: Worker) -> bool:
@@ -99,7 +96,7 @@ def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, unti
         return penstock_command("run", f"{name.path}:{processor.__name__}", *options)
 
     stages = levels_of(app) if until_end else [list(app.processors)]
-    with _stopping_on_signals(_interrupt), progress() as bars:
+    with stopping_on_signals(interrupt), progress() as bars:
         for stage in stages:
             watched = {processor: bars.add_task(processor.__name__, total=None) for processor in stage}
             run_together(stage, command, lambda watched=watched: _show_progress(bus, watched, bars))  # type: ignore[misc]  # a default binds the loop's value
@@ -117,22 +114,3 @@ def _show_progress(bus: KafkaBus, watched: dict[type[Processor], TaskID], bars: 
             for bucket, offset in bus.catalog.committed(processor.name, state.spec.name).items()
         )
         bars.update(bar, completed=done, total=sum(state.events for state in states))
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-@contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at SIGTERM and SIGINT."""
-
-    def handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        stop()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -17,6 +17,7 @@ from ..errors import (
     MessageRefused,
     MissingCategory,
     OffsetOutOfRange,
+    Unsettled,
 )
 
 _UNREACHABLE = "Look whether the broker runs and the address is right; nothing was lost, start again when it answers."
@@ -39,7 +40,9 @@ _MEANING: dict[int, tuple[type[BusError], str]] = {
     KafkaError.TOPIC_ALREADY_EXISTS: (CategoryExists, "Delete it first, or use another name."),
     KafkaError._AUTO_OFFSET_RESET: (OffsetOutOfRange, "Events between are gone from the bus."),
     KafkaError.OFFSET_OUT_OF_RANGE: (OffsetOutOfRange, "Events between are gone from the bus."),
-    KafkaError.ILLEGAL_GENERATION: (Fenced, "The buckets have a new owner; what was not saved is done again there."),
+    # The group forms anew, which a member that keeps its buckets learns only at its next poll.
+    KafkaError.ILLEGAL_GENERATION: (Unsettled, "The position is saved again with the next checkpoint."),
+    KafkaError.REBALANCE_IN_PROGRESS: (Unsettled, "The position is saved again with the next checkpoint."),
     KafkaError.UNKNOWN_MEMBER_ID: (Fenced, "The buckets have a new owner; what was not saved is done again there."),
     KafkaError.FENCED_INSTANCE_ID: (Fenced, "Another worker uses the same identity; stop one of them."),
     KafkaError._MSG_TIMED_OUT: (DeliveryFailed, _UNREACHABLE),

@@ -1,0 +1,165 @@
+"""Kafka on this machine: one KRaft node, broker and controller in one process, on 127.0.0.1 only.
+
+Its folder holds `data` (formatted once, kept), the configuration (written at each start) and what `service.py` keeps.
+"""
+
+import secrets
+import shutil
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from .jars import JarSet, Module, Progress, fetch
+from .java import QUIET_LOGGING, Java, find_java
+from .ports import LOOPBACK, choose_ports, is_listening
+from .service import Daemon, Program, ServiceStatus
+
+NAME = "kafka"
+# The binding that lets Kafka log at all is in its distribution but not among its dependencies.
+JARS = JarSet(
+    "kafka-4.3.0",
+    (
+        Module("org.apache.kafka", "kafka_2.13", "4.3.0"),
+        Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", alone=True),
+    ),
+)
+NODE = 1
+HEAP_MB = 512
+ANSWER_LIMIT_S = 5.0
+FORMAT_LIMIT_S = 60.0
+
+
+class Kafka:
+    """Owns the Kafka of one folder. Callers hold a lock over `up` and `down`."""
+
+    name = NAME
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / NAME
+        self._data = self._folder / "data"
+        self._logging = self._folder / "log4j2.properties"
+        self._daemon = Daemon(NAME, self._folder)
+
+    def up(self, progress: Progress) -> ServiceStatus:
+        """Return when Kafka answers; one that runs already stays.
+
+        Raises:
+            LocalServiceError: it could not be had; nothing that this call started is left.
+        """
+        if self._daemon.process() is None:
+            self._start(progress)
+        else:
+            self._daemon.await_ready(self._answers)
+        return self.status()
+
+    def status(self) -> ServiceStatus:
+        """Return what is known, asking the broker itself; its endpoint is `bootstrap`."""
+        broker = self._daemon.record().ports.get("broker")
+        endpoints = {} if broker is None else {"bootstrap": f"{LOOPBACK}:{broker}"}
+        return self._daemon.status(endpoints, self._answers)
+
+    def down(self) -> None:
+        """Stop Kafka, keeping its data and its ports; without effect if it does not run."""
+        self._daemon.stop()
+
+    def _start(self, progress: Progress) -> None:
+        java = find_java()
+        jars = fetch(JARS, java, progress)
+        ports = choose_ports(("broker", "controller"), self._daemon.record().ports)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._logging.write_text(QUIET_LOGGING, encoding="utf-8")
+        configuration = self._configure("server.properties", ports, self._data)
+        if not self._data.exists():
+            progress(f"{NAME}: formatting {self._data}")
+            self._format(java, jars, ports)
+        progress(f"{NAME}: starting")
+        command = java.service_command(
+            "kafka.Kafka",
+            [str(configuration)],
+            classpath=[f"{jars}/*"],
+            logging=self._logging,
+            heap_mb=HEAP_MB,
+        )
+        self._daemon.start(Program(command, ports), self._answers)
+
+    def _configure(self, file: str, ports: dict[str, int], data: Path) -> Path:
+        path = self._folder / file
+        lines = (f"{key}={value}\n" for key, value in _settings(ports, data).items())
+        path.write_text("".join(lines), encoding="utf-8")
+        return path
+
+    def _format(self, java: Java, jars: Path, ports: dict[str, int]) -> None:
+        # Formatted aside and renamed: a folder called `data` was formatted to the end.
+        aside = self._folder / "data.new"
+        shutil.rmtree(aside, ignore_errors=True)
+        configuration = self._configure("format.properties", ports, aside)
+        # 16 random bytes in URL-safe base64, as Kafka's own; the first letter is set because `-` would be taken for an option.
+        cluster_id = "p" + secrets.token_urlsafe(16)[1:]
+        java.run(
+            "kafka.tools.StorageTool",
+            ["format", "-t", cluster_id, "-c", str(configuration)],
+            classpath=[f"{jars}/*"],
+            logging=self._logging,
+            limit_s=FORMAT_LIMIT_S,
+        )
+        aside.rename(self._data)
+
+    def _answers(self) -> bool:
+        broker = self._daemon.record().ports.get("broker")
+        # Asked first, because librdkafka waits longer and longer between its attempts to connect.
+        if broker is None or not is_listening(broker):
+            return False
+        try:
+            client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{broker}", "log_level": 0})
+            metadata = client.list_topics(timeout=ANSWER_LIMIT_S)
+        except KafkaException:
+            return False
+        return metadata.cluster_id == self._cluster_id() and NODE in metadata.brokers
+
+    def _cluster_id(self) -> str | None:
+        try:
+            lines = (self._data / "meta.properties").read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return None
+        return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)
+
+
+def _settings(ports: dict[str, int], data: Path) -> dict[str, object]:
+    broker = f"BROKER://{LOOPBACK}:{ports['broker']}"
+    controller = f"{LOOPBACK}:{ports['controller']}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": NODE,
+        # Not `controller.quorum.bootstrap.servers`: with that, the address would be part of the data, and the port could not change.
+        "controller.quorum.voters": f"{NODE}@{controller}",
+        "listeners": f"{broker},CONTROLLER://{controller}",
+        "advertised.listeners": broker,
+        "inter.broker.listener.name": "BROKER",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data,
+        "auto.create.topics.enable": "false",
+        # There is one node to replicate to.
+        "default.replication.factor": 1,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        # 50 each by default: they are made on first use, which should be quick.
+        "offsets.topic.num.partitions": 8,
+        "transaction.state.log.num.partitions": 8,
+        "share.coordinator.state.topic.num.partitions": 8,
+        # Tests kill consumers and producers, and wait for others to notice.
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1000,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+        # A killed broker may come back only when its former session has ended: 9 s by default.
+        "broker.heartbeat.interval.ms": 1000,
+        "broker.session.timeout.ms": 4000,
+        # By default a week after the time an event bears: flights of 2013 would be gone within minutes.
+        "log.retention.ms": -1,
+        # 128 MB of the heap by default.
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+    }

@@ -1,0 +1,198 @@
+"""Kafka and HDFS really start, keep what they were given, and come back."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from hdfs import InsecureClient
+
+from penstock.ops.local import (
+    JarsUnavailableError,
+    JavaMissingError,
+    JavaTooOldError,
+    LocalServices,
+    ServiceFailedError,
+    ServiceStatus,
+    running_hdfs,
+    running_kafka,
+)
+from penstock.ops.local.ports import LOOPBACK
+from penstock.ops.local.service import Daemon
+
+LIMIT_S = 30.0
+
+
+def say(line: str) -> None:
+    """Leave the progress in pytest's report of a failure."""
+    print(line)  # noqa: T201 - pytest shows it when the test fails
+
+
+def up(services: LocalServices, name: str) -> ServiceStatus:
+    """Start a service, or skip the test where the machine has no Java or cannot fetch it."""
+    try:
+        return services.up([name], say)[name]
+    except (JavaMissingError, JavaTooOldError, JarsUnavailableError) as error:
+        pytest.skip(str(error))
+
+
+def status_of(services: LocalServices, name: str) -> ServiceStatus:
+    """Return the status of one service."""
+    return next(status for status in services.status() if status.name == name)
+
+
+def kill(pid: int | None) -> None:
+    """End one process as a power failure would."""
+    process = psutil.Process(pid)
+    process.kill()
+    process.wait(LIMIT_S)
+
+
+def write_event(bootstrap: str, value: bytes) -> None:
+    """Write an event to bucket 0 of `water`, made if missing."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    if "water" not in admin.list_topics(timeout=LIMIT_S).topics:
+        admin.create_topics([NewTopic("water", num_partitions=1)])["water"].result(LIMIT_S)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("water", value, partition=0)
+    assert producer.flush(LIMIT_S) == 0
+
+
+def read_event(bootstrap: str) -> bytes | None:
+    """Read the first event of bucket 0 of `water`."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([TopicPartition("water", 0, 0)])
+        message = consumer.poll(LIMIT_S)
+        return None if message is None else message.value()
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[LocalServices]:
+    """Own a folder of services that do not outlive the test."""
+    owned = LocalServices(tmp_path)
+    yield owned
+    owned.down(["kafka", "hdfs"], say)
+
+
+def test_kafka_keeps_events_and_address_over_a_restart(services: LocalServices) -> None:
+    """What was written before `down` is read after `up`, by the same configuration."""
+    first = up(services, "kafka")
+    write_event(first.endpoints["bootstrap"], b"drop")
+    services.down(["kafka"], say)
+    stopped = status_of(services, "kafka")
+    second = up(services, "kafka")
+
+    assert (stopped.state, stopped.pid, stopped.endpoints) == ("stopped", None, first.endpoints)
+    assert second.endpoints == first.endpoints
+    assert read_event(second.endpoints["bootstrap"]) == b"drop"
+
+
+def test_kafka_that_runs_stays(services: LocalServices) -> None:
+    """`up` twice is `up` once."""
+    first = up(services, "kafka")
+    again = up(services, "kafka")
+
+    assert (again.pid, again.state) == (first.pid, "running")
+
+
+def test_kafka_moves_with_its_events_when_its_port_is_taken(services: LocalServices) -> None:
+    """Another port serves the same data."""
+    first = up(services, "kafka").endpoints["bootstrap"]
+    write_event(first, b"drop")
+    services.down(["kafka"], say)
+    with socket.create_server((LOOPBACK, int(first.rpartition(":")[2]))):
+        second = up(services, "kafka").endpoints["bootstrap"]
+
+        assert second != first
+        assert read_event(second) == b"drop"
+
+
+def test_kafka_that_was_killed_is_stale_and_comes_back(services: LocalServices) -> None:
+    """The loss is told, and `up` repairs it with the same data at the same address."""
+    first = up(services, "kafka")
+    write_event(first.endpoints["bootstrap"], b"drop")
+    kill(first.pid)
+    lost = status_of(services, "kafka")
+    second = up(services, "kafka")
+
+    assert lost.state == "stale"
+    assert second.endpoints == first.endpoints
+    assert read_event(second.endpoints["bootstrap"]) == b"drop"
+
+
+def test_kafka_that_cannot_start_explains_itself(services: LocalServices, tmp_path: Path) -> None:
+    """The error quotes Kafka's own reason and names its log; nothing is left running."""
+    up(services, "kafka")
+    services.down(["kafka"], say)
+    (tmp_path / "kafka" / "data" / "meta.properties").write_text("version=1\ncluster.id=none\nnode.id=7\n")
+
+    with pytest.raises(ServiceFailedError, match=r"(?s)kafka ended before it was ready.*Stored node id 7") as raised:
+        services.up(["kafka"], say)
+    assert str(tmp_path / "kafka" / "log") in str(raised.value)
+    assert status_of(services, "kafka").state == "stopped"
+
+
+def test_kafka_runs_for_the_length_of_a_block(tmp_path: Path) -> None:
+    """The context manager gives an address that answers, and takes it back."""
+    up(LocalServices(tmp_path), "kafka")
+    with running_kafka(tmp_path) as bootstrap:
+        write_event(bootstrap, b"drop")
+        event = read_event(bootstrap)
+
+    assert event == b"drop"
+    assert status_of(LocalServices(tmp_path), "kafka").state == "stopped"
+
+
+def test_two_who_start_kafka_at_once_get_one(services: LocalServices, tmp_path: Path) -> None:
+    """The second waits for the first and finds its Kafka."""
+    found: list[ServiceStatus] = []
+    other = threading.Thread(target=lambda: found.append(up(LocalServices(tmp_path), "kafka")))
+    other.start()
+    mine = up(services, "kafka")
+    other.join(LIMIT_S * 3)
+
+    assert [status.pid for status in found] == [mine.pid]
+
+
+def test_hdfs_keeps_files_and_addresses_over_a_restart(services: LocalServices) -> None:
+    """What was written before `down` is read after `up`, by the same configuration."""
+    first = up(services, "hdfs")
+    InsecureClient(first.endpoints["webhdfs"]).write("/river/water", b"drop")
+    services.down(["hdfs"], say)
+    stopped = status_of(services, "hdfs")
+    second = up(services, "hdfs")
+    with InsecureClient(second.endpoints["webhdfs"]).read("/river/water") as reader:
+        content = reader.read()
+
+    assert (stopped.state, stopped.pid) == ("stopped", None)
+    assert first.endpoints["rpc"].startswith("hdfs://127.0.0.1:")
+    assert second.endpoints == first.endpoints
+    assert content == b"drop"
+
+
+def test_hdfs_that_lost_its_data_node_gets_only_that_one_back(services: LocalServices, tmp_path: Path) -> None:
+    """The NameNode stays, and writes are possible as soon as `up` returns."""
+    first = up(services, "hdfs")
+    kill(Daemon("HDFS DataNode", tmp_path / "hdfs" / "datanode").record().pid)
+    lost = status_of(services, "hdfs")
+    second = up(services, "hdfs")
+    InsecureClient(second.endpoints["webhdfs"]).write("/water", b"drop")
+
+    assert lost.state == "stale"
+    assert (second.state, second.pid) == ("running", first.pid)
+
+
+def test_hdfs_runs_for_the_length_of_a_block(tmp_path: Path) -> None:
+    """The context manager gives endpoints that answer, and takes them back."""
+    up(LocalServices(tmp_path), "hdfs")
+    with running_hdfs(tmp_path) as endpoints:
+        InsecureClient(endpoints["webhdfs"]).write("/water", b"drop")
+
+    assert status_of(LocalServices(tmp_path), "hdfs").state == "stopped"

@@ -1,0 +1,252 @@
+"""`penstock run` on a real broker: what comes out, how it stops, and what it says when it cannot run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from support.cli import Cli
+
+from penstock.transport.kafka import KafkaBus
+
+HOUR = 3_600_000
+
+
+def readings(count: int, *, start: int = 0) -> str:
+    """Give readings as JSON lines: of 7 meters, every 10 minutes, of 0 to 24 litres."""
+    made = ({"meter": f"m{n % 7}", "at": n * HOUR // 6, "litres": n % 25} for n in range(start, start + count))
+    return "".join(json.dumps(reading) + "\n" for reading in made)
+
+
+def values(kafka: str, category: str) -> list[dict[str, Any]]:
+    """Read a JSON category with a plain consumer, as any other program would."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "plain", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(category, number, 0) for number in range(4)])
+    found, ended = [], 0
+    while ended < 4:
+        message = consumer.poll(10.0)
+        assert message is not None
+        if message.error():
+            ended += 1
+        else:
+            found.append(json.loads(message.value()))
+    consumer.close()
+    return found
+
+
+def members(kafka: str, group: str) -> int:
+    """Count the members of a group that own something."""
+    description = AdminClient({"bootstrap.servers": kafka}).describe_consumer_groups([group])[group].result()
+    return sum(bool(member.assignment.topic_partitions) for member in description.members)
+
+
+def expected(count: int) -> tuple[dict[str, int], dict[tuple[str, int], int]]:
+    """Compute totals by meter, and litres by meter and hour, from the numbers alone."""
+    by_meter: Counter[str] = Counter()
+    by_hour: Counter[tuple[str, int]] = Counter()
+    for n in range(count):
+        if n % 25 >= 10:
+            by_meter[f"m{n % 7}"] += n % 25
+            by_hour[f"m{n % 7}", n // 6 * HOUR] += n % 25
+    return dict(by_meter), dict(by_hour)
+
+
+def test_a_whole_app_runs_to_the_end(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
+    """All three kinds, two codecs, each processor in a process of its own; every result as computed apart."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3000))
+    cli.ok("run", str(app), "--until-end")
+
+    by_meter, by_hour = expected(3000)
+    totals = values(kafka, f"{prefix}.totals")
+    assert {total["meter"]: total["litres"] for total in totals} == by_meter
+    assert len(totals) == sum(n % 25 >= 10 for n in range(3000))
+    assert {(hour["meter"], hour["hour"]): hour["litres"] for hour in values(kafka, f"{prefix}.hours")} == by_hour
+
+
+def test_a_second_run_goes_on_where_the_first_ended(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
+    """State and positions last; nothing is processed twice."""
+    cli.ok("category", "create", str(app))
+    for start in (0, 1000, 2000):
+        cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=start))
+        cli.ok("run", str(app), "--until-end")
+
+    by_meter, by_hour = expected(3000)
+    totals = values(kafka, f"{prefix}.totals")
+    assert {total["meter"]: total["litres"] for total in totals} == by_meter
+    assert len(totals) == sum(n % 25 >= 10 for n in range(3000))
+    assert {(hour["meter"], hour["hour"]): hour["litres"] for hour in values(kafka, f"{prefix}.hours")} == by_hour
+
+
+def test_sigterm_ends_with_a_last_checkpoint(
+    cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+) -> None:
+    """Stopped in the middle and started again, each event is counted once."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3000))
+    cli.ok("run", f"{app}:Large", "--until-end")
+    worker = cli.start("run", f"{app}:Totals", "--json")
+    wait_until(lambda: bool(kafka_bus.catalog.committed(f"{prefix}.totals", f"{prefix}.large")))
+    worker.send_signal(signal.SIGTERM)
+    out, err = worker.communicate(timeout=30)
+    assert worker.returncode == 0, err
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=3000))
+    cli.ok("run", str(app), "--until-end")
+
+    by_meter, _ = expected(4000)
+    totals = values(kafka, f"{prefix}.totals")
+    assert json.loads(out)["events_in"] > 0
+    assert {total["meter"]: total["litres"] for total in totals} == by_meter
+    assert len(totals) == sum(n % 25 >= 10 for n in range(4000))
+
+
+def test_two_workers_share_the_buckets_and_state_moves_with_them(
+    cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+) -> None:
+    """A worker that joins takes buckets over, one that leaves hands them back, and every total is exact."""
+    cli.ok("category", "create", str(app))
+
+    def done() -> bool:
+        ends = kafka_bus.catalog.describe(f"{prefix}.large").ends
+        return sum(kafka_bus.catalog.committed(f"{prefix}.totals", f"{prefix}.large").values()) == sum(ends.values())
+
+    def feed(start: int) -> None:
+        cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=start))
+        cli.ok("run", f"{app}:Large", "--until-end")
+        wait_until(done)
+
+    first = cli.start("run", f"{app}:Totals", "--json")
+    feed(0)
+    second = cli.start("run", f"{app}:Totals", "--json")
+    feed(1000)
+    wait_until(lambda: members(kafka, f"{prefix}.totals") == 2)
+    feed(2000)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(30) == 0
+    feed(3000)
+    second.send_signal(signal.SIGTERM)
+    out, err = second.communicate(timeout=30)
+
+    by_meter, _ = expected(4000)
+    totals = values(kafka, f"{prefix}.totals")
+    assert json.loads(out)["events_in"] > 0, err
+    assert {total["meter"]: total["litres"] for total in totals} == by_meter
+    assert len(totals) == sum(n % 25 >= 10 for n in range(4000))
+
+
+def test_a_bad_message_becomes_a_dead_letter_and_is_counted(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
+    """Its bytes and origin can be read back; the good ones around it are processed."""
+    cli.ok("category", "create", str(app))
+    producer = Producer({"bootstrap.servers": kafka})
+    for value in (b'{"meter":"m1","at":1,"litres":10}', b"\xff{", b'{"meter":"m1","at":2,"litres":20}'):
+        producer.produce(f"{prefix}.readings", value, b"m1")
+    producer.flush()
+    done = cli("run", f"{app}:Large", "--until-end", "--json")
+    tail = cli.ok("category", "tail", f"{prefix}.large.dead_letters", "--from", "0", "--limit", "1", "--json")
+    letter = json.loads(tail)["value"]
+
+    assert done.returncode == 0, done.stderr
+    tally = json.loads(done.stdout)
+    assert (tally["events_in"], tally["events_out"], tally["dead_letters"]) == (3, 2, 1)
+    assert (letter["category"], letter["offset"], letter["value"]) == (f"{prefix}.readings", 1, "/3s=")
+    assert f"{prefix}.readings" in done.stderr
+
+
+def fails(done: Any, *says: str) -> None:
+    """Check that a command failed as commands do: one paragraph, no stack trace, an exit code."""
+    assert done.returncode not in {0, None}
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("Error:") == 1, done.stderr
+    for words in says:
+        assert words in " ".join(done.stderr.split()), done.stderr
+
+
+def test_an_unreachable_broker_is_named(cli: Cli, app: Path) -> None:
+    """With its address and what to look at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    fails(cli("run", f"{app}:Large", PENSTOCK_KAFKA=address), address, "No Kafka broker answers", "Look whether")
+
+
+def test_a_missing_category_is_named_with_the_command_that_creates_it(cli: Cli, app: Path, prefix: str) -> None:
+    """Nothing is started."""
+    fails(cli("run", f"{app}:Large"), f"{prefix}.readings", "penstock category create")
+
+
+def test_a_wrong_number_of_buckets_is_refused(cli: Cli, app: Path, prefix: str) -> None:
+    """Both numbers are said, and what to do."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "resize", f"{prefix}.readings", "6")
+    fails(cli("run", f"{app}:Large"), "6 buckets on the bus", "declares 4", "Declare buckets=6")
+
+
+def test_co_partitioned_inputs_must_have_the_same_buckets(cli: Cli, app: Path, prefix: str) -> None:
+    """Two inputs of different bucket counts are refused before anything is asked of the bus."""
+    text = app.read_text() + (
+        f"odd = ps.Category('{prefix}.odd', Total, key='meter', event_time='at', buckets=3)\n"
+        "class Both(Totals):\n    name = 'both'\n    reads = (large, odd)\n"
+    )
+    app.write_text(text)
+    fails(cli("run", f"{app}:Both"), "not co-partitioned", f"{prefix}.large has 4, {prefix}.odd has 3 buckets")
+
+
+def test_an_unreadable_app_file_is_explained(cli: Cli, app: Path) -> None:
+    """Missing, broken, or without the processor that is asked for."""
+    fails(cli("run", "nowhere.py"), "There is no app file nowhere.py")
+    fails(cli("run", f"{app}:Larg"), "no processor 'Larg'", "Large, Totals, Hours")
+    app.write_text(app.read_text() + "\nfrom nowhere import nothing\n")
+    fails(cli("run", str(app)), "No module named 'nowhere'", "line ")
+
+
+def test_an_event_without_event_time_stops_the_worker_and_loses_nothing(
+    cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus
+) -> None:
+    """Category, bucket, offset and field are named; what came before is saved; each start stops there again."""
+    cli.ok("category", "create", str(app))
+    producer = Producer({"bootstrap.servers": kafka})
+    for value in (b'{"meter":"m1","at":1,"litres":10}', b'{"meter":"m1","litres":11}'):
+        producer.produce(f"{prefix}.readings", value, b"m1")
+    producer.flush()
+    for _ in range(2):
+        done = cli("run", f"{app}:Large", "--until-end")
+        fails(done, f"{prefix}.readings/", "at offset 1", "no event time: 'at' is missing or null", "OnBad.DEAD_LETTER")
+
+    assert sum(kafka_bus.catalog.describe(f"{prefix}.large").ends.values()) == 1
+
+
+def test_a_processor_that_raises_stops_with_its_own_words(cli: Cli, app: Path, prefix: str) -> None:
+    """The exception's text and the event's place; and the same from the whole app, which stops the others."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin='{"meter":"m","at":1,"litres":-5}\n')
+    fails(cli("run", f"{app}:Large", "--until-end"), "Large raised ValueError: -5 litres", "at offset 0")
+    whole = cli("run", str(app), "--until-end")
+
+    assert whole.returncode == 1
+    assert "Large ended with an error" in " ".join(whole.stderr.split())
+    assert "Traceback" not in whole.stderr
+
+
+def test_a_missing_kafka_is_explained(cli: Cli, app: Path) -> None:
+    """With the two ways to have one."""
+    fails(cli("run", str(app), PENSTOCK_KAFKA=""), "penstock dev up kafka", "--kafka HOST:PORT")
+
+
+@pytest.mark.parametrize("line", ["nonsense", '{"meter": "m", "at": "late", "litres": 1}'])
+def test_what_is_no_record_is_not_sent(cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, line: str) -> None:
+    """The line is named, and nothing of the input is written."""
+    cli.ok("category", "create", str(app))
+    given = '{"meter":"m","at":1,"litres":5}\n' + line
+    done = cli("category", "send", f"{prefix}.readings", "--app", str(app), stdin=given)
+
+    fails(done, "Line 2 is no Reading", "Nothing was written")
+    assert kafka_bus.catalog.describe(f"{prefix}.readings").events == 0

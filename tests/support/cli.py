@@ -1,0 +1,59 @@
+"""The command line as a user runs it: another process, in a folder of its own, on one broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+LIMIT_S = 120.0
+
+
+class Cli:
+    """Runs `penstock` in a folder of its own, against one broker."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.folder = folder
+        self._environment = {**os.environ, "PENSTOCK_KAFKA": bootstrap, "COLUMNS": "200", "NO_COLOR": "1"}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "penstock", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env={**self._environment, **environment},
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def ok(self, *arguments: str, stdin: str = "") -> str:
+        """Run a command that has to succeed; what it printed."""
+        done = self(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command and leave it running."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self._environment,
+        )
+        self._started.append(process)
+        return process
+
+    def end_all(self) -> None:
+        """Kill what is still running."""
+        for process in self._started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.communicate()
