@@ -151,6 +151,25 @@ class _Product(Monoid[int]):
         return 0
 
 
+class _Outgrows(Monoid[int]):
+    """Right, but beyond 64 bits before long."""
+
+    combine = staticmethod(operator.mul)
+
+    def identity(self) -> int:
+        return 1
+
+
+class _BreaksWhenLarge(Monoid[int]):
+    """Right for single observations."""
+
+    def identity(self) -> int:
+        return 0
+
+    def combine(self, left: int, right: int) -> int:
+        return left + right + (left + right >= 10)
+
+
 class _RightOnly(Monoid[int]):
     """Takes the left for the identity wherever it is small."""
 
@@ -177,6 +196,13 @@ class _Names(Monoid[list[str]]):
 class _ChangesLeft(_Names):
     def combine(self, left: list[str], right: list[str]) -> list[str]:
         left.extend(right)
+        return left
+
+
+class _AppendsWhatItReads(_Names):
+    def combine(self, left: list[str], right: list[str]) -> list[str]:
+        for name in right:
+            left.append(name)  # noqa: PERF402 - the mistake under test
         return left
 
 
@@ -242,7 +268,10 @@ class _Unserialisable(Monoid[complex]):
         (_Subtraction(), [1, 2, 3], "left identity"),
         (_Product(), [2, 3], "left identity"),
         (_RightOnly(), [2, 3], "right identity"),
+        (_Outgrows(), [2**40, 2**41, 2**42, 2**43], "encoding"),
+        (_BreaksWhenLarge(), [2, 2, 2, 2, 2, 2], "associativity"),
         (_ChangesLeft(), ["a", "b"], "unchanged arguments"),
+        (_AppendsWhatItReads(), ["a", "b"], "unchanged arguments"),
         (_ChangesRight(), ["a", "b"], "unchanged arguments"),
         (_SharedIdentity(), ["a", "b"], "fresh identity"),
         (_KeepsObservation(), [["a"], ["b"]], "unchanged observation"),
