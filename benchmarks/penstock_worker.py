@@ -27,7 +27,7 @@ def main(bootstrap: str, work: str, group: str) -> None:
     processor = PROCESSORS[work]
     processor.name = group
     bus = KafkaBus(KafkaSettings(bootstrap))
-    targets = ends_of(processor, bus)
+    targets = ends_of(processor.inputs(), bus)
     began = 0.0
 
     def finished(worker: Worker) -> bool:

@@ -99,7 +99,9 @@ class Worker:
             while not (self._stopping or finished(self)):
                 self.turn()
             self._save_if_settled()
-            self._reader.close()
+        except BaseException:
+            self.lost([])  # what is not saved is done again by whoever owns the buckets next
+            raise
         finally:
             self._close()
 
@@ -255,7 +257,8 @@ class Worker:
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
         """Save everything, then close the shards that go to another owner."""
-        self._save_if_settled()
+        if self._shards:
+            self._save_if_settled()
         self.lost(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
@@ -266,7 +269,7 @@ class Worker:
                 shard.close()
 
     def _close(self) -> None:
-        self.lost([])
+        self._reader.close()
         self._writer.close()
 
 

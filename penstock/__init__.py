@@ -7,6 +7,7 @@ from .processors.kinds import Aggregator, Context, Every, OnBad, Stateful, State
 from .processors.monoids import (
     Count,
     Distinct,
+    Estimate,
     First,
     Largest,
     Last,
@@ -30,6 +31,7 @@ __all__ = [
     "Count",
     "DeadLetter",
     "Distinct",
+    "Estimate",
     "EventTime",
     "Ever",
     "Every",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
@@ -25,6 +27,7 @@ def murmur2(data: bytes) -> int:
     return hashed ^ (hashed >> 15)
 
 
+@lru_cache(maxsize=65_536)
 def bucket_of(key: bytes, buckets: int) -> int:
     """Return the bucket of a key among `buckets`, as Kafka's Java producer and our own choose it."""
     return (murmur2(key) & 0x7FFFFFFF) % buckets

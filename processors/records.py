@@ -17,11 +17,13 @@ EventTime: TypeAlias = Annotated[int, msgspec.Meta(extra={"unit": "ms since 1970
 """When an event happened: milliseconds since 1970, UTC."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """Base of everything that travels in a category: typed, validated when it is decoded.
 
     Records are values: they never change. A field with a default may be missing in older messages; fields that a
     reader does not know are ignored.
+
+    The garbage collector does not look at records: what is frozen when it is made can hold nothing that holds it.
     """
 
 

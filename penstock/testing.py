@@ -1,0 +1,11 @@
+"""For tests of one's own processors: no service, no waiting.
+
+`Driver` runs processors on a bus in memory and in steered time; `Crash` lets them die between two steps of a checkpoint;
+`check_laws` tries the laws of a monoid on samples.
+"""
+
+from .ops.driver import Crash, Driver
+from .processors.monoids import BrokenLaw, check_laws
+from .state.checkpoints import Step
+
+__all__ = ["BrokenLaw", "Crash", "Driver", "Step", "check_laws"]

@@ -1,0 +1,80 @@
+"""What the documents show works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+COMMAND = Path(sys.executable).with_name("penstock")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Return the code blocks of a language, or of none."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def local_broker(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which commands may start services; they are stopped at the end."""
+    yield tmp_path
+    subprocess.run([COMMAND, "dev", "down"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
+    """Typed as it stands, on a broker that it starts itself, it prints what is promised; so does its test."""
+    program, test = blocks(README, "python")
+    commands = next(block for block in blocks(README, "") if "dev up" in block)
+    (local_broker / "meters.py").write_text(program)
+    shell = f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA\n{commands}"
+    done = subprocess.run(
+        ["bash", "-c", shell], cwd=local_broker, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, "-c", test], cwd=local_broker, check=True, timeout=60)
+
+    [promised] = re.findall(r"ends in `(.*?)`", README)
+    assert done.stdout.splitlines()[-1].endswith(promised)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    """Its blocks are one program."""
+    program = "\n".join(blocks(page.read_text(encoding="utf-8"), "python"))
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def commands_in(text: str) -> set[tuple[str, ...]]:
+    """Return the penstock commands that a page names, without their arguments."""
+    named = re.findall(r"penstock((?: (?:dev|category|archive))? [a-z]+)", text)
+    return {tuple(words.split()) for words in named if words.split()[0] in COMMANDS}
+
+
+COMMANDS = {"run", "dev", "category", "archive", "backfill", "compare"}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_every_command_that_a_page_names_exists(page: Path) -> None:
+    """And its help has an example."""
+    for words in commands_in(page.read_text(encoding="utf-8")):
+        done = subprocess.run([COMMAND, *words, "--help"], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, words
+        assert "Example:" in done.stdout, words
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES, ROOT / "examples" / "flights" / "README.md"], ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Relative links name files that are there."""
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
