@@ -8,7 +8,7 @@ import sys
 import typer
 
 from ...processors.errors import PenstockError
-from . import archiving, categories, dev, running
+from . import archiving, batch, categories, dev, running
 from .output import complain
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app.add_typer(dev.app, name="dev")
 app.add_typer(categories.app, name="category")
 app.add_typer(archiving.app, name="archive")
 app.command("run")(running.run)
+app.command("backfill")(batch.backfill)
+app.command("compare")(batch.compare)
 
 
 def main() -> None:

@@ -1,0 +1,287 @@
+"""One category on its way from the bus into the warehouse.
+
+    poll -> decode -> columns -> the open segment of the bucket      for each batch
+    write the segment's files, then commit the position              when it is full, and whenever asked to save
+
+The files are written first. A crash between the two leaves events beyond the committed position in the open segment's files;
+whoever goes on takes up those files as far as the position, and reads the rest again. So every event is archived once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from ..processors.categories import AnyCategory
+from ..processors.errors import DeclarationError
+from ..transport.bus import Bucket, Bus, Message, Position, RawBatch
+from ..transport.codec_of import Codecs
+from ..transport.errors import Fenced
+from .columns import MARKS, UNFIT, Columns
+from .errors import ArchiveGap
+from .segments import Segment, write_changed
+from .warehouse import Warehouse
+
+_LOG = logging.getLogger("penstock.archiver")
+
+
+@dataclass
+class Tally:
+    """What an archiver has done since it started.
+
+    Args:
+        events: events taken up.
+        files: files written; one that grew counts each time.
+        undecodable: messages that have no columns, since they do not decode or hold a number beyond 64 bits.
+        gone: offsets that the bus no longer kept.
+    """
+
+    events: int = 0
+    files: int = 0
+    undecodable: int = 0
+    gone: int = 0
+
+
+@dataclass
+class _Open:
+    """A bucket: its open segment, the next offset to read, and how far it is in the warehouse and committed."""
+
+    segment: Segment
+    read: int
+    written: int
+    committed: int
+
+
+class CategoryArchive:
+    """Archives the buckets of one category that its consumer group gives it. An `Ownership`.
+
+    Args:
+        bus: where the category is.
+        category: its declaration.
+        warehouse: where its events go.
+        segment_events: how many offsets share a file name.
+        accept_gaps: go on where the bus has dropped events that were not archived.
+        tally: what was done is added to it.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        category: AnyCategory,
+        warehouse: Warehouse,
+        segment_events: int,
+        tally: Tally,
+        *,
+        accept_gaps: bool,
+    ) -> None:
+        self._bus = bus
+        self._category = category
+        self._warehouse = warehouse
+        self._length = segment_events
+        self._accept_gaps = accept_gaps
+        self._tally = tally
+        self._columns = Columns(category.record)
+        self._schema = archive_schema(self._columns)
+        self._codec = Codecs(bus).of(category)
+        self._buckets: dict[int, _Open] = {}
+        self._reader = bus.reader(group_of(category.name), [category.name], self)
+
+    def turn(self, wait_s: float) -> bool:
+        """Poll once and take up what came, writing segments that are full; return whether anything came."""
+        try:
+            polled = self._reader.poll(wait_s)
+            for batch in polled.batches:
+                self._take(batch)
+            for bucket, end in polled.ended:
+                self._advance(bucket.number, end)
+            self._commit()
+        except Fenced as error:
+            _LOG.warning("%s", error)
+            self._buckets.clear()
+            return False
+        return bool(polled.batches)
+
+    def save(self) -> None:
+        """Write everything that was read, then commit the positions."""
+        try:
+            self._save(self._buckets)
+        except Fenced as error:
+            _LOG.warning("%s", error)
+            self._buckets.clear()
+
+    def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
+        """Tell whether every bucket that it owns is read up to its target; False while it owns none."""
+        return bool(self._buckets) and all(
+            bucket.read >= targets.get(Bucket(self._category.name, number), 0)
+            for number, bucket in self._buckets.items()
+        )
+
+    def close(self) -> None:
+        """Save, and leave the group."""
+        self._reader.close()
+
+    def abandon(self) -> None:
+        """Leave the group without saving: what was not saved is read again."""
+        self._buckets.clear()
+        self._reader.close()
+
+    def gained(self, committed: Sequence[Position]) -> Sequence[Position]:
+        """Take up buckets where they were left, with what is there of their open segments; return where to read from."""
+        starts = self._bus.catalog.describe(self._category.name).starts
+        files = self._warehouse.files(self._category.name)
+        wanted = []
+        for bucket, position in committed:
+            offset = self._past_gap(bucket, position, starts[bucket.number])
+            segment = self._segment(bucket.number, offset)
+            own = [file for file in files if file.bucket == bucket.number and file.segment == segment.start]
+            segment.restore(own, self._warehouse, before=offset)
+            self._buckets[bucket.number] = _Open(segment, offset, offset, offset)
+            wanted.append(Position(bucket, offset))
+        return wanted
+
+    def _past_gap(self, bucket: Bucket, position: int | None, start: int) -> int:
+        if position is None or position >= start:
+            return start if position is None else position
+        if not self._accept_gaps:
+            raise ArchiveGap(
+                f"{bucket} is archived up to offset {position}, but the bus keeps it only from offset {start} on: "
+                f"{start - position:,} offsets are gone, and what lay there is in no warehouse. Nothing was changed. To go on "
+                "with what is still there, start the archiver with gaps accepted."
+            )
+        _LOG.warning("%s: offsets %d to %d are gone from the bus and were not archived", bucket, position, start - 1)
+        self._tally.gone += start - position
+        return start
+
+    def given_up(self, buckets: Sequence[Bucket]) -> None:
+        """Save buckets, then let go of them."""
+        numbers = {bucket.number for bucket in buckets}
+        self._save({number: bucket for number, bucket in self._buckets.items() if number in numbers})
+        self.lost(buckets)
+
+    def lost(self, buckets: Sequence[Bucket]) -> None:
+        """Let go of buckets without saving."""
+        for bucket in buckets:
+            self._buckets.pop(bucket.number, None)
+
+    def _segment(self, bucket: int, offset: int) -> Segment:
+        return Segment(self._category.name, bucket, offset - offset % self._length, self._schema)
+
+    def _take(self, batch: RawBatch) -> None:
+        open_bucket = self._buckets.get(batch.bucket.number)
+        if open_bucket is None:
+            return  # handed out before the bucket moved away; its new owner reads it
+        messages = [message for message in batch.messages if message.offset() >= open_bucket.read]
+        for _, within in groupby(messages, key=self._segment_number):
+            part = RawBatch(batch.bucket, list(within))
+            self._advance(batch.bucket.number, part.messages[0].offset())
+            rows = self._rows(part)
+            if rows.num_rows:
+                open_bucket.segment.add(rows)
+            self._advance(batch.bucket.number, part.next_offset)
+
+    def _segment_number(self, message: Message) -> int:
+        return message.offset() // self._length
+
+    def _advance(self, number: int, offset: int) -> None:
+        """Note how far a bucket is read; where that is past its open segment, write it and begin the next."""
+        bucket = self._buckets.get(number)
+        if bucket is None or offset <= bucket.read:
+            return
+        bucket.read = offset
+        if offset >= bucket.segment.start + self._length:
+            self._tally.files += write_changed([bucket.segment], self._warehouse)
+            bucket.segment = self._segment(number, offset)
+            bucket.written = bucket.segment.start
+
+    def _save(self, buckets: Mapping[int, _Open]) -> None:
+        self._tally.files += write_changed([bucket.segment for bucket in buckets.values()], self._warehouse)
+        for bucket in buckets.values():
+            bucket.written = bucket.read
+        self._commit()
+
+    def _commit(self) -> None:
+        """Commit what is in the warehouse; a second time is cheap."""
+        moved = {number: bucket for number, bucket in self._buckets.items() if bucket.written > bucket.committed}
+        if moved:
+            self._reader.commit(
+                [Position(Bucket(self._category.name, n), bucket.written) for n, bucket in moved.items()]
+            )
+            for bucket in moved.values():
+                bucket.committed = bucket.written
+
+    def _rows(self, batch: RawBatch) -> pa.RecordBatch:
+        """Decode a batch into rows of the archive; count and report what has none."""
+        decoded = self._codec.decode(batch.values())
+        events, at = decoded.events, list(decoded.at)
+        reasons = {bad.at: bad.reason for bad in decoded.bad}
+        try:
+            arrays = self._columns.arrays(events)
+        except UNFIT:
+            unfit = dict(self._unfit(events))
+            reasons |= {at[index]: reason for index, reason in unfit.items()}
+            at = [place for index, place in enumerate(at) if index not in unfit]
+            events = [event for index, event in enumerate(events) if index not in unfit]
+            arrays = self._columns.arrays(events)
+        self._report(batch, reasons)
+        self._tally.events += len(events)
+        marks: list[list[Any]] = [
+            [batch.bucket.number] * len(events),
+            [batch.messages[place].offset() for place in at],
+            _keys_of(self._category, events),
+            self._category.event_times_of(events),
+            [batch.messages[place].timestamp()[1] for place in at],
+        ]
+        marked = [pa.array(values, field.type) for values, field in zip(marks, MARKS, strict=True)]
+        return pa.RecordBatch.from_arrays([*arrays, *marked], schema=self._schema)
+
+    def _unfit(self, events: Sequence[object]) -> Iterator[tuple[int, str]]:
+        for index, event in enumerate(events):
+            try:
+                self._columns.arrays([event])
+            except UNFIT as error:
+                yield index, f"a value does not fit its column: {error}"
+
+    def _report(self, batch: RawBatch, reasons: Mapping[int, str]) -> None:
+        if not reasons:
+            return
+        self._tally.undecodable += len(reasons)
+        first = min(reasons)
+        _LOG.warning(
+            "%s: %d of the messages from offset %d to %d are not archived, the first at offset %d: %s",
+            batch.bucket,
+            len(reasons),
+            batch.messages[0].offset(),
+            batch.next_offset - 1,
+            batch.messages[first].offset(),
+            reasons[first],
+        )
+
+
+def group_of(category: str) -> str:
+    """Return the consumer group that archives a category."""
+    return f"archiver.{category}"
+
+
+def archive_schema(columns: Columns) -> pa.Schema:
+    """Return the columns of an archived category: its record's, and where each event lay."""
+    return pa.schema([*columns.schema, *MARKS])
+
+
+def _keys_of(category: AnyCategory, events: Sequence[object]) -> list[str | None]:
+    """Return the key of each event, None for one whose key function raises."""
+    try:
+        return list(category.keys_of(events))
+    except DeclarationError:
+        return [_key_of(category, event) for event in events]
+
+
+def _key_of(category: AnyCategory, event: object) -> str | None:
+    try:
+        return category.keys_of([event])[0]
+    except DeclarationError:
+        return None

@@ -1,0 +1,63 @@
+"""How a failure in a Python worker of Spark reaches the person at the terminal: as the paragraph it was, without the JVM.
+
+Spark hands the driver a worker's traceback as text. The worker marks its paragraph in that text; the driver finds it there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from ..processors.errors import PenstockError
+from .errors import BackfillFailed
+
+_MARKED = re.compile(r"<<penstock (\".*?\") penstock>>", re.DOTALL)
+
+
+class FailedInWorker(Exception):
+    """Carries a paragraph through Spark."""
+
+    def __init__(self, paragraph: str) -> None:
+        super().__init__(f"<<penstock {json.dumps(paragraph)} penstock>>")
+
+
+@contextmanager
+def carried(processor: str) -> Iterator[None]:
+    """In a worker: mark what fails within, so that `told` finds it on the driver."""
+    try:
+        yield
+    except PenstockError as error:
+        raise FailedInWorker(str(error)) from error
+    except Exception as error:
+        raise FailedInWorker(
+            f"{processor} failed where no single event is to blame: {type(error).__name__}: {error}. Nothing of its output "
+            "was published; mend it and run the backfill again."
+        ) from error
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """On the driver: raise what a worker's failure says, or what Spark says in one line.
+
+    Raises:
+        BackfillFailed: the run within failed.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        marked = _MARKED.search(text)
+        if marked:
+            raise BackfillFailed(json.loads(marked[1])) from error
+        if isinstance(error, Py4JJavaError):
+            text = str(error.java_exception.toString())
+        reason = next((line for line in text.splitlines() if line.strip()), type(error).__name__).strip()
+        raise BackfillFailed(
+            f"{what} failed in Spark: {reason.rstrip('.')}. Nothing of its output was published. If the reason does not help, Spark's own "
+            "log on the machine where it ran says more."
+        ) from error

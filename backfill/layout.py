@@ -1,0 +1,89 @@
+"""Where things lie in the warehouse: by category, by the UTC day of the event time, by bucket and segment.
+
+    <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000.parquet
+
+Days are named so that their order as text is their order in time.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from functools import lru_cache
+from typing import NamedTuple
+
+DAY_MS = 86_400_000
+_EPOCH = date(1970, 1, 1).toordinal()
+_FIRST_DAY = date.min.toordinal() - _EPOCH
+_LAST_DAY = date.max.toordinal() - _EPOCH
+_FILE = re.compile(r"bucket-(\d{5,})-(\d{20})\.parquet")
+_DAY = re.compile(r"ds=(\d{4}-\d\d-\d\d)")
+
+
+class StoredFile(NamedTuple):
+    """One file of the warehouse: the events of one segment of a bucket that happened on one day.
+
+    Args:
+        category: the category's name.
+        day: the UTC day, YYYY-MM-DD.
+        bucket: the bucket's number.
+        segment: the first offset of the segment, whether or not an event lies there.
+    """
+
+    category: str
+    day: str
+    bucket: int
+    segment: int
+
+    @property
+    def path(self) -> str:
+        """Where it lies below the warehouse's root."""
+        return f"{folder_of(self.category)}/ds={self.day}/bucket-{self.bucket:05d}-{self.segment:020d}.parquet"
+
+    @staticmethod
+    def parse(category: str, folder: str, name: str) -> StoredFile | None:
+        """Read a file's name; None for what is no event file, such as one that is still being written."""
+        day, file = _DAY.fullmatch(folder), _FILE.fullmatch(name)
+        return StoredFile(category, day[1], int(file[1]), int(file[2])) if day and file else None
+
+
+def folder_of(category: str) -> str:
+    """Return the folder of a category below the root."""
+    return f"category={category}"
+
+
+def day_of(time_ms: int) -> str:
+    """Return the UTC day of an event time (milliseconds since 1970), YYYY-MM-DD.
+
+    What lies beyond the years 1 to 9999, such as a time given in microseconds, is on the first or the last of all days.
+    """
+    return _name_of_day(min(max(time_ms // DAY_MS, _FIRST_DAY), _LAST_DAY))
+
+
+@lru_cache(maxsize=4096)
+def _name_of_day(number: int) -> str:
+    return date.fromordinal(number + _EPOCH).isoformat()
+
+
+class Days(NamedTuple):
+    """A range of UTC days, both ends included."""
+
+    first: date
+    last: date
+
+    @property
+    def start_ms(self) -> int:
+        """When the first day begins, in milliseconds since 1970."""
+        return (self.first.toordinal() - _EPOCH) * DAY_MS
+
+    @property
+    def end_ms(self) -> int:
+        """When the day after the last one begins, in milliseconds since 1970."""
+        return (self.last.toordinal() + 1 - _EPOCH) * DAY_MS
+
+    def holds(self, time_ms: int) -> bool:
+        """Tell whether a time (milliseconds since 1970) lies in these days."""
+        return self.start_ms <= time_ms < self.end_ms
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.last}"

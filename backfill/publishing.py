@@ -1,0 +1,62 @@
+"""The output of a batch run: written aside, then moved to its place whole.
+
+<output>/_aside-<run>/category=…/ds=…   while nodes write
+<output>/category=…/ds=…                once the last node that writes the category has succeeded
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from uuid import uuid4
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from .columns import DAY_COLUMN
+from .errors import BackfillRefused
+from .hadoop import Folders
+from .layout import folder_of
+
+_LOG = logging.getLogger("penstock.backfill")
+
+
+class OutputFolder:
+    """Where a batch run writes.
+
+    Args:
+        folders: the folders of its categories.
+        overwrite: replace categories that are there.
+    """
+
+    def __init__(self, folders: Folders, *, overwrite: bool) -> None:
+        self._folders = folders
+        self._overwrite = overwrite
+        self._aside = f"{folders.root}/_aside-{uuid4().hex}"
+
+    def refuse_existing(self, categories: Iterable[str]) -> None:
+        """Raise BackfillRefused where a category would be overwritten and that was not asked for."""
+        taken = [] if self._overwrite else [name for name in categories if self._folders.has(name)]
+        if taken:
+            raise BackfillRefused(
+                f"{self._folders.root} has {', '.join(sorted(set(taken)))} already. Nothing was started and nothing "
+                "changed. Choose another output folder, or ask to overwrite."
+            )
+
+    def add(self, frame: DataFrame, category: str) -> None:
+        """Compute rows and write them aside, by day, beside what other nodes wrote of the same category."""
+        frame.write.mode("append").partitionBy(DAY_COLUMN).parquet(f"{self._aside}/{folder_of(category)}")
+
+    def publish(self, category: str) -> None:
+        """Move a category to its place."""
+        place = self._folders.of(category)
+        if self._folders.has(category):
+            self._folders.move(place, f"{self._aside}/old-{folder_of(category)}")
+        self._folders.move(f"{self._aside}/{folder_of(category)}", place)
+
+    def discard(self) -> None:
+        """Remove what was not published, and what was replaced."""
+        try:
+            self._folders.remove(self._aside)
+        except Py4JError:  # said beside the failure that led here, not instead of it
+            _LOG.warning("%s could not be removed; readers pass over it, and it may be removed by hand", self._aside)

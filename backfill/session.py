@@ -1,0 +1,86 @@
+"""The Spark session of a batch run: quiet, on this interpreter, with nothing left to the site's defaults that would show.
+
+Where a session runs already, its context is shared and it is left running.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from .errors import BackfillFailed
+
+BATCH_EVENTS = 10_000
+"""How many events cross between Spark and Python at a time."""
+LOOPBACK = "127.0.0.1"
+
+_SQL = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_EVENTS),
+    # Partitions stay as they were asked for: the order within them is what our reducers stream by.
+    "spark.sql.adaptive.enabled": "false",
+    # A day of a bucket is a small file: counted as 4 MiB each, they would make many tasks, and each task many files.
+    "spark.sql.files.openCostInBytes": str(64 * 1024),
+    # Listing a year of days is quicker here than as a job of its own.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+}
+
+
+@contextmanager
+def spark_session(master: str) -> Iterator[SparkSession]:
+    """Give a session for one batch run; a context that was started for it ends with the block.
+
+    Args:
+        master: where Spark runs, such as ``local[*]``, ``yarn`` or ``spark://host:port``.
+
+    Raises:
+        BackfillFailed: Spark does not start.
+    """
+    running = SparkSession.getActiveSession()
+    started = running is None
+    session = running.newSession() if running else _start(master)
+    try:
+        for name, value in _SQL.items():
+            session.conf.set(name, value)
+        if master.startswith("local"):
+            session.conf.set("spark.sql.shuffle.partitions", str(2 * session.sparkContext.defaultParallelism))
+        yield session
+    finally:
+        if started:
+            session.stop()
+
+
+def _start(master: str) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("penstock backfill")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        # Output is written aside and published by us: Spark need not move each file once more.
+        .config("spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version", "2")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+        )
+    )
+    if master.startswith("local"):
+        # Executors are within this process's reach: the same interpreter, and nothing listens beyond this machine.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        builder = builder.config("spark.driver.bindAddress", LOOPBACK).config("spark.driver.host", LOOPBACK)
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise BackfillFailed(
+            f"Spark does not start at {master}: {str(error).strip().partition(chr(10))[0]}. Nothing was read. It needs "
+            "Java 17 or later on PATH or in JAVA_HOME, and a master that answers."
+        ) from error

@@ -1,0 +1,177 @@
+"""The backfill: each processor of an app over its own archived input, upstream ones first, in Spark.
+
+archive --plan--> rows of outputs --written aside, by category and day--> published, category by category
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
+
+from ..processors.apps import App, AppName
+from ..processors.categories import AnyCategory
+from ..processors.kinds import Aggregator, Processor, Stateful
+from .columns import DAY_COLUMN, Columns
+from .errors import BackfillRefused
+from .failures import told
+from .hadoop import Folders
+from .layout import Days
+from .outputs import OUTPUT_MARKS, slot_of
+from .plans import Source, plan, refuse_what_batch_cannot
+from .progress import Progress, followed, silent
+from .publishing import OutputFolder
+from .session import spark_session
+from .steps import Counters, Step
+from .warehouse import Warehouse, open_warehouse
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """What a backfill did for one processor.
+
+    Args:
+        processor: its class's name.
+        kind: stateless, stateful or aggregator.
+        events_in: events it was given, without those that only warmed its state up.
+        events_out: records it gave.
+        set_aside: events it raised for and that were left out, as it asks (`raising = OnBad.DEAD_LETTER`).
+        seconds: how long it took.
+        note: what else a reader should know; may be empty.
+    """
+
+    processor: str
+    kind: str
+    events_in: int
+    events_out: int
+    set_aside: int
+    seconds: float
+    note: str
+
+
+def run_backfill(
+    app_name: AppName,
+    warehouse: Warehouse,
+    *,
+    first: date,
+    last: date,
+    output: str,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> list[NodeResult]:
+    """Run the processors of an app over the archive, for the days from `first` to `last` of event time, both included.
+
+    Args:
+        app_name: the app, or one processor of it; on a cluster, every machine has the file at this path.
+        warehouse: the archive.
+        first: the first UTC day.
+        last: the last UTC day.
+        output: a folder or an ``hdfs://`` location; its categories lie there as in the warehouse.
+        master: where Spark runs.
+        overwrite: replace categories that are in the output already; otherwise they are refused.
+        progress: told how far each processor is.
+
+    Raises:
+        BackfillRefused: it cannot be done, or would overwrite; nothing was started.
+        BackfillFailed: a processor failed; its output was not published.
+        AppFileError, DeclarationError: the app.
+    """
+    if last < first:
+        raise BackfillRefused(f"No day lies between {first} and {last}: give the earlier one first.")
+    app = app_name.load()
+    for processor in app.processors:
+        refuse_what_batch_cannot(processor)
+        for category in processor.inputs():
+            Columns(category.record)
+    target = open_warehouse(output).location
+    with spark_session(master) as spark:
+        run = _Run(
+            replace(app_name, path=app_name.path.resolve()), spark, Source(spark, warehouse.location), Days(first, last)
+        )
+        with told("Looking at warehouse and output"):
+            folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
+            run.refuse_missing(app)
+            folder.refuse_existing(category.name for category in _written(app.processors))
+        try:
+            return [run.node(app, processor, folder, progress) for processor in app.processors]
+        finally:
+            folder.discard()
+
+
+def _written(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
+    return [category for processor in processors for category in processor.outputs()]
+
+
+@dataclass(frozen=True)
+class _Run:
+    app_name: AppName
+    spark: SparkSession
+    source: Source
+    days: Days
+
+    def refuse_missing(self, app: App) -> None:
+        archive = Folders(self.spark, self.source.location)
+        for processor in app.processors:
+            missing = [category.name for category in processor.inputs() if not archive.has(category.name)]
+            if missing and processor.outputs():
+                raise BackfillRefused(
+                    f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {self.source.location}. "
+                    "Nothing was started. Archive it first, or name the processors to run one by one "
+                    "(path/app.py:Processor)."
+                )
+
+    def node(self, app: App, processor: type[Processor], folder: OutputFolder, progress: Progress) -> NodeResult:
+        """Run one processor, and publish what no later one writes to."""
+        if not processor.outputs():
+            return NodeResult(
+                processor.__name__, _kind_of(processor), 0, 0, 0, 0.0, "writes nothing, so it was not run"
+            )
+        began_s = time.monotonic()
+        context = self.spark.sparkContext
+        counters = Counters(context.accumulator(0), context.accumulator(0), context.accumulator(0))
+
+        def step_over(category: AnyCategory) -> Step:
+            return Step(str(self.app_name.path), processor.name, category.name, counters)
+
+        with told(processor.__name__), followed(context, processor.__name__, progress):
+            frame, note = plan(processor, self.source, self.days, step_over)
+            _write(frame, processor, folder)
+            later = app.processors[app.processors.index(processor) + 1 :]
+            for category in processor.outputs():
+                if category.name not in {other.name for other in _written(later)}:
+                    folder.publish(category.name)
+        return NodeResult(
+            processor.__name__,
+            _kind_of(processor),
+            counters.events_in.value,
+            counters.events_out.value,
+            counters.set_aside.value,
+            time.monotonic() - began_s,
+            note,
+        )
+
+
+def _write(frame: DataFrame, processor: type[Processor], folder: OutputFolder) -> None:
+    """Compute the rows once, and write each category's own."""
+    several = len(processor.outputs()) > 1
+    if several:
+        frame.persist(StorageLevel.DISK_ONLY)
+    for number, category in enumerate(processor.outputs()):
+        slot = slot_of(number)
+        folder.add(
+            frame.where(F.col(slot).isNotNull()).select(f"{slot}.*", *OUTPUT_MARKS.names, DAY_COLUMN), category.name
+        )
+    if several:
+        frame.unpersist()
+
+
+def _kind_of(processor: type[Processor]) -> str:
+    if issubclass(processor, Aggregator):
+        return "aggregator"
+    return "stateful" if issubclass(processor, Stateful) else "stateless"

@@ -1,0 +1,120 @@
+"""What runs in Spark's Python workers: record batches in, through a processor's own core, record batches out.
+
+Nothing of the user's is pickled. A step is told the app's path and the processor's name; each worker imports the app itself
+and opens the processor once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
+
+from ..processors.apps import AppName
+from ..processors.categories import AnyCategory
+from ..processors.cores import Core, Fed
+from ..processors.kinds import OnBad, Processor
+from .columns import Columns
+from .errors import BackfillFailed
+from .failures import carried
+from .outputs import OutputRows
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the workers of one node report back.
+
+    Args:
+        events_in: events taken.
+        events_out: records given.
+        set_aside: events that raised and were left out, as the processor asks.
+    """
+
+    events_in: Accumulator[int]
+    events_out: Accumulator[int]
+    set_aside: Accumulator[int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a step finds its processor and its input.
+
+    Args:
+        app: the app file, with a path that every worker can read.
+        processor: the processor's name.
+        category: the name of the category that it reads.
+        counters: what is reported back.
+    """
+
+    app: str
+    processor: str
+    category: str
+    counters: Counters
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The processor in this worker."""
+        return _opened(self.app, self.processor)
+
+    @cached_property
+    def input(self) -> AnyCategory:
+        """The category that it reads."""
+        return next(category for category in self.opened.processor.inputs() if category.name == self.category)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The columns of what it reads."""
+        return Columns(self.input.record)
+
+    def feed(self, core: Core, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> Fed:
+        """Feed events that begin at a row of their batch; stop at one that raises, if the processor asks for that."""
+        stops = self.opened.processor.raising is OnBad.STOP
+        fed = core.feed(self.input, events, stop_at_error=stops)
+        if stops and fed.rejected:
+            raise self._stopped(batch, start + fed.rejected[0].at, fed.rejected[0].error)
+        return fed
+
+    def _stopped(self, batch: pa.RecordBatch, row: int, error: Exception) -> BackfillFailed:
+        bucket, offset = batch.column("_bucket")[row].as_py(), batch.column("_offset")[row].as_py()
+        name = type(self.opened.processor).__name__
+        return BackfillFailed(
+            f"{self.category}/{bucket} at offset {offset}: {name} raised {type(error).__name__}: {error}. The backfill stops "
+            f"there, and nothing of {name}'s output was published. Mend {name} or what produces such events, or let them be "
+            "left out and counted (`raising = OnBad.DEAD_LETTER`)."
+        )
+
+    def give(self, outputs: Sequence[Any]) -> Batches:
+        """Give outputs as rows, and count them."""
+        self.counters.events_out.add(len(outputs))
+        return self.opened.rows.batches(outputs)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A processor that is ready in this worker, and the rows that it writes."""
+
+    processor: Processor
+    rows: OutputRows
+
+
+@cache
+def _opened(app: str, name: str) -> Opened:
+    processor = AppName.parse(app).load().processor(name)
+    opened = processor()
+    opened.open()
+    return Opened(opened, OutputRows(processor))
+
+
+Transform = Callable[[Iterable[pa.RecordBatch]], Batches]
+
+
+def guarded(step: Step, batches: Batches) -> Batches:
+    """Give the batches of a step; what fails on the way carries its paragraph to the driver."""
+    with carried(step.processor):
+        yield from batches

@@ -1,0 +1,129 @@
+"""`penstock backfill` and `penstock compare`: the same processors in Spark, and whether they agree with the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Annotated
+
+import typer
+
+from ...backfill.warehouse import open_warehouse
+from ...processors.apps import AppName
+from .options import DEFAULT_FOLDER, AsJson, Folder, Warehouse, WebHdfs, warehouse_of
+from .output import as_json, err, note, out, progress, table
+from .times import parse_day
+
+Target = Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor of it.")]
+First = Annotated[str, typer.Option("--from", metavar="DAY", help="The first day of event time (UTC), as 2013-01-01.")]
+Last = Annotated[str, typer.Option("--to", metavar="DAY", help="The last day, itself included.")]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        metavar="LOCATION",
+        help="Where the batch's output is; by default the folder backfill in --dir.",
+        show_default=False,
+    ),
+]
+Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], yarn, spark://HOST:PORT, …")]
+
+
+def backfill(
+    target: Target,
+    first: First,
+    last: Last,
+    output: Output = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what the output holds already.")] = False,
+    master: Master = "local[*]",
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Run processors in Spark, each over its own archived input, for a range of days.
+
+    Example: penstock backfill examples/flights/app.py --from 2013-01-01 --to 2013-01-31
+    """
+    from ...backfill.spark import run_backfill  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+
+    days = parse_day(first), parse_day(last)
+    with progress() as bars:
+        tasks = {}
+
+        def show(processor: str, done: int, total: int) -> None:
+            if processor not in tasks:
+                tasks[processor] = bars.add_task(processor)
+            bars.update(tasks[processor], completed=done, total=total)
+
+        results = run_backfill(
+            AppName.parse(target),
+            open_warehouse(warehouse_of(warehouse, folder), webhdfs),
+            first=days[0],
+            last=days[1],
+            output=_output_of(output, str(folder)),
+            master=master,
+            overwrite=overwrite,
+            progress=show,
+        )
+    if json:
+        as_json([asdict(result) for result in results])
+        return
+    rows = [(r.processor, r.kind, r.events_in, r.events_out, r.set_aside, round(r.seconds, 1)) for r in results]
+    table(("processor", "kind", "events in", "out", "set aside", "seconds"), rows)
+    for result in results:
+        if result.note:
+            note(f"{result.processor}: {result.note}.")
+    note(f"Written to {_output_of(output, str(folder))}.")
+
+
+def compare(
+    target: Target,
+    first: First,
+    last: Last,
+    output: Output = None,
+    master: Master = "local[*]",
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Compare the stream's archived output with the batch's, value by value; exit with 1 where they differ.
+
+    Example: penstock compare examples/flights/app.py --from 2013-01-01 --to 2013-01-31
+    """
+    from ...backfill.compare import Comparison  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.compare import compare as compared  # noqa: PLC0415 - as above
+
+    def show(found: Sequence[Comparison]) -> None:
+        rows = [(", ".join(c.processors), c.category, c.equal, c.only_stream, c.only_batch, c.different) for c in found]
+        table(("processor", "category", "equal", "only in stream", "only in batch", "different"), rows)
+        for comparison in found:
+            for example in comparison.examples:
+                time = datetime.fromtimestamp(example.event_time / 1000, tz=timezone.utc).isoformat()
+                out.out(f"{comparison.category}: {example.kind}, key {example.key}, {time}", highlight=False)
+                out.out(f"  stream {example.stream}\n  batch  {example.batch}", highlight=False)
+
+    with err.status("Comparing …"):
+        found = compared(
+            AppName.parse(target),
+            open_warehouse(warehouse_of(warehouse, folder), webhdfs),
+            _output_of(output, str(folder)),
+            parse_day(first),
+            parse_day(last),
+            master=master,
+        )
+    if json:
+        as_json([{**asdict(comparison), "agrees": comparison.agrees} for comparison in found])
+    else:
+        show(found)
+    differ = [comparison.category for comparison in found if not comparison.agrees]
+    if differ:
+        note(f"Stream and batch differ in {', '.join(differ)}.")
+        raise typer.Exit(1)
+    note("Stream and batch agree.")
+
+
+def _output_of(location: str | None, folder: str) -> str:
+    return location or f"{folder}/backfill"

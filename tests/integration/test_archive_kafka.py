@@ -1,0 +1,54 @@
+"""The archiver on a real broker."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.category_archive import group_of
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.kafka import KafkaBus
+
+
+class Reading(ps.Record, frozen=True):
+    """A sensor's reading."""
+
+    sensor: str
+    at: ps.EventTime
+    value: int
+
+
+def archive(bus: KafkaBus, category: ps.Category[Reading], warehouse: LocalWarehouse) -> None:
+    """Archive what is on the bus now."""
+    ends = bus.catalog.describe(category.name).ends
+    targets = {Bucket(category.name, number): end for number, end in ends.items()}
+    Archiver(bus, [category], warehouse, segment_events=150).run(lambda it: it.has_reached(targets))
+
+
+def test_runs_one_after_the_other_archive_every_event_once(kafka_bus: KafkaBus, unique: str, tmp_path: Path) -> None:
+    """Each run goes on where the last one stopped, in the middle of a segment; the group's position says so."""
+    category = ps.Category(unique[-100:], Reading, key="sensor", event_time="at", buckets=3)
+    warehouse = LocalWarehouse(tmp_path)
+    kafka_bus.catalog.create(CategorySpec.of(category))
+    writer = kafka_bus.writer()
+    for first in (0, 1000):
+        events = [Reading(f"s{n % 10}", n * 1000, n) for n in range(first, first + 1000)]
+        writer.send(category.name, [Outgoing(event.sensor.encode(), msgspec.json.encode(event)) for event in events])
+        writer.flush()
+        archive(kafka_bus, category, warehouse)
+    writer.close()
+    files = [BytesIO(warehouse.read(file)) for file in warehouse.files(category.name)]
+    rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+
+    assert sorted(row["value"] for row in rows) == list(range(2000))
+    assert all(row["_arrived"] > 0 for row in rows)
+    assert (
+        kafka_bus.catalog.committed(group_of(category.name), category.name)
+        == kafka_bus.catalog.describe(category.name).ends
+    )

@@ -1,0 +1,229 @@
+"""The archiver: every event once, in the same files, whatever happens to it on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.backfill import segments
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.category_archive import group_of
+from penstock.backfill.errors import ArchiveGap
+from penstock.backfill.layout import DAY_MS, StoredFile
+from penstock.backfill.warehouse import LocalWarehouse, Warehouse
+from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
+from penstock.transport.memory import MemoryBus, StoredMessage
+
+SEGMENT = 100
+
+
+class Reading(ps.Record, frozen=True):
+    """A sensor's reading."""
+
+    sensor: str
+    at: ps.EventTime
+    value: int
+
+
+READINGS = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=3)
+
+
+class ForgettingBus(MemoryBus):
+    """A bus that has dropped what lies before an offset, as retention does."""
+
+    kept_from = 0
+
+    def describe(self, name: str) -> CategoryState:
+        state = super().describe(name)
+        return CategoryState(state.spec, dict.fromkeys(state.ends, self.kept_from), state.ends)
+
+    def slice(self, bucket: Bucket, start: int, limit: int) -> list[StoredMessage]:
+        return super().slice(bucket, max(start, self.kept_from), limit)
+
+
+class Killed(Exception):
+    """The archiver's process died."""
+
+
+class DyingWarehouse:
+    """A warehouse whose user is killed right after some number of writes."""
+
+    def __init__(self, warehouse: Warehouse, writes: int) -> None:
+        self._warehouse = warehouse
+        self._left = writes
+        self.location = warehouse.location
+        self.read = warehouse.read
+        self.files = warehouse.files
+
+    def write(self, file: StoredFile, content: bytes) -> None:
+        self._warehouse.write(file, content)
+        self._left -= 1
+        if not self._left:
+            raise Killed
+
+
+def readings(first: int, count: int) -> list[Reading]:
+    """Return readings of twenty sensors over three days, out of order."""
+    return [
+        Reading(f"s{n % 20}", (n * 7_919_000) % (3 * DAY_MS) + 15_000 * DAY_MS, n) for n in range(first, first + count)
+    ]
+
+
+def send(bus: MemoryBus, events: Sequence[Reading | bytes]) -> None:
+    """Write events to the category."""
+    for event in events:
+        key, value = ("s0", event) if isinstance(event, bytes) else (event.sensor, msgspec.json.encode(event))
+        bus.append(READINGS.name, Outgoing(key.encode(), value))
+
+
+def bus_with(events: Sequence[Reading | bytes]) -> ForgettingBus:
+    """Return a bus that has the category and some events."""
+    bus = ForgettingBus()
+    bus.create(CategorySpec.of(READINGS))
+    send(bus, events)
+    return bus
+
+
+def archive(bus: MemoryBus, warehouse: Warehouse, *, accept_gaps: bool = False) -> Archiver:
+    """Archive everything that is on the bus."""
+    archiver = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT, accept_gaps=accept_gaps)
+    ends = {Bucket(READINGS.name, number): end for number, end in bus.describe(READINGS.name).ends.items()}
+    archiver.run(lambda it: it.has_reached(ends))
+    return archiver
+
+
+def rows(warehouse: Warehouse) -> dict[StoredFile, list[tuple[int, int]]]:
+    """Return, by file, the offset and the value of each event."""
+    stored = {
+        file: pq.read_table(BytesIO(warehouse.read(file)), partitioning=None) for file in warehouse.files("readings")
+    }
+    return {file: [(row["_offset"], row["value"]) for row in table.to_pylist()] for file, table in stored.items()}
+
+
+def values(warehouse: Warehouse) -> list[int]:
+    """Return the value of every event in the warehouse."""
+    return sorted(value for stored in rows(warehouse).values() for _, value in stored)
+
+
+def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
+    """The file of an event follows from its bucket, its offset and its event time alone."""
+    bus, warehouse = bus_with(readings(0, 1000)), LocalWarehouse(tmp_path)
+    tally = archive(bus, warehouse).tally
+    table = pq.read_table(BytesIO(warehouse.read(warehouse.files("readings")[0])), partitioning=None)
+
+    assert values(warehouse) == list(range(1000))
+    assert (tally.events, tally.files, tally.undecodable) == (1000, len(warehouse.files("readings")), 0)
+    assert table.column("_key").to_pylist() == table.column("sensor").to_pylist()
+    assert table.column("_event_time").to_pylist() == table.column("at").to_pylist()
+    for file, stored in rows(warehouse).items():
+        assert file.segment % SEGMENT == 0
+        assert all(file.segment <= offset < file.segment + SEGMENT for offset, _ in stored)
+
+
+@pytest.mark.parametrize("writes", range(1, 31, 3))
+def test_a_kill_after_any_write_changes_nothing_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Between writing a file and committing the position, the next archiver takes up the file and reads the rest again."""
+    monkeypatch.setattr(segments, "WRITERS", 1)
+    bus, warehouse = bus_with(readings(0, 1000)), LocalWarehouse(tmp_path / "killed")
+    with pytest.raises(Killed):
+        archive(bus, DyingWarehouse(warehouse, writes))
+    bus.kill_members(group_of("readings"))
+    send(bus, readings(1000, 150))
+    archive(bus, warehouse)
+    undisturbed = LocalWarehouse(tmp_path / "undisturbed")
+    archive(bus_with(readings(0, 1150)), undisturbed)
+
+    assert rows(warehouse) == rows(undisturbed)
+
+
+def test_an_unfinished_segment_grows_under_the_same_name(tmp_path: Path) -> None:
+    """Small runs, one after the other, end in the files that one long run writes."""
+    bus, warehouse = bus_with([]), LocalWarehouse(tmp_path / "often")
+    for first in range(0, 500, 40):
+        send(bus, readings(first, 40))
+        archive(bus, warehouse)
+    once = LocalWarehouse(tmp_path / "once")
+    archive(bus_with(readings(0, 520)), once)
+
+    assert rows(warehouse) == rows(once)
+
+
+def test_what_the_bus_has_dropped_since_stays_archived(tmp_path: Path) -> None:
+    """A slow category's segment is open for longer than the bus keeps its events."""
+    bus, warehouse = bus_with(readings(0, 200)), LocalWarehouse(tmp_path)
+    archive(bus, warehouse)
+    bus.kept_from = min(bus.describe("readings").ends.values())
+    send(bus, readings(200, 100))
+    archive(bus, warehouse)
+
+    assert values(warehouse) == list(range(300))
+
+
+def test_a_gap_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
+    """Events that the bus dropped before they were archived are never passed over in silence."""
+    bus, warehouse = bus_with(readings(0, 30)), LocalWarehouse(tmp_path)
+    archive(bus, warehouse)
+    send(bus, readings(30, 270))
+    bus.kept_from = min(bus.describe("readings").ends.values()) - 5
+    with pytest.raises(ArchiveGap, match=r"offsets are gone.*with gaps accepted"):
+        archive(bus, warehouse)
+    bus.kill_members(group_of("readings"))
+    tally = archive(bus, warehouse, accept_gaps=True).tally
+
+    assert tally.gone == 300 - len(values(warehouse)) > 0
+
+
+def test_what_has_no_columns_is_counted_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A message that does not decode, or holds a number beyond 64 bits, is not lost in silence."""
+    bad = [b"{", b'{"sensor":"s0","at":1,"value":123456789012345678901234}']
+    bus, warehouse = bus_with([*readings(0, 20), *bad, *readings(20, 20)]), LocalWarehouse(tmp_path)
+    tally = archive(bus, warehouse).tally
+
+    assert (tally.events, tally.undecodable) == (40, 2)
+    assert values(warehouse) == list(range(40))
+    assert "2 of the messages" in caplog.text
+
+
+def test_archivers_share_the_buckets(tmp_path: Path) -> None:
+    """A bucket that moves is written by its old owner before the new one takes up its open segment."""
+    bus, warehouse = bus_with(readings(0, 400)), LocalWarehouse(tmp_path)
+    first = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
+    first.turn()
+    second = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
+    for archiver in (second, first, second):
+        archiver.turn()
+    send(bus, readings(400, 200))
+    for archiver in (second, first):
+        archiver.run(
+            lambda it: it.has_reached({Bucket("readings", n): bus.describe("readings").ends[n] for n in range(3)})
+        )
+
+    assert values(warehouse) == list(range(600))
+
+
+def test_what_is_held_is_written_when_it_is_due(tmp_path: Path) -> None:
+    """A reader of the warehouse waits no longer than was declared, however slowly a segment fills."""
+    bus, warehouse, now_s = bus_with(readings(0, 30)), LocalWarehouse(tmp_path), [0.0]
+    archiver = Archiver(
+        bus,
+        [READINGS],
+        warehouse,
+        segment_events=SEGMENT,
+        write_every=timedelta(minutes=5),
+        monotonic_s=lambda: now_s[0],
+    )
+    archiver.turn()
+    before = values(warehouse)
+    now_s[0] = 301.0
+    archiver.turn()
+
+    assert (before, values(warehouse)) == ([], list(range(30)))

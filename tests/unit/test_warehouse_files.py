@@ -1,0 +1,110 @@
+"""The warehouse's files: names, days, and a folder in which nothing half-written is seen."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from penstock.backfill.errors import WarehouseError
+from penstock.backfill.hdfs_warehouse import HdfsWarehouse
+from penstock.backfill.layout import DAY_MS, Days, StoredFile, day_of
+from penstock.backfill.warehouse import LocalWarehouse, open_warehouse
+
+FILE = StoredFile("departures", "2013-01-31", 3, 250_000)
+
+
+def test_a_file_is_found_where_the_design_says() -> None:
+    """Other tools read the warehouse by this layout."""
+    assert FILE.path == "category=departures/ds=2013-01-31/bucket-00003-00000000000000250000.parquet"
+    assert StoredFile.parse("departures", *FILE.path.split("/")[1:]) == FILE
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "day"),
+    [
+        (0, "1970-01-01"),
+        (-1, "1969-12-31"),
+        (DAY_MS - 1, "1970-01-01"),
+        (DAY_MS, "1970-01-02"),
+        (2**62, "9999-12-31"),
+        (-(2**62), "0001-01-01"),
+    ],
+)
+def test_every_event_time_has_a_day(time_ms: int, day: str) -> None:
+    """Also a time that is absurd: the archive must not stumble over one event."""
+    assert day_of(time_ms) == day
+
+
+def test_a_range_of_days_includes_both() -> None:
+    """A range of one day holds that day from its first millisecond to its last."""
+    days = Days(date(1970, 1, 2), date(1970, 1, 2))
+
+    assert [days.holds(time) for time in (DAY_MS - 1, DAY_MS, 2 * DAY_MS - 1, 2 * DAY_MS)] == [False, True, True, False]
+
+
+def test_what_is_written_is_read_listed_and_replaced(tmp_path: Path) -> None:
+    """A file holds what was written last."""
+    warehouse = LocalWarehouse(tmp_path)
+    other = FILE._replace(day="2013-01-30")
+    for file, content in [(FILE, b"first"), (other, b"other"), (FILE, b"second")]:
+        warehouse.write(file, content)
+
+    assert warehouse.read(FILE) == b"second"
+    assert warehouse.files("departures") == [other, FILE]
+
+
+def test_a_category_that_was_never_written_has_no_files(tmp_path: Path) -> None:
+    """Not even the warehouse's folder needs to exist."""
+    assert LocalWarehouse(tmp_path / "nowhere").files("departures") == []
+
+
+def test_files_that_are_being_written_are_not_listed(tmp_path: Path) -> None:
+    """What a killed writer leaves behind is passed over."""
+    warehouse = LocalWarehouse(tmp_path)
+    warehouse.write(FILE, b"whole")
+    folder = (tmp_path / FILE.path).parent
+    (folder / f"_{Path(FILE.path).name}.0f").write_bytes(b"ha")
+
+    assert warehouse.files("departures") == [FILE]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, say, costs nothing that was there."""
+    warehouse = LocalWarehouse(tmp_path)
+    warehouse.write(FILE, b"whole")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("penstock.backfill.warehouse.os.fsync", full)
+    with pytest.raises(WarehouseError, match="was not written: No space left on device"):
+        warehouse.write(FILE, b"half")
+
+    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [b"whole"]
+
+
+def test_a_location_says_what_kind_of_warehouse_it_is(tmp_path: Path) -> None:
+    """Spark is given the same place as the archiver."""
+    assert open_warehouse(str(tmp_path)).location == f"file://{tmp_path}"
+    assert open_warehouse(f"file://{tmp_path}").location == f"file://{tmp_path}"
+    assert isinstance(open_warehouse("hdfs://127.0.0.1:8020/warehouse"), HdfsWarehouse)
+    assert open_warehouse("hdfs://127.0.0.1:8020/warehouse/").location == "hdfs://127.0.0.1:8020/warehouse"
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/warehouse", "hdfs://127.0.0.1:8020", "hdfs:///warehouse"])
+def test_a_location_that_cannot_be_is_refused(location: str) -> None:
+    """With a sentence that says what a location looks like."""
+    with pytest.raises(WarehouseError, match="hdfs://host:port/path"):
+        open_warehouse(location)
+
+
+def test_an_unreachable_hdfs_is_told_with_the_address_that_was_asked() -> None:
+    """Two addresses are in play: the error names the one that failed."""
+    warehouse = open_warehouse("hdfs://127.0.0.1:8020/warehouse", "http://127.0.0.1:9")
+
+    with pytest.raises(WarehouseError, match=r"was not listed: ConnectionError: .*http://127\.0\.0\.1:9"):
+        warehouse.files("departures")

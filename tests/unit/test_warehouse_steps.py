@@ -1,0 +1,172 @@
+"""The steps that run in Spark's workers, without Spark: any cut into batches gives the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.accumulators import INT_ACCUMULATOR_PARAM, Accumulator
+
+import penstock as ps
+from penstock.backfill import aggregating
+from penstock.backfill.category_archive import archive_schema
+from penstock.backfill.columns import Columns
+from penstock.backfill.folding import reducer
+from penstock.backfill.layout import DAY_MS, Days
+from penstock.backfill.mapping import mapper
+from penstock.backfill.steps import Counters, Step, Transform
+from penstock.processors import cores
+
+FIRST_DAY_MS = 15_706 * DAY_MS
+DAYS = Days(date(2013, 1, 2), date(2013, 1, 2))
+
+
+class Word(ps.Record, frozen=True):
+    """A word that somebody said."""
+
+    speaker: str
+    at: ps.EventTime
+    word: str
+
+
+class Said(Word, frozen=True):
+    """What somebody said last, and how much before."""
+
+    number: int
+
+
+words = ps.Category("words", Word, key="speaker", event_time="at", buckets=1)
+heard = ps.Category("heard", Said, key="speaker", event_time="at", buckets=1)
+spoken = ps.Category("spoken", Said, key="speaker", event_time="at", buckets=1)
+echoed = ps.Category("echoed", Word, key="speaker", event_time="at", buckets=1)
+
+
+class Echo(ps.Stateless):
+    """Says everything twice, but cannot hear one word."""
+
+    reads, writes = words, echoed
+    raising = ps.OnBad.DEAD_LETTER
+
+    def process(self, event: Word) -> Iterable[Word]:
+        """Return the word twice."""
+        yield event
+        if event.word == "w13":
+            raise ValueError(event.word)
+        yield event
+
+
+class Number(ps.Stateful):
+    """Numbers a speaker's words."""
+
+    reads, writes = words, heard
+    state = int
+
+    def process(self, event: Word, state: int | None, context: ps.Context) -> tuple[int, list[Said]]:
+        """Return the word with its number."""
+        number = (state or 0) + 1
+        return number, [Said(event.speaker, event.at, event.word, number)]
+
+
+class Newest(ps.Aggregator):
+    """A speaker's last word in an hour."""
+
+    reads, writes = words, spoken
+    monoid = ps.TupleOf(ps.Last(), ps.Count())
+    window = ps.Tumbling(timedelta(hours=1))
+
+    def observe(self, event: Word) -> tuple[str, int]:
+        """Return the word for both parts."""
+        return event.word, 1
+
+    def result(self, key: str, window: ps.Window, value: tuple[str, int]) -> Said:
+        """Return both."""
+        return Said(key, window.start, *value)
+
+
+def counters() -> Counters:
+    """Return counters as Spark gives them to a worker."""
+    return Counters(*(Accumulator(number, 0, INT_ACCUMULATOR_PARAM) for number in range(3)))
+
+
+def step_of(processor: str) -> Step:
+    """Return a processor's step over the words of this file."""
+    return Step(__file__, processor, "words", counters())
+
+
+def said_words() -> list[Word]:
+    """Return words of a few speakers on two days, out of order."""
+    dice = random.Random(3)
+    return [Word(f"s{dice.randrange(5)}", FIRST_DAY_MS + dice.randrange(2 * DAY_MS), f"w{n}") for n in range(200)]
+
+
+def stored(events: Sequence[tuple[int, Word]], size: int) -> list[pa.RecordBatch]:
+    """Return events with their offsets, as batches of the archive."""
+    columns = Columns(Word)
+    batches = []
+    for start in range(0, len(events), size):
+        offsets, part = zip(*events[start : start + size], strict=True)
+        marks: list[tuple[list[Any], pa.DataType]] = [
+            ([0] * len(part), pa.int32()),
+            (list(offsets), pa.int64()),
+            (words.keys_of(part), pa.string()),
+            (words.event_times_of(part), pa.int64()),
+            ([0] * len(part), pa.int64()),
+        ]
+        arrays = [*columns.arrays(part), *(pa.array(values, kind) for values, kind in marks)]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=archive_schema(columns)))
+    return batches
+
+
+def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Return the records of a step's output rows."""
+    return [row["_output_0"] for batch in transform(iter(batches)) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_reducer_carries_a_keys_state_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Also where the core lets go of every state it has saved; words before the range count, but give nothing."""
+    monkeypatch.setattr(cores, "CACHED_KEYS", 0)
+    numbered: list[Said] = []
+    by_speaker = sorted(enumerate(said_words()), key=lambda said: (said[1].speaker, said[0]))
+    for _, own in groupby(by_speaker, key=lambda said: said[1].speaker):
+        numbered += [Said(w.speaker, w.at, w.word, n) for n, (_, w) in enumerate(own, 1) if DAYS.holds(w.at)]
+    step = step_of("Number")
+    given = outputs(reducer(step, DAYS), stored(by_speaker, size))
+
+    assert [Said(**record) for record in given] == numbered
+    assert step.counters.events_in.value == step.counters.events_out.value == len(numbered)
+
+
+@pytest.mark.parametrize("flush_events", [1, 30, 1000])
+def test_partials_merge_in_bus_order_however_they_were_cut(monkeypatch: pytest.MonkeyPatch, flush_events: int) -> None:
+    """Two tasks, each with its stretch of the bus, and partials handed on by turns, give the last word of all."""
+    monkeypatch.setattr(aggregating, "FLUSH_EVENTS", flush_events)
+    said, step = list(enumerate(said_words())), step_of("Newest")
+    tasks = [aggregating.partials(step)(iter(stored(part, 10))) for part in (said[:120], said[120:])]
+    rows = sorted(
+        (row for task in tasks for batch in task for row in batch.to_pylist()),
+        key=lambda row: (row["key"], row["start"], row["bucket"], row["offset"]),
+    )
+    shuffled = pa.RecordBatch.from_pylist(rows, schema=aggregating.PARTIALS)
+    given = outputs(aggregating.merger(step), [shuffled.slice(0, 5), shuffled.slice(5)])
+    slots: dict[tuple[str, int], list[str]] = {}
+    for _, word in said:
+        slots.setdefault((word.speaker, word.at - word.at % 3_600_000), []).append(word.word)
+
+    assert [Said(**record) for record in given] == [
+        Said(key, start, told[-1], len(told)) for (key, start), told in sorted(slots.items())
+    ]
+
+
+def test_a_mapper_leaves_out_the_event_that_raises() -> None:
+    """What it gave before it raised does not count either, as in the stream."""
+    step = step_of("Echo")
+    given = outputs(mapper(step), stored(list(enumerate(said_words())), 64))
+
+    assert len(given) == 2 * 199
+    assert (step.counters.events_in.value, step.counters.set_aside.value) == (200, 1)
