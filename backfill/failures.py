@@ -50,14 +50,17 @@ def told(what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        text = str(error)
-        marked = _MARKED.search(text)
+        marked = _MARKED.search(str(error))
         if marked:
             raise BackfillFailed(json.loads(marked[1])) from error
-        if isinstance(error, Py4JJavaError):
-            text = str(error.java_exception.toString())
-        reason = next((line for line in text.splitlines() if line.strip()), type(error).__name__).strip()
         raise BackfillFailed(
-            f"{what} failed in Spark: {reason.rstrip('.')}. Nothing of its output was published. If the reason does not help, Spark's own "
-            "log on the machine where it ran says more."
+            f"{what} failed in Spark: {reason_of(error)}. Nothing of its output was published. If the reason does not help, "
+            "Spark's own log on the machine where it ran says more."
         ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return what Spark or its JVM says, in one line."""
+    text = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
+    reason = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return reason.strip().rstrip(".")

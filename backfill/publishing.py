@@ -44,8 +44,13 @@ class OutputFolder:
             )
 
     def add(self, frame: DataFrame, category: str) -> None:
-        """Compute rows and write them aside, by day, beside what other nodes wrote of the same category."""
-        frame.write.mode("append").partitionBy(DAY_COLUMN).parquet(f"{self._aside}/{folder_of(category)}")
+        """Compute rows and write them aside, by day, beside what other nodes wrote of the same category.
+
+        A day is written by one task, in one file: on local disk Hadoop starts a process for each file that it makes.
+        """
+        frame.repartition(DAY_COLUMN).write.mode("append").partitionBy(DAY_COLUMN).parquet(
+            f"{self._aside}/{folder_of(category)}"
+        )
 
     def publish(self, category: str) -> None:
         """Move a category to its place."""

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from .errors import BackfillFailed
+from .failures import reason_of
 
 BATCH_EVENTS = 10_000
 """How many events cross between Spark and Python at a time."""
@@ -78,9 +80,22 @@ def _start(master: str) -> SparkSession:
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        return builder.getOrCreate()
-    except (PySparkException, OSError) as error:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
         raise BackfillFailed(
-            f"Spark does not start at {master}: {str(error).strip().partition(chr(10))[0]}. Nothing was read. It needs "
-            "Java 17 or later on PATH or in JAVA_HOME, and a master that answers."
+            f"Spark does not start at {master}: {reason_of(error)}. Nothing was read. It needs Java 17 or later on PATH or "
+            "in JAVA_HOME, and a master that answers."
         ) from error
+    if master.startswith("local"):
+        _without_checksum_files(session)
+    return session
+
+
+def _without_checksum_files(session: SparkSession) -> None:
+    """Keep Hadoop from putting a checksum file beside each file on local disk, and starting a process to make it.
+
+    Parquet pages carry checksums of their own.
+    """
+    context = session.sparkContext
+    files = context._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]  # noqa: SLF001 - the only way to Hadoop
+    files.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001 - as above

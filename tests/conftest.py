@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.cli import Cli
+from support.meters import APP
 
 from penstock.ops.local import running_kafka
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -44,3 +46,25 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
 def unique(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A name that no other test uses on the shared bus."""
     return f"{request.node.originalname}.{tmp_path.name}".replace("[", "_").replace("]", "_")[-200:]
+
+
+@pytest.fixture
+def cli(kafka: str, tmp_path: Path) -> Iterator[Cli]:
+    """The command line on the shared broker."""
+    cli = Cli(kafka, tmp_path)
+    yield cli
+    cli.end_all()
+
+
+@pytest.fixture
+def app(tmp_path: Path, unique: str) -> Path:
+    """An app of three processors, on categories of this test alone."""
+    path = tmp_path / "app.py"
+    path.write_text(APP.replace("{prefix}", unique[:60]))
+    return path
+
+
+@pytest.fixture
+def prefix(unique: str) -> str:
+    """How the names of this test's categories begin."""
+    return unique[:60]

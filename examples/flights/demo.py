@@ -49,7 +49,9 @@ def main() -> int:
         penstock("archive", "run", str(APP), "--until-end")
         penstock("backfill", str(APP), "--from", FIRST, "--to", LAST)
         code = penstock("compare", str(APP), "--from", FIRST, "--to", LAST, check=False)
-    console.print(f"\n{time.monotonic() - began:.0f} s in all. To look around: [bold]penstock dev up kafka --dir {FOLDER}[/]")
+    console.print(
+        f"\n{time.monotonic() - began:.0f} s in all. To look around: [bold]penstock dev up kafka --dir {FOLDER}[/]"
+    )
     console.print(f"and then [bold]penstock category tail rankings --from 0 --dir {FOLDER}[/].")
     return code
 

@@ -66,4 +66,6 @@ def run(
     tally = archiver.tally
     note(f"Archived {tally.events:,} events to {location} in {tally.files:,} files.")
     if tally.undecodable:
-        note(f"{tally.undecodable:,} messages do not decode and are not in the warehouse; the bus still has their bytes.")
+        note(
+            f"{tally.undecodable:,} messages do not decode and are not in the warehouse; the bus still has their bytes."
+        )

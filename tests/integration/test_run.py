@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-
 from support.cli import Cli
+from support.plain import values
 
 from penstock.transport.kafka import KafkaBus
 
@@ -25,22 +25,6 @@ def readings(count: int, *, start: int = 0) -> str:
     """Give readings as JSON lines: of 7 meters, every 10 minutes, of 0 to 24 litres."""
     made = ({"meter": f"m{n % 7}", "at": n * HOUR // 6, "litres": n % 25} for n in range(start, start + count))
     return "".join(json.dumps(reading) + "\n" for reading in made)
-
-
-def values(kafka: str, category: str) -> list[dict[str, Any]]:
-    """Read a JSON category with a plain consumer, as any other program would."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "plain", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(category, number, 0) for number in range(4)])
-    found, ended = [], 0
-    while ended < 4:
-        message = consumer.poll(10.0)
-        assert message is not None
-        if message.error():
-            ended += 1
-        else:
-            found.append(json.loads(message.value() or b""))
-    consumer.close()
-    return found
 
 
 def members(kafka: str, group: str) -> int:

@@ -1,6 +1,6 @@
 """The text of an app of three processors, one of each kind, on categories that begin with {prefix}."""
 
-APP = '''
+APP = """
 import time
 import penstock as ps
 
@@ -48,4 +48,4 @@ class Hours(ps.Aggregator):
         return event.litres
     def result(self, key, window, value):
         return Hourly(key, window.start, value)
-'''
+"""

@@ -148,7 +148,9 @@ def test_two_declarations_of_one_category_must_agree() -> None:
     with pytest.raises(DeclarationError, match="declared twice"):
         App.of("app", [processor("One", category("a"), ()), processor("Two", category("a", Other), ())])
 
-    assert len(App.of("app", [processor("One", category("a"), ()), processor("Two", category("a"), ())]).processors) == 2
+    assert (
+        len(App.of("app", [processor("One", category("a"), ()), processor("Two", category("a"), ())]).processors) == 2
+    )
 
 
 def test_two_processors_of_one_name_are_refused() -> None:

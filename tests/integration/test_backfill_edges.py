@@ -1,4 +1,4 @@
-"""What a backfill refuses, and how it fails: in a sentence, with nothing published. This file is the app."""
+"""The edges of a backfill: older events, endless windows, and failures told in a sentence. This file is the app."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ rekeyed = ps.Category("rekeyed", Reading, key="unit", event_time="at", buckets=2
 others = ps.Category("others", Reading, key="sensor", event_time="at", buckets=2)
 outputs = {
     name: ps.Category(name, Reading, key="sensor", event_time="at")
-    for name in ("passed", "stopped", "spared", "joined", "regrouped", "unarchived", "misfits")
+    for name in ("passed", "stopped", "spared", "summed", "joined", "regrouped", "unarchived", "misfits")
 }
 
 
@@ -83,6 +83,21 @@ class Misfit(ps.Stateless):
     def process(self, event: Reading) -> Iterable[Reading]:
         """Return a record whose number is none."""
         return [msgspec.structs.replace(event, value="many")]
+
+
+class SumUp(ps.Aggregator):
+    """Adds up in one window that never ends."""
+
+    reads, writes = readings, outputs["summed"]
+    monoid = ps.Sum()
+
+    def observe(self, event: Reading) -> int:
+        """Return the value."""
+        return event.value
+
+    def result(self, key: str, window: ps.Window, value: int) -> Reading:
+        """Return the sum."""
+        return Reading(key, 0, value)
 
 
 class Join(ps.Stateful):
@@ -147,6 +162,15 @@ def test_older_events_take_the_defaults_of_newer_fields(archive: Warehouse, tmp_
     rows = pq.read_table(tmp_path / "category=passed").to_pylist()
 
     assert sorted((row["value"], row["unit"]) for row in rows) == [(n, "mm") for n in range(20)]
+
+
+def test_a_window_that_never_ends_holds_everything_up_to_the_last_day(archive: Warehouse, tmp_path: Path) -> None:
+    """It begins in no day of the range, but its result is asked for."""
+    result = backfill(archive, "SumUp", tmp_path)
+    rows = pq.read_table(tmp_path / "category=summed").to_pylist()
+
+    assert {row["sensor"]: row["value"] for row in rows} == {str(n): sum(range(n, 20, 3)) for n in range(3)}
+    assert "never ends" in result.note
 
 
 def test_an_event_that_raises_stops_the_backfill_with_where_it_is(archive: Warehouse, tmp_path: Path) -> None:
