@@ -64,6 +64,13 @@ def _opened(processor: type[Processor]) -> Processor:
     return opened
 
 
+def group_has_reached(targets: Targets, group: str, bus: Bus) -> bool:
+    """Tell whether a group has committed all up to the targets, whoever of its members did."""
+    names = {bucket.category for bucket in targets}
+    committed = {name: bus.catalog.committed(group, name) for name in names}
+    return all(committed[bucket.category].get(bucket.number, 0) >= end for bucket, end in targets.items())
+
+
 def ends_of(categories: Iterable[AnyCategory], bus: Bus) -> Targets:
     """Return where each bucket of the categories ends now."""
     return {

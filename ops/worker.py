@@ -29,6 +29,8 @@ from .shard import Shard, open_shard
 
 _LOG = logging.getLogger("penstock.worker")
 POLL_WAIT_S = 0.1
+LOGGED_LETTERS = 20
+"""How many dead letters a worker logs one by one."""
 
 
 class EventRefused(PenstockError):
@@ -123,6 +125,11 @@ class Worker:
         """Ask `run` to end after the turn it is in; may be called from a signal handler."""
         self._stopping = True
 
+    @property
+    def owns_nothing(self) -> bool:
+        """Whether other workers have all the buckets, or none has been given out yet."""
+        return not self._shards
+
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
         """Tell whether every bucket that it owns is read up to its target; False while it owns none."""
         return bool(self._shards) and all(
@@ -190,9 +197,12 @@ class Worker:
         )
         self._write(self._letters, [letter])
         self.tally.dead_letters += 1
-        _LOG.warning(
-            "%s at offset %d went to %s: %s", batch.bucket, message.offset(), self._letters.name, refusal.reason
-        )
+        if self.tally.dead_letters <= LOGGED_LETTERS:
+            _LOG.warning(
+                "%s at offset %d went to %s: %s", batch.bucket, message.offset(), self._letters.name, refusal.reason
+            )
+        if self.tally.dead_letters == LOGGED_LETTERS:
+            _LOG.warning("Further dead letters are counted, not logged; they are in %s.", self._letters.name)
 
     def _note_end(self, bucket: Bucket, end: int) -> None:
         """Move past what only the bus itself has written at the end of a bucket."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -16,12 +17,14 @@ from ...transport.bus import CategorySpec
 from ...transport.errors import CategoryExists
 from ...transport.kafka import KafkaBus
 from ..nodes import levels_of, penstock_command, run_together
-from ..preflight import ends_of, prepare
+from ..preflight import Targets, ends_of, group_has_reached, prepare
 from ..worker import Worker
 from .categories import specs_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, connect
 from .output import as_json, note, progress
 from .signals import interrupt, stopping_on_signals
+
+ASK_GROUP_EVERY_S = 1.0
 
 
 def run(
@@ -77,18 +80,38 @@ def _run_one(processor: type[Processor], bus: KafkaBus, folder: Path, *, until_e
     opened = prepare(processor, bus)
     targets = ends_of(processor.inputs(), bus)
     worker = Worker(opened, bus, RocksStateFolder(folder / "state"))
+    at_end = _AtEnd(targets, processor.name, bus)
     with stopping_on_signals(worker.stop), progress() as bars:
         bar = bars.add_task(processor.__name__, total=None)
 
         def finished(worker: Worker) -> bool:
             bars.update(bar, completed=worker.tally.events_in)
-            return until_end and worker.has_reached(targets)
+            return until_end and at_end(worker)
 
         worker.run(finished)
     if json:
         as_json({"processor": processor.name, **asdict(worker.tally)})
     else:
         note(f"{processor.__name__}: {worker.tally}")
+
+
+class _AtEnd:
+    """Whether a worker is done: it has read its buckets up to the targets, or others have read all of them."""
+
+    def __init__(self, targets: Targets, group: str, bus: KafkaBus) -> None:
+        self._targets = targets
+        self._group = group
+        self._bus = bus
+        self._asked_s = time.monotonic()
+
+    def __call__(self, worker: Worker) -> bool:
+        """Look; the group is asked only now and then."""
+        if not worker.owns_nothing:
+            return worker.has_reached(self._targets)
+        if time.monotonic() - self._asked_s < ASK_GROUP_EVERY_S:
+            return False
+        self._asked_s = time.monotonic()
+        return group_has_reached(self._targets, self._group, self._bus)
 
 
 def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, until_end: bool) -> None:

@@ -16,7 +16,9 @@ from confluent_kafka.admin import AdminClient
 from support.cli import Cli
 from support.plain import values
 
-from penstock.transport.kafka import KafkaBus
+from penstock.ops.local import LocalServices
+from penstock.transport.errors import BusUnreachable
+from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 HOUR = 3_600_000
 
@@ -126,6 +128,54 @@ def test_two_workers_share_the_buckets_and_state_moves_with_them(
     assert json.loads(out)["events_in"] > 0, err
     assert {total["meter"]: total["litres"] for total in totals} == by_meter
     assert len(totals) == sum(n % 25 >= 10 for n in range(4000))
+
+
+def test_a_worker_that_gets_no_bucket_ends_when_the_others_have_read_all(
+    cli: Cli, app: Path, prefix: str, kafka: str
+) -> None:
+    """With more workers than buckets, `--until-end` ends for each, and every event is counted once."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(2000))
+    cli.ok("run", f"{app}:Large", "--until-end")
+    workers = [cli.start("run", f"{app}:Totals", "--until-end") for _ in range(5)]
+    for worker in workers:
+        _, err = worker.communicate(timeout=60)
+        assert worker.returncode == 0, err
+
+    by_meter, _ = expected(2000)
+    totals = values(kafka, f"{prefix}.totals")
+    assert {total["meter"]: total["litres"] for total in totals} == by_meter
+    assert len(totals) == sum(n % 25 >= 10 for n in range(2000))
+
+
+def test_a_worker_outlives_its_broker(app: Path, prefix: str, tmp_path: Path, wait_until: Callable[..., None]) -> None:
+    """It waits while the broker is away, and goes on when the broker is back; nothing is lost."""
+    services = LocalServices(tmp_path / "own")
+    try:
+        bootstrap = services.up(["kafka"], progress=print)["kafka"].endpoints["bootstrap"]
+        cli, catalog = Cli(bootstrap, tmp_path), KafkaBus(KafkaSettings(bootstrap)).catalog
+
+        def read(wanted: int) -> bool:
+            try:
+                return sum(catalog.committed(f"{prefix}.large", f"{prefix}.readings").values()) == wanted
+            except BusUnreachable:
+                return False
+
+        cli.ok("category", "create", str(app))
+        worker = cli.start("run", f"{app}:Large", "--json")
+        for start in (0, 1000):
+            cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=start))
+            wait_until(lambda start=start: read(start + 1000))
+            services.down(["kafka"], progress=print)
+            assert services.up(["kafka"], progress=print)["kafka"].endpoints["bootstrap"] == bootstrap
+        worker.send_signal(signal.SIGTERM)
+        out, err = worker.communicate(timeout=60)
+        cli.end_all()
+    finally:
+        services.down(["kafka"], progress=print)
+
+    assert worker.returncode == 0, err
+    assert json.loads(out)["events_in"] == 2000
 
 
 def test_a_bad_message_becomes_a_dead_letter_and_is_counted(cli: Cli, app: Path, prefix: str, kafka: str) -> None:

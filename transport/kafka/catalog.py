@@ -92,8 +92,11 @@ class KafkaCatalog:
         """Return a group's committed positions in a topic, by bucket."""
         buckets = self._existing(name)
         wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(name, bucket) for bucket in range(buckets)])
+        # A client that asked once before its broker was restarted waits for the group's coordinator for ever
+        # (librdkafka 2.16), so each question gets a new one.
+        asking = AdminClient(self._settings.for_admin())
         with translated(f"The positions of group {group} in {name} were not read"):
-            answer = self._admin.list_consumer_group_offsets([wanted], request_timeout=ANSWER_LIMIT_S)[group].result()
+            answer = asking.list_consumer_group_offsets([wanted], request_timeout=ANSWER_LIMIT_S)[group].result()
         return {p.partition: p.offset for p in answer.topic_partitions if p.offset >= 0}
 
     def _existing(self, name: str) -> int:

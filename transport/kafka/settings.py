@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import BusError
+from .reporting import outage_reporter
 
 Value = str | int | bool
 
-_LOG = logging.getLogger("penstock.kafka")
+
+_CONNECTING: dict[str, Value] = {
+    # By syslog's number: librdkafka would tell of each attempt to reach a broker; see `reporting`.
+    "log_level": 2,
+    # A broker that is back is found within a second; the default waits up to ten.
+    "reconnect.backoff.max.ms": 1000,
+}
 
 _READING: dict[str, Value] = {
     "enable.auto.commit": False,
@@ -99,4 +105,5 @@ class KafkaSettings:
         return self._with(_WRITING)
 
     def _with(self, ours: Mapping[str, Value]) -> dict[str, Any]:
-        return {"bootstrap.servers": self.bootstrap, "logger": _LOG, **ours, **self.further}
+        reporting = {"bootstrap.servers": self.bootstrap, "error_cb": outage_reporter(self.bootstrap)}
+        return {**reporting, **_CONNECTING, **ours, **self.further}
