@@ -18,7 +18,8 @@ COMMAND = Path(sys.executable).with_name("penstock")
 
 def blocks(text: str, language: str) -> list[str]:
     """Return the code blocks of a language, or of none."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [block for named, block in fenced if named == language]
 
 
 @pytest.fixture
