@@ -14,6 +14,7 @@ from pathlib import Path
 
 from events import Clicks, CountFew, CountMany
 
+from penstock.ops.collector import relax_collector
 from penstock.ops.preflight import ends_of, prepare
 from penstock.ops.worker import Worker
 from penstock.state.rocks import RocksStateFolder
@@ -38,6 +39,7 @@ def main(bootstrap: str, work: str, group: str) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         worker = Worker(prepare(processor, bus), bus, RocksStateFolder(Path(folder)))
+        relax_collector()
         worker.run(finished)
         print(worker.tally.events_in, time.monotonic() - began)
 

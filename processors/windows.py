@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from .errors import DeclarationError
@@ -48,7 +49,7 @@ class Tumbling:
                 f"A tumbling window of {self.length}: it needs a whole number of milliseconds, from 1."
             )
 
-    @property
+    @cached_property
     def length_ms(self) -> int:
         """The length in milliseconds."""
         return self.length // timedelta(milliseconds=1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import penstock as ps
 
-BUCKETS = 4
+BUCKETS = 2
 
 
 class Flight(ps.Record, frozen=True):

@@ -16,6 +16,7 @@ from ...state.rocks import RocksStateFolder
 from ...transport.bus import CategorySpec
 from ...transport.errors import CategoryExists
 from ...transport.kafka import KafkaBus
+from ..collector import relax_collector
 from ..nodes import levels_of, penstock_command, run_together
 from ..preflight import Targets, ends_of, group_has_reached, prepare
 from ..worker import Worker
@@ -81,6 +82,7 @@ def _run_one(processor: type[Processor], bus: KafkaBus, folder: Path, *, until_e
     targets = ends_of(processor.inputs(), bus)
     worker = Worker(opened, bus, RocksStateFolder(folder / "state"))
     at_end = _AtEnd(targets, processor.name, bus)
+    relax_collector()
     with stopping_on_signals(worker.stop), progress() as bars:
         bar = bars.add_task(processor.__name__, total=None)
 

@@ -14,19 +14,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from support.cli import Cli
+from support.meters import HOUR, readings
 from support.plain import values
 
 from penstock.ops.local import LocalServices
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-
-HOUR = 3_600_000
-
-
-def readings(count: int, *, start: int = 0) -> str:
-    """Give readings as JSON lines: of 7 meters, every 10 minutes, of 0 to 24 litres."""
-    made = ({"meter": f"m{n % 7}", "at": n * HOUR // 6, "litres": n % 25} for n in range(start, start + count))
-    return "".join(json.dumps(reading) + "\n" for reading in made)
 
 
 def members(kafka: str, group: str) -> int:

@@ -1,4 +1,10 @@
-"""The text of an app of three processors, one of each kind, on categories that begin with {prefix}."""
+"""The text of an app of three processors, one of each kind, on categories that begin with {prefix}; and its input."""
+
+from __future__ import annotations
+
+import json
+
+HOUR = 3_600_000
 
 APP = """
 import time
@@ -49,3 +55,9 @@ class Hours(ps.Aggregator):
     def result(self, key, window, value):
         return Hourly(key, window.start, value)
 """
+
+
+def readings(count: int, *, start: int = 0) -> str:
+    """Give readings as JSON lines: of 7 meters, every 10 minutes, of 0 to 24 litres."""
+    made = ({"meter": f"m{n % 7}", "at": n * HOUR // 6, "litres": n % 25} for n in range(start, start + count))
+    return "".join(json.dumps(reading) + "\n" for reading in made)
