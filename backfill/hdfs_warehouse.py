@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from hdfs import HdfsError, InsecureClient
 
 from .errors import WarehouseError
-from .layout import StoredFile, folder_of
-from .warehouse import aside_name
+from .layout import StoredFile, aside_name, folder_of
 
 ANSWER_LIMIT_S = 60.0
 

@@ -11,6 +11,7 @@ import re
 from datetime import date
 from functools import lru_cache
 from typing import NamedTuple
+from uuid import uuid4
 
 DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -87,3 +88,8 @@ class Days(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.first} to {self.last}"
+
+
+def aside_name(name: str) -> str:
+    """Return a name for a file that is still being written; readers pass over it, and no two writers choose the same."""
+    return f"_{name}.{uuid4().hex}"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..processors.cores import Routes
 from ..processors.errors import ProcessorFailed
 from ..processors.kinds import Processor
+from ..processors.routes import Routes
 from .columns import DAY_COLUMN, MARKS, UNFIT, Columns
 from .layout import day_of
 from .session import BATCH_EVENTS

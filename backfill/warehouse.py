@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from .errors import WarehouseError
-from .layout import StoredFile, folder_of
+from .layout import StoredFile, aside_name, folder_of
 
 
 class Warehouse(Protocol):
@@ -113,11 +112,6 @@ def open_warehouse(location: str, webhdfs: str | None = None) -> Warehouse:
             raise WarehouseError(
                 f"{location}: a warehouse is a folder or lies on HDFS (hdfs://host:port/path); {other} is neither."
             )
-
-
-def aside_name(name: str) -> str:
-    """Return a name for a file that is still being written; readers pass over it, and no two writers choose the same."""
-    return f"_{name}.{uuid4().hex}"
 
 
 @contextmanager

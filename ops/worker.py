@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..processors.categories import AnyCategory
-from ..processors.cores import Routes
 from ..processors.dead_letters import DeadLetter, dead_letters_of
 from ..processors.errors import PenstockError
 from ..processors.kinds import OnBad, Processor
+from ..processors.routes import Routes
 from ..state.checkpoints import AT_LEAST_ONCE, Gap, Step, without_state
 from ..state.store import StateFolder
 from ..transport.bus import Bucket, Bus, Outgoing, Position, RawBatch
@@ -26,6 +25,7 @@ from ..transport.errors import Fenced, OffsetOutOfRange, Unsettled
 from .clock import Clock, SystemClock
 from .refusals import Refusal, refusals, until_stop
 from .shard import Shard, open_shard
+from .tally import Pending, Tally
 
 _LOG = logging.getLogger("penstock.worker")
 POLL_WAIT_S = 0.1
@@ -39,22 +39,6 @@ class EventRefused(PenstockError):
 
 class OutputRefused(PenstockError):
     """A processor gave something that its categories cannot take: fix the program."""
-
-
-@dataclass
-class Tally:
-    """What a worker has done since it started."""
-
-    events_in: int = 0
-    events_out: int = 0
-    dead_letters: int = 0
-    checkpoints: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.events_in:,} events in, {self.events_out:,} out, {self.dead_letters:,} dead letters, "
-            f"{self.checkpoints:,} checkpoints"
-        )
 
 
 class Worker:
@@ -90,7 +74,7 @@ class Worker:
         self._letters = dead_letters_of(type(processor))
         self._writer = bus.writer()
         self._shards: dict[int, Shard] = {}
-        self._pending = _Pending(self._clock.monotonic_s())
+        self._pending = Pending(self._clock.monotonic_s())
         self._stopping = False
         self.tally = Tally()
         self._reader = bus.reader(processor.name, list(self._inputs), self)
@@ -226,7 +210,7 @@ class Worker:
             self.at_gap(Gap(step))
             self._perform(step, shards)
         self.at_gap(Gap(None))
-        self._pending = _Pending(self._clock.monotonic_s())
+        self._pending = Pending(self._clock.monotonic_s())
         self.tally.checkpoints += 1
 
     def _perform(self, step: Step, shards: Sequence[Shard]) -> None:
@@ -281,27 +265,6 @@ class Worker:
     def _close(self) -> None:
         self._reader.close()
         self._writer.close()
-
-
-@dataclass
-class _Pending:
-    """What has been read since the last checkpoint."""
-
-    since_s: float
-    events: int = 0
-    size_bytes: int = 0
-
-    def add(self, events: int, size_bytes: int) -> None:
-        self.events += events
-        self.size_bytes += size_bytes
-
-    def due(self, processor: Processor, now_s: float) -> bool:
-        every = processor.checkpoint
-        return self.events > 0 and (
-            self.events >= every.events
-            or self.size_bytes >= every.size_bytes
-            or now_s - self.since_s >= every.time.total_seconds()
-        )
 
 
 def _unread(batch: RawBatch, position: int | None) -> RawBatch:

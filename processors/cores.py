@@ -9,9 +9,8 @@ tells the time, so the same cores run under the worker, in the test driver and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -279,32 +278,3 @@ def open_core(processor: Processor, saved: StateReader) -> Core:
             raise TypeError(
                 f"{type(processor).__name__} is of no kind: derive it from Stateless, Stateful or Aggregator"
             )
-
-
-Route = Callable[[Any], AnyCategory]
-
-
-@dataclass(frozen=True)
-class Routes:
-    """Sends each output to the category of its type."""
-
-    processor: type[Processor]
-
-    def split(self, outputs: Sequence[Any]) -> list[tuple[AnyCategory, Sequence[Any]]]:
-        """Group outputs by category, in order.
-
-        Raises:
-            TypeError: an output that fits no category the processor writes.
-        """
-        categories = self.processor.outputs()
-        if len(categories) == 1 and set(map(type, outputs)) <= {categories[0].record}:
-            return [(categories[0], outputs)]
-        by_type: dict[type, list[Any]] = {category.record: [] for category in categories}
-        for output in outputs:
-            if type(output) not in by_type:
-                raise TypeError(
-                    f"Processor {self.processor.__name__} gave a {type(output).__name__}, but writes only "
-                    f"{', '.join(f'{c.record.__name__} to {c.name}' for c in categories) or 'nothing'}."
-                )
-            by_type[type(output)].append(output)
-        return [(category, by_type[category.record]) for category in categories if by_type[category.record]]
