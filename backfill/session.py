@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -86,9 +87,19 @@ def _start(master: str) -> SparkSession:
             f"Spark does not start at {master}: {reason_of(error)}. Nothing was read. It needs Java 17 or later on PATH or "
             "in JAVA_HOME, and a master that answers."
         ) from error
+    except KeyboardInterrupt:
+        _end_half_started()
+        raise
     if master.startswith("local"):
         _without_checksum_files(session)
     return session
+
+
+def _end_half_started() -> None:
+    """End the Java process that was being started: it waits for ever where Python stopped listening just then."""
+    for child in psutil.Process().children():
+        if child.name() == "java":
+            child.kill()
 
 
 def _without_checksum_files(session: SparkSession) -> None:

@@ -72,7 +72,24 @@ def local_kafka() -> Iterator[str]:
 def penstock(*arguments: str, check: bool = True) -> int:
     """Run a command as a user would, and show it."""
     say("penstock", *arguments)
-    return subprocess.run([sys.executable, "-m", "penstock", *arguments, "--dir", str(FOLDER)], check=check).returncode
+    command = subprocess.Popen([sys.executable, "-m", "penstock", *arguments, "--dir", str(FOLDER)])
+    try:
+        code = command.wait()
+    except KeyboardInterrupt:
+        end(command)
+        raise
+    if check and code:
+        raise subprocess.CalledProcessError(code, command.args)
+    return code
+
+
+def end(command: subprocess.Popen[bytes]) -> None:
+    """Wait for a command to end: Ctrl-C has reached it too; where it has not, ask."""
+    try:
+        command.wait(10)
+    except subprocess.TimeoutExpired:
+        command.terminate()
+        command.wait()
 
 
 def say(*words: str) -> None:

@@ -33,6 +33,3 @@ def main() -> None:
     except PenstockError as error:
         complain(str(error))
         sys.exit(1)
-    except KeyboardInterrupt:
-        complain("Interrupted.")
-        sys.exit(130)
