@@ -63,7 +63,7 @@ class Scorer(ps.Stateful):
     reads, writes = enriched, scored
     state = float
 
-    def process(self, event: Enriched, state: float | None, context: ps.Context) -> tuple[float, Iterable[Scored]]:  # noqa: ARG002
+    def process(self, event: Enriched, state: float | None, context: ps.Context) -> tuple[float, Iterable[Scored]]:
         """Return the new mean, and the departure with its distance from the old one; a route's first sets the mean."""
         mean = event.dep_delay if state is None else state
         surprise = event.dep_delay - mean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -121,7 +122,8 @@ def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, unti
         return penstock_command("run", f"{name.path}:{processor.__name__}", *options)
 
     stages = levels_of(app) if until_end else [list(app.processors)]
-    with stopping_on_signals(interrupt), progress() as bars:
+    # Stopping is what was asked for: the nodes have saved their last checkpoints when the block is left.
+    with suppress(KeyboardInterrupt), stopping_on_signals(interrupt), progress() as bars:
         for stage in stages:
             watched = {processor: bars.add_task(processor.__name__, total=None) for processor in stage}
             run_together(stage, command, lambda watched=watched: _show_progress(bus, watched, bars))  # type: ignore[misc]  # a default binds the loop's value

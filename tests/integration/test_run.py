@@ -123,6 +123,26 @@ def test_two_workers_share_the_buckets_and_state_moves_with_them(
     assert len(totals) == sum(n % 25 >= 10 for n in range(4000))
 
 
+def test_a_whole_app_stops_in_good_order(
+    cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+) -> None:
+    """Told to stop, every processor saves a last checkpoint; started again, nothing is processed twice."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(2000))
+    running = cli.start("run", str(app))
+    wait_until(lambda: kafka_bus.catalog.describe(f"{prefix}.totals").events > 0)
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 0, err
+    cli.ok("run", str(app), "--until-end")
+
+    by_meter, by_hour = expected(2000)
+    totals = values(kafka, f"{prefix}.totals")
+    assert {total["meter"]: total["litres"] for total in totals} == by_meter
+    assert len(totals) == sum(n % 25 >= 10 for n in range(2000))
+    assert {(hour["meter"], hour["hour"]): hour["litres"] for hour in values(kafka, f"{prefix}.hours")} == by_hour
+
+
 def test_a_worker_that_gets_no_bucket_ends_when_the_others_have_read_all(
     cli: Cli, app: Path, prefix: str, kafka: str
 ) -> None:
@@ -143,7 +163,7 @@ def test_a_worker_that_gets_no_bucket_ends_when_the_others_have_read_all(
 
 def test_a_worker_outlives_its_broker(app: Path, prefix: str, tmp_path: Path, wait_until: Callable[..., None]) -> None:
     """It waits while the broker is away, and goes on when the broker is back; nothing is lost."""
-    services = LocalServices(tmp_path / "own")
+    services, cli = LocalServices(tmp_path / "own"), None
     try:
         bootstrap = services.up(["kafka"], progress=print)["kafka"].endpoints["bootstrap"]
         cli, catalog = Cli(bootstrap, tmp_path), KafkaBus(KafkaSettings(bootstrap)).catalog
@@ -163,8 +183,9 @@ def test_a_worker_outlives_its_broker(app: Path, prefix: str, tmp_path: Path, wa
             assert services.up(["kafka"], progress=print)["kafka"].endpoints["bootstrap"] == bootstrap
         worker.send_signal(signal.SIGTERM)
         out, err = worker.communicate(timeout=60)
-        cli.end_all()
     finally:
+        if cli is not None:
+            cli.end_all()
         services.down(["kafka"], progress=print)
 
     assert worker.returncode == 0, err
