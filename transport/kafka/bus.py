@@ -25,7 +25,7 @@ class KafkaBus:
 
     def reader(self, group: str, categories: Sequence[str], ownership: Ownership) -> GroupReader:
         """Join a consumer group."""
-        return GroupReader(self.settings, group, categories, ownership)
+        return GroupReader(self.catalog, self.settings, group, categories, ownership)
 
     def scanner(self, positions: Sequence[Position]) -> KafkaReader:
         """Read given buckets from given offsets, in no group."""

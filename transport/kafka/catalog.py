@@ -96,7 +96,8 @@ class KafkaCatalog:
         # (librdkafka 2.16), so each question gets a new one.
         asking = AdminClient(self._settings.for_admin())
         with translated(f"The positions of group {group} in {name} were not read"):
-            answer = asking.list_consumer_group_offsets([wanted], request_timeout=ANSWER_LIMIT_S)[group].result()
+            answers = asking.list_consumer_group_offsets([wanted], require_stable=True, request_timeout=ANSWER_LIMIT_S)
+            answer = answers[group].result()
         return {p.partition: p.offset for p in answer.topic_partitions if p.offset >= 0}
 
     def _existing(self, name: str) -> int:

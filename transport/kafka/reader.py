@@ -10,13 +10,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
 from ..errors import OffsetOutOfRange
+from .catalog import KafkaCatalog
 from .settings import KafkaSettings
 from .translation import translate, translated
 
 POLL_LIMIT = 10_000
 """How many messages a poll gives at most."""
-COMMITTED_LIMIT_S = 30.0
-"""How long the group's coordinator may take to tell committed positions."""
 
 # Conditions that the client itself recovers from while we go on polling.
 _PASSING = frozenset(
@@ -84,7 +83,16 @@ class KafkaReader:
 class GroupReader(KafkaReader):
     """A member of a consumer group, which tells its owner of the buckets that come and go."""
 
-    def __init__(self, settings: KafkaSettings, group: str, categories: Sequence[str], ownership: Ownership) -> None:
+    def __init__(
+        self,
+        catalog: KafkaCatalog,
+        settings: KafkaSettings,
+        group: str,
+        categories: Sequence[str],
+        ownership: Ownership,
+    ) -> None:
+        self._catalog = catalog
+        self._group = group
         self._cooperative = len(categories) == 1
         self._ownership = ownership
         consumer = Consumer(settings.for_reader(group, co_partitioned=not self._cooperative))
@@ -95,9 +103,9 @@ class GroupReader(KafkaReader):
     def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if not partitions:
             return
-        with translated(f"{self._what}: the committed positions were not read"):
-            committed = consumer.committed(partitions, timeout=COMMITTED_LIMIT_S)
-        known = [Position(Bucket(p.topic, p.partition), p.offset if p.offset >= 0 else None) for p in committed]
+        # Asked from outside the group: while it forms anew, the member itself may wait for an answer that does not come.
+        committed = {name: self._catalog.committed(self._group, name) for name in {p.topic for p in partitions}}
+        known = [Position(Bucket(p.topic, p.partition), committed[p.topic].get(p.partition)) for p in partitions]
         assignment = [
             TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset)
             for bucket, offset in self._ownership.gained(known)
