@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from source import produce
 
+from penstock.ops.cli.output import steps
 from penstock.ops.local import LocalServices
 from penstock.processors.errors import PenstockError
 from penstock.transport.bus import Bucket, Bus, Position
@@ -62,8 +63,8 @@ def local_kafka() -> Iterator[str]:
     services = LocalServices(FOLDER)
     say("penstock", "dev", "up", "kafka")
     try:
-        with console.status("Starting …") as status:
-            started = services.up(["kafka"], progress=status.update if console.is_terminal else console.print)
+        with steps() as show_step:
+            started = services.up(["kafka"], progress=show_step)
         yield started["kafka"].endpoints["bootstrap"]
     finally:
         services.down(["kafka"], progress=console.print)

@@ -10,7 +10,7 @@ import typer
 
 from ..local import LocalServices, ServiceStatus
 from .options import DEFAULT_FOLDER, AsJson, Folder
-from .output import as_json, err, note, table
+from .output import as_json, note, steps, table
 
 app = typer.Typer(help="Start and stop real services on loopback.", no_args_is_help=True)
 
@@ -33,8 +33,8 @@ def up(services: Services = None, folder: Folder = DEFAULT_FOLDER, json: AsJson 
 
     Example: penstock dev up kafka
     """
-    with err.status("Starting …") as status:
-        states = LocalServices(folder).up(_names(services), progress=status.update if err.is_terminal else note)
+    with steps() as show:
+        states = LocalServices(folder).up(_names(services), progress=show)
     _show(list(states.values()), json)
 
 

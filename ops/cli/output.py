@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +15,7 @@ from rich.table import Table
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+_COUNTED = re.compile(r"(\d+) of (\d+)$")
 
 
 def complain(text: str) -> None:
@@ -46,6 +49,25 @@ def facts(values: Mapping[str, object]) -> None:
     width = max(map(len, values))
     for name, value in values.items():
         out.print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", soft_wrap=True)
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """Give a function that shows what is going on: a bar for lines that end in "3 of 46", a note where no bar can be."""
+    if not err.is_terminal:
+        yield note
+        return
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=err, transient=True
+    ) as bars:
+        bar = bars.add_task("Starting …", total=None)
+
+        def show(line: str) -> None:
+            counted = _COUNTED.search(line)
+            done, total = map(int, counted.groups()) if counted else (0, None)
+            bars.update(bar, description=line, completed=done, total=total)
+
+        yield show
 
 
 def progress() -> Progress:
