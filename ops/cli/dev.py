@@ -67,7 +67,7 @@ def _show(states: list[ServiceStatus], json: bool) -> None:
         as_json([asdict(state) for state in states])
         return
     rows = [
-        (state.name, state.state, state.pid or "", "  ".join(f"{k} {v}" for k, v in state.endpoints.items()))
+        (state.name, state.state, str(state.pid or ""), "  ".join(f"{k} {v}" for k, v in state.endpoints.items()))
         for state in states
     ]
     table(("service", "state", "pid", "endpoints"), rows)
