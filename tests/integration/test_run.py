@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.cli import Cli
 from support.meters import HOUR, readings
@@ -283,6 +283,25 @@ def test_a_processor_that_raises_stops_with_its_own_words(cli: Cli, app: Path, p
     assert whole.returncode == 1
     assert "Large ended with an error" in " ".join(whole.stderr.split())
     assert "Traceback" not in whole.stderr
+
+
+def test_a_position_that_the_bus_no_longer_keeps_is_refused(
+    cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus
+) -> None:
+    """The number of events that are gone is said, and none is skipped: another start says the same."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
+    cli.ok("run", f"{app}:Large", "--until-end")
+    stood = kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings")
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
+    gone = [TopicPartition(f"{prefix}.readings", bucket, offset + 7) for bucket, offset in stood.items()]
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for future in admin.delete_records(gone).values():
+        future.result(timeout=30)
+    for _ in range(2):
+        fails(cli("run", f"{app}:Large", "--until-end"), "7 events are gone", "Nothing was changed")
+
+    assert kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings") == stood
 
 
 def test_a_missing_kafka_is_explained(cli: Cli, app: Path) -> None:
