@@ -15,6 +15,7 @@ from zlib import crc32
 from .categories import AnyCategory
 from .errors import AppFileError, DeclarationError, PenstockError
 from .kinds import Processor
+from .records import is_class
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def processors_in(module: ModuleType) -> list[type[Processor]]:
     return [
         member
         for member in vars(module).values()
-        if isinstance(member, type)
+        if is_class(member)
         and issubclass(member, Processor)
         and member.__module__ == module.__name__
         and not inspect.isabstract(member)

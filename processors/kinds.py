@@ -19,7 +19,7 @@ import msgspec
 from .categories import AnyCategory, Category
 from .errors import DeclarationError
 from .monoids import Monoid
-from .records import Record
+from .records import Record, is_class
 from .windows import Ever, Window, Windowing
 
 
@@ -177,11 +177,7 @@ class Stateful(Processor):
                 f"Stateful processor {cls.__name__}: its state is a {container.__name__}, which can change after it was "
                 "returned. Declare a frozen Record that holds one, and return a new one at each change."
             )
-        if (
-            isinstance(cls.state, type)
-            and issubclass(cls.state, msgspec.Struct)
-            and not cls.state.__struct_config__.frozen
-        ):
+        if is_class(cls.state) and issubclass(cls.state, msgspec.Struct) and not cls.state.__struct_config__.frozen:
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: {cls.state.__name__} can change after it was returned; declare it "
                 f"as `class {cls.state.__name__}(ps.Record, frozen=True)`."

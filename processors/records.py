@@ -6,7 +6,7 @@ from its type.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeGuard, get_origin
 
 import msgspec
 from msgspec import inspect as shapes
@@ -48,7 +48,12 @@ def fields_of(record: type[Record]) -> dict[str, shapes.Field]:
 
 
 def _is_record(candidate: object) -> bool:
-    return isinstance(candidate, type) and issubclass(candidate, Record)
+    return is_class(candidate) and issubclass(candidate, Record)
+
+
+def is_class(candidate: object) -> TypeGuard[type]:
+    """Tell whether something is a class; Python 3.10 takes ``list[int]`` for one, which `issubclass` then refuses."""
+    return isinstance(candidate, type) and get_origin(candidate) is None
 
 
 def plain(shape: Any) -> Any:
