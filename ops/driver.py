@@ -24,6 +24,7 @@ from ..transport.bus import Bucket, CategorySpec, Outgoing
 from ..transport.codec_of import Codecs
 from ..transport.memory import MemoryBus
 from .clock import SteeredClock
+from .preflight import ends_of
 from .worker import Worker
 
 R = TypeVar("R", bound=Record)
@@ -119,11 +120,7 @@ class Driver:
                 writer.send(category.name, [Outgoing(key.encode(), value)])
 
     def _run_to_end(self, processor: type[Processor]) -> None:
-        targets = {
-            Bucket(category.name, number): end
-            for category in processor.inputs()
-            for number, end in self.bus.describe(category.name).ends.items()
-        }
+        targets = ends_of(processor.inputs(), self.bus)
         armed = self._armed
         while True:
             worker = self._worker(processor, _once(armed))

@@ -36,8 +36,3 @@ class Gap(NamedTuple):
 
     def __str__(self) -> str:
         return f"before {self.before.value}" if self.before else "after the last step"
-
-
-def gaps_of(steps: tuple[Step, ...]) -> tuple[Gap, ...]:
-    """Return every gap of a checkpoint, in order."""
-    return (*map(Gap, steps), Gap(None))

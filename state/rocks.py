@@ -50,10 +50,6 @@ class RocksStateFolder:
             raise
         return state
 
-    def describe(self, identity: ShardIdentity) -> str:
-        """Return where a shard's state is."""
-        return str(shard_folder(self._root, identity))
-
 
 class RocksShardState:
     """One open RocksDB."""

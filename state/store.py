@@ -65,10 +65,6 @@ class StateFolder(Protocol):
         """
         ...
 
-    def describe(self, identity: ShardIdentity) -> str:
-        """Return where a shard's state is, for messages."""
-        ...
-
 
 class MemoryShardState:
     """State that lives as long as the object; `close` keeps it, as closing a file does."""
@@ -110,10 +106,6 @@ class MemoryStateFolder:
     def open(self, identity: ShardIdentity) -> MemoryShardState:
         """Open a shard's state."""
         return self._shards.setdefault(identity, MemoryShardState())
-
-    def describe(self, identity: ShardIdentity) -> str:
-        """Return where a shard's state is."""
-        return f"memory:{identity.processor}/{identity.bucket}"
 
 
 def shard_folder(root: Path, identity: ShardIdentity) -> Path:
