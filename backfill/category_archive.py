@@ -89,11 +89,14 @@ class CategoryArchive:
         self._schema = archive_schema(self._columns)
         self._codec = Codecs(bus).of(category)
         self._buckets: dict[int, _Open] = {}
+        self._gained: list[Bucket] = []
         self._reader = bus.reader(group_of(category.name), [category.name], self)
 
     def turn(self, wait_s: float) -> bool:
         """Poll once and take up what came, writing segments that are full; return whether anything came."""
         try:
+            if self._gained:
+                self._take_up()
             polled = self._reader.poll(wait_s)
             for batch in polled.batches:
                 self._take(batch)
@@ -116,9 +119,13 @@ class CategoryArchive:
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
         """Tell whether every bucket that it owns is read up to its target; False while it owns none."""
-        return bool(self._buckets) and all(
-            bucket.read >= targets.get(Bucket(self._category.name, number), 0)
-            for number, bucket in self._buckets.items()
+        return (
+            bool(self._buckets)
+            and not self._gained
+            and all(
+                bucket.read >= targets.get(Bucket(self._category.name, number), 0)
+                for number, bucket in self._buckets.items()
+            )
         )
 
     def close(self) -> None:
@@ -130,19 +137,23 @@ class CategoryArchive:
         self._buckets.clear()
         self._reader.close()
 
-    def gained(self, committed: Sequence[Position]) -> Sequence[Position]:
-        """Take up buckets where they were left, with what is there of their open segments; return where to read from."""
+    def gained(self, buckets: Sequence[Bucket]) -> None:
+        """Note buckets, which the next turn takes up."""
+        self._gained.extend(buckets)
+
+    def _take_up(self) -> None:
+        """Begin buckets where they were left, with what is there of their open segments."""
+        buckets, self._gained = self._gained, []
         starts = self._bus.catalog.describe(self._category.name).starts
+        committed = self._bus.catalog.committed(group_of(self._category.name), self._category.name)
         files = self._warehouse.files(self._category.name)
-        wanted = []
-        for bucket, position in committed:
-            offset = self._past_gap(bucket, position, starts[bucket.number])
+        for bucket in buckets:
+            offset = self._past_gap(bucket, committed.get(bucket.number), starts[bucket.number])
             segment = self._segment(bucket.number, offset)
             own = [file for file in files if file.bucket == bucket.number and file.segment == segment.start]
             segment.restore(own, self._warehouse, before=offset)
             self._buckets[bucket.number] = _Open(segment, offset, offset, offset)
-            wanted.append(Position(bucket, offset))
-        return wanted
+            self._reader.start([Position(bucket, offset)])
 
     def _past_gap(self, bucket: Bucket, position: int | None, start: int) -> int:
         if position is None or position >= start:
@@ -165,6 +176,7 @@ class CategoryArchive:
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
         """Let go of buckets without saving."""
+        self._gained = [bucket for bucket in self._gained if bucket not in buckets]
         for bucket in buckets:
             self._buckets.pop(bucket.number, None)
 

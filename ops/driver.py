@@ -8,24 +8,27 @@ assert driver.read(scored) == [...]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
 from ..processors.apps import App, processors_in
 from ..processors.categories import Category
+from ..processors.cores import join_of
 from ..processors.dead_letters import DeadLetter, dead_letters_of
-from ..processors.errors import PenstockError
+from ..processors.errors import DeclarationError, PenstockError
 from ..processors.kinds import Processor
 from ..processors.records import Record
-from ..state.checkpoints import Gap, Step
+from ..state.checkpoints import Gap, Step, steps_of
 from ..state.store import MemoryStateFolder
 from ..transport.bus import Bucket, CategorySpec, Outgoing
 from ..transport.codec_of import Codecs
 from ..transport.memory import MemoryBus
+from .changelog import changelog_of
 from .clock import SteeredClock
 from .preflight import ends_of
-from .worker import Worker
+from .worker import Place, Worker
 
 R = TypeVar("R", bound=Record)
 
@@ -39,6 +42,19 @@ class Crash:
     """
 
     before: Step | None = None
+
+
+class Inline(Executor):
+    """Does what it is given at once, in the caller's thread, so that a test is the same each time."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Do it, and return what came of it."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except PenstockError as error:
+            future.set_exception(error)
+        return future
 
 
 class Killed(PenstockError):
@@ -61,12 +77,14 @@ class Driver:
         self.bus = MemoryBus(self.clock.now_ms)
         self.app = _app_of(subject)
         self._codecs = Codecs(self.bus)
-        self._states = {processor: MemoryStateFolder() for processor in self.app.processors}
         self._processors = {processor: processor() for processor in self.app.processors}
+        self._states = {kind: MemoryStateFolder(join_of(processor)) for kind, processor in self._processors.items()}
         self._workers: dict[type[Processor], Worker] = {}
         self._armed: Gap | None = None
         for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
             self.bus.create(CategorySpec.of(category))
+        for changelog in filter(None, map(changelog_of, self.app.processors)):
+            self.bus.create(changelog)
         for processor in self._processors.values():
             processor.open()
 
@@ -78,6 +96,7 @@ class Driver:
         waiting: list[R | bytes] = []
         for item in items:
             if isinstance(item, Crash):
+                self._expect_step(item)
                 self._write(category, waiting)
                 waiting = []
                 self._armed = Gap(item.before)
@@ -87,6 +106,14 @@ class Driver:
                 waiting.append(item)
         self._write(category, waiting)
         self.run()
+
+    def _expect_step(self, crash: Crash) -> None:
+        steps = {step: None for processor in self.app.processors for step in steps_of(processor)}
+        if crash.before is not None and crash.before not in steps:
+            raise DeclarationError(
+                f"{crash} would never happen: no checkpoint here has that step. With the semantics that are declared there are: "
+                f"{', '.join(f'Step.{step.name}' for step in steps)}."
+            )
 
     def advance(self, seconds: float) -> None:
         """Let time pass, then run everything to its end."""
@@ -143,9 +170,8 @@ class Driver:
 
     def _worker(self, processor: type[Processor], at_gap: Callable[[Gap], None]) -> Worker:
         if processor not in self._workers:
-            self._workers[processor] = Worker(
-                self._processors[processor], self.bus, self._states[processor], clock=self.clock
-            )
+            place = Place(self.bus, self._states[processor], "driver")
+            self._workers[processor] = Worker(self._processors[processor], place, Inline(), clock=self.clock)
         worker = self._workers[processor]
         worker.at_gap = at_gap
         return worker

@@ -11,13 +11,14 @@ from ..processors.errors import PenstockError, ProcessorFailed
 from ..processors.kinds import Processor
 from ..transport.bus import Bucket, Bus, CategorySpec
 from ..transport.errors import BucketMismatch, CategoryExists, MissingCategory
+from .changelog import changelog_of
 
 Targets = dict[Bucket, int]
 """Where each input bucket ended when it was looked at."""
 
 
 def prepare(processor: type[Processor], bus: Bus) -> Processor:
-    """Check a processor against the bus, create its dead letters, and return it opened.
+    """Check a processor against the bus, create what it alone writes (dead letters, changelog), and return it opened.
 
     Raises:
         MissingCategory: a category is not on the bus.
@@ -35,8 +36,10 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
                 f"nothing was started. Declare buckets={found}, or `penstock category resize {category.name} "
                 f"{category.buckets}`."
             )
-    with suppress(CategoryExists):
-        bus.catalog.create(CategorySpec.of(dead_letters_of(processor)))
+    changelog = changelog_of(processor)
+    for spec in (CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])):
+        with suppress(CategoryExists):
+            bus.catalog.create(spec)
     return _opened(processor)
 
 
@@ -62,13 +65,6 @@ def _opened(processor: type[Processor]) -> Processor:
             "`open` or what it loads, and start it again."
         ) from error
     return opened
-
-
-def group_has_reached(targets: Targets, group: str, bus: Bus) -> bool:
-    """Tell whether a group has committed all up to the targets, whoever of its members did."""
-    names = {bucket.category for bucket in targets}
-    committed = {name: bus.catalog.committed(group, name) for name in names}
-    return all(committed[bucket.category].get(bucket.number, 0) >= end for bucket, end in targets.items())
 
 
 def ends_of(categories: Iterable[AnyCategory], bus: Bus) -> Targets:

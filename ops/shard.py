@@ -1,51 +1,116 @@
-"""A shard: one processor at work on one bucket number of its inputs."""
+"""A shard: one processor at work on one bucket number of its inputs, with what its next checkpoint has to save."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
 
-from ..processors.cores import Core, Drained, open_core
+from ..processors.cores import Core, join_of, open_core
 from ..processors.kinds import Processor
-from ..state.store import Offsets, ShardIdentity, ShardState, StateFolder
-from ..transport.bus import Bucket, Position
+from ..state.checkpoints import Step
+from ..state.overlay import Overlay
+from ..state.store import Delta, Offsets, Outbox, ShardState
+from ..transport.bus import Bucket, Position, RawBatch
+from .resuming import Resumption
+
+HeldOutput = tuple[str, bytes | None, bytes | None]
+"""Category, key and value."""
+
+
+_STATE_IS_SAVED = frozenset({Step.SAVE_STATE, Step.SAVE_TOGETHER, Step.SAVE_WITH_OUTBOX, Step.APPLY_STATE})
+
+
+class Part(NamedTuple):
+    """A stretch of a batch; a muted one is read for the state alone, as its outputs are on the bus already."""
+
+    batch: RawBatch
+    muted: bool
 
 
 @dataclass
 class Shard:
-    """A core, the saved state under it, and how far it has read.
+    """A core, the state under it, and how far it has read.
 
     Args:
         number: the bucket number, the same in every input.
         core: the processor's step.
-        state: its saved state; None for a stateless processor, whose position is the group's alone.
+        overlay: the state as the core sees it.
+        state: its saved state, of the kind that the row's steps ask for; None for a stateless processor.
         position: next unread offset by input category.
+        muted_until: by category, the offset up to which outputs are on the bus already.
+        committed: the group's positions, as far as is known.
+        saved_position: the position at the last checkpoint.
+        held: outputs that wait for their step of the checkpoint.
     """
 
     number: int
     core: Core
-    state: ShardState | None
-    position: Offsets = field(default_factory=dict)
-    _drained: Drained | None = None
+    overlay: Overlay
+    state: Any
+    position: Offsets
+    muted_until: Offsets
+    committed: Offsets
+    saved_position: Offsets = field(default_factory=dict)
+    held: list[HeldOutput] = field(default_factory=list)
 
-    def drain(self) -> Drained:
-        """Take what a checkpoint has to send and save."""
-        self._drained = self.core.drain()
-        return self._drained
+    @property
+    def catching_up(self) -> bool:
+        """Whether some input is still read for the state alone."""
+        return any(self.position.get(name, 0) < end for name, end in self.muted_until.items())
 
-    def save_state(self) -> None:
-        """Save the changes that were drained last."""
-        if self.state is not None and self._drained is not None:
-            self.state.save(self._drained.changes)
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything for a checkpoint, be it only that the group does not know yet how far the state is."""
+        moved = self.position != self.saved_position or self._reached() != self.committed
+        return moved or bool(self.held) or bool(self.overlay.changes)
 
-    def save_position(self) -> None:
-        """Save the position that the state reflects."""
-        if self.state is not None:
-            self.state.save_position(self.position)
+    def _reached(self) -> Offsets:
+        """Return the group's positions as they should be: while a state catches up, they stay ahead of it."""
+        return {name: max(offset, self.muted_until.get(name, 0)) for name, offset in self.position.items()}
+
+    def parts(self, batch: RawBatch) -> Iterator[Part]:
+        """Split a batch where its outputs begin to count, without what was read before."""
+        begin = self.position.get(batch.bucket.category, 0)
+        border = self.muted_until.get(batch.bucket.category, 0)
+        if border > begin:
+            yield from _part(_between(batch, begin, border), muted=True)
+        yield from _part(_between(batch, max(begin, border)), muted=False)
 
     def positions(self) -> list[Position]:
-        """Return the position in each input."""
-        return [Position(Bucket(category, self.number), offset) for category, offset in self.position.items()]
+        """Return the group's positions as they should be after a checkpoint."""
+        return [Position(Bucket(category, self.number), offset) for category, offset in self._reached().items()]
+
+    def settled(self) -> None:
+        """Note that a checkpoint is complete."""
+        self.saved_position, self.committed = dict(self.position), self._reached()
+
+    def perform(self, step: Step) -> None:
+        """Perform a step that concerns the state."""
+        state, changes = self.state, self.overlay.changes
+        match step:
+            case Step.SAVE_STATE:
+                state.save(changes)
+            case Step.SAVE_POSITION:
+                state.save_position(self.position)
+            case Step.SAVE_TOGETHER:
+                state.save_together(changes, self.position)
+            case Step.PREPARE_STATE:
+                state.prepare(Delta(self.committed, dict(self.position), changes))
+            case Step.APPLY_STATE:
+                state.apply()
+            case Step.SAVE_WITH_OUTBOX:
+                state.save_with_outbox(changes, Outbox(self.committed, dict(self.position), self.held))
+            case Step.CLEAR_OUTBOX:
+                state.clear_outbox()
+        if step in _STATE_IS_SAVED:
+            self.overlay.clear()
+
+    def take_held(self) -> list[HeldOutput]:
+        """Hand over the outputs that wait."""
+        held, self.held = self.held, []
+        return held
 
     def close(self) -> None:
         """Let go of the state; what was not saved is dropped."""
@@ -53,13 +118,34 @@ class Shard:
             self.state.close()
 
 
-def open_shard(processor: Processor, number: int, states: StateFolder) -> Shard:
-    """Open a shard at the position its state reflects."""
-    shape = processor.state_shape()
-    if shape is None:
-        return Shard(number, open_core(processor, _NoState()), None)
-    state = states.open(ShardIdentity(processor.name, number, shape))
-    return Shard(number, open_core(processor, state), state, state.position())
+def new_shard(
+    processor: Processor, number: int, state: ShardState | None, going_on: Resumption, committed: Offsets
+) -> Shard:
+    """Return a shard that goes on at a position."""
+    overlay = Overlay(state or _NoState(), join_of(processor))
+    position = dict(going_on.position)
+    return Shard(
+        number,
+        open_core(processor, overlay),
+        overlay,
+        state,
+        position,
+        going_on.muted_until,
+        committed,
+        saved_position=dict(position),
+    )
+
+
+def _part(batch: RawBatch, *, muted: bool) -> Iterator[Part]:
+    if batch.messages:
+        yield Part(batch, muted)
+
+
+def _between(batch: RawBatch, begin: int, end: float = inf) -> RawBatch:
+    messages = batch.messages
+    if not messages or (messages[0].offset() >= begin and messages[-1].offset() < end):
+        return batch
+    return RawBatch(batch.bucket, [message for message in messages if begin <= message.offset() < end])
 
 
 class _NoState:

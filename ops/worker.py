@@ -1,7 +1,7 @@
 """The worker: one process's share of a processor's buckets, from the bus through the processor and back.
 
-    poll -> decode -> feed -> encode -> send      for each batch
-    flush outputs, save state, save position      at each checkpoint, in the order that its steps give
+    poll -> decode -> feed -> encode -> send or hold    for each batch
+    the steps of the processor's row, one by one        at each checkpoint
 
 It performs what the cores and the step table say, and chooses nothing itself.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..processors.categories import AnyCategory
@@ -17,20 +19,28 @@ from ..processors.dead_letters import DeadLetter, dead_letters_of
 from ..processors.errors import PenstockError
 from ..processors.kinds import OnBad, Processor
 from ..processors.routes import Routes
-from ..state.checkpoints import AT_LEAST_ONCE, Gap, Step, without_state
+from ..processors.semantics import Semantics
+from ..state.checkpoints import Gap, steps_of
+from ..state.remote.errors import StoreFenced
 from ..state.store import StateFolder
-from ..transport.bus import Bucket, Bus, Outgoing, Position, RawBatch
+from ..transport.bus import Bucket, Bus, Outgoing, RawBatch, Reader
 from ..transport.codec_of import Codecs
-from ..transport.errors import Fenced, OffsetOutOfRange, Unsettled
+from ..transport.errors import Aborted, Dismissed, Fenced, Unsettled
 from .clock import Clock, SystemClock
+from .executing import Executing
+from .opening import Backups, NoBackups, Openings
 from .refusals import Refusal, refusals, until_stop
-from .shard import Shard, open_shard
+from .shard import Shard
 from .tally import Pending, Tally
 
 _LOG = logging.getLogger("penstock.worker")
 POLL_WAIT_S = 0.1
 LOGGED_LETTERS = 20
 """How many dead letters a worker logs one by one."""
+DISMISSALS_LIMIT = 5
+"""How often a worker joins its group anew before it takes somebody else's use of its identity for lasting."""
+FENCED_PAUSE_S = 5.0
+"""How long a worker that was refused waits before it opens its shards again: by then it knows whether they are still its own."""
 
 
 class EventRefused(PenstockError):
@@ -41,50 +51,84 @@ class OutputRefused(PenstockError):
     """A processor gave something that its categories cannot take: fix the program."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a worker runs.
+
+    Args:
+        bus: where its processor's categories are; all of them exist.
+        states: where the states of its shards are.
+        identity: by which it is known when it comes back; used by one process at a time.
+        backups: what keeps copies of the states.
+    """
+
+    bus: Bus
+    states: StateFolder
+    identity: str
+    backups: Backups = field(default_factory=NoBackups)
+
+
 class Worker:
     """Runs a processor on the buckets that its consumer group gives it.
 
     Args:
-        processor: checked, and opened by `run`.
-        bus: where its categories are; all of them exist.
-        states: where the states of its shards are.
+        processor: opened.
+        place: where it runs.
+        threads: open shards.
         clock: tells when a checkpoint is due.
         at_gap: called in each gap of a checkpoint; a test may raise there.
+        from_earliest: whether events that are gone from the bus may be left out.
     """
 
     def __init__(
         self,
         processor: Processor,
-        bus: Bus,
-        states: StateFolder,
+        place: Place,
+        threads: Executor,
         *,
         clock: Clock | None = None,
         at_gap: Callable[[Gap], None] = lambda _: None,
+        from_earliest: bool = False,
     ) -> None:
         self._processor = processor
         self._name = type(processor).__name__
-        self._steps = AT_LEAST_ONCE if processor.state_shape() else without_state(AT_LEAST_ONCE)
+        self._steps = steps_of(type(processor))
         self._inputs = {category.name: category for category in processor.inputs()}
-        self._bus = bus
-        self._states = states
+        self._place = place
         self._clock = clock or SystemClock()
         self.at_gap = at_gap
         self._routes = Routes(type(processor))
-        self._codecs = Codecs(bus)
+        self._codecs = Codecs(place.bus)
         self._letters = dead_letters_of(type(processor))
-        self._writer = bus.writer()
+        self._openings = Openings(
+            processor, place.bus, place.states, place.backups, threads, from_earliest=from_earliest
+        )
+        self._owned: set[Bucket] = set()
         self._shards: dict[int, Shard] = {}
+        self._reopen_s: float | None = None
         self._pending = Pending(self._clock.monotonic_s())
+        self._dismissals = 0
         self._stopping = False
         self.tally = Tally()
-        self._reader = bus.reader(processor.name, list(self._inputs), self)
+        self._reader = self._joined()
+        self._executing = Executing(processor, place.bus, self._reader, place.identity)
 
-    def run(self, finished: Callable[[Worker], bool] = lambda _: False) -> None:
-        """Work until `stop` is called or `finished` says so, then save a last checkpoint and leave the group."""
+    def _joined(self) -> Reader:
+        return self._place.bus.reader(self._processor.name, list(self._inputs), self, self._place.identity)
+
+    def run(self, finished: Callable[[Worker], bool] = lambda _: False, *, keep_place: bool = False) -> None:
+        """Work until `stop` is called or `finished` says so, save a last checkpoint, and end.
+
+        Args:
+            finished: asked after each turn.
+            keep_place: stay a member of the group, whose buckets wait for this worker's return, and not leave it.
+        """
         try:
             while not (self._stopping or finished(self)):
                 self.turn()
-            self._save_if_settled()
+            self.save()
+            if not keep_place:
+                self._reader.leave()
         except BaseException:
             self.lost([])  # what is not saved is done again by whoever owns the buckets next
             raise
@@ -92,18 +136,20 @@ class Worker:
             self._close()
 
     def turn(self) -> None:
-        """Poll once, process what came, and save a checkpoint if one is due."""
+        """Take over what was opened, poll once, process what came, and save a checkpoint if one is due."""
         try:
+            self._take_over()
             polled = self._reader.poll(POLL_WAIT_S)
             for batch in polled.batches:
                 self._process(batch)
+                self._save_if_due()
             for bucket, end in polled.ended:
                 self._note_end(bucket, end)
-            if self._pending.due(self._processor, self._clock.monotonic_s()):
-                self._save_if_settled()
-        except Fenced as error:
-            _LOG.warning("%s", error)
-            self.lost([])
+            self._save_if_due()
+        except (Aborted, Fenced, StoreFenced) as error:
+            self._start_over(error)
+        except Dismissed as error:
+            self._join_anew(error)
 
     def stop(self) -> None:
         """Ask `run` to end after the turn it is in; may be called from a signal handler."""
@@ -112,56 +158,84 @@ class Worker:
     @property
     def owns_nothing(self) -> bool:
         """Whether other workers have all the buckets, or none has been given out yet."""
-        return not self._shards
+        return not self._owned
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
         """Tell whether every bucket that it owns is read up to its target; False while it owns none."""
-        return bool(self._shards) and all(
-            offset is not None and offset >= targets.get(bucket, 0)
-            for number in self._shards
-            for bucket, offset in self._positions(number)
-        )
+        return bool(self._owned) and all(self._has_reached(bucket, targets.get(bucket, 0)) for bucket in self._owned)
 
-    def _positions(self, number: int) -> list[Position]:
-        known = self._shards[number].position
-        return [Position(Bucket(name, number), known.get(name)) for name in self._inputs]
+    def _has_reached(self, bucket: Bucket, target: int) -> bool:
+        shard = self._shards.get(bucket.number)
+        return shard is not None and shard.position.get(bucket.category, -1) >= target
+
+    def _take_over(self) -> None:
+        """Begin to read the buckets whose shards have been opened."""
+        if self._reopen_s is not None and self._clock.monotonic_s() >= self._reopen_s:
+            self._reopen_s = None
+            self._openings.begin(sorted({bucket.number for bucket in self._owned}))
+        for opened in self._openings.finished():
+            shard = opened.shard
+            self._shards[shard.number] = shard
+            if opened.unsent is not None:
+                self._executing.send_outbox(shard, opened.unsent)
+            self._adopt(shard)
+            self._reader.start(opened.begins)
+
+    def _adopt(self, shard: Shard) -> None:
+        identity = self._openings.identity(shard.number)
+        if identity is not None and shard.state is not None:
+            self._place.backups.adopt(identity, shard.state)
 
     def _process(self, batch: RawBatch) -> None:
         """Take one batch through the processor, and note how far the bucket is read."""
         shard = self._shards.get(batch.bucket.number)
-        batch = _unread(batch, shard.position.get(batch.bucket.category) if shard else None)
-        if shard is None or not batch.messages:
+        if shard is None:
             return  # handed out before the bucket moved away; its new owner reads it
+        for part, muted in shard.parts(batch):
+            self._feed(shard, part, muted=muted)
+            if muted and not shard.catching_up:
+                self._drain(shard, muted=True)
+
+    def _feed(self, shard: Shard, batch: RawBatch, *, muted: bool) -> None:
         category = self._inputs[batch.bucket.category]
         values = batch.values()
         decoded = until_stop(self._codecs.of(category).decode(values), self._processor)
         stops = self._processor.raising is OnBad.STOP
         fed = shard.core.feed(category, decoded.events, stop_at_error=stops)
-        self._send(fed.outputs)
+        if not muted:
+            self._send(shard, fed.outputs)
         for refusal in refusals(decoded, fed, self._processor):
             if refusal.stops:
                 self._stop_at(shard, batch, refusal)
-            self._set_aside(batch, refusal)
+            if not muted:
+                self._set_aside(shard, batch, refusal)
         shard.position[batch.bucket.category] = batch.next_offset
         self._pending.add(len(values), sum(map(len, filter(None, values))))
         self.tally.events_in += len(values)
 
-    def _send(self, outputs: Sequence[Any]) -> None:
+    def _drain(self, shard: Shard, *, muted: bool) -> None:
+        """Take out of a core what a checkpoint has to send and save."""
+        drained = shard.core.drain()
+        shard.overlay.add(drained.changes)
+        if not muted:
+            self._send(shard, drained.outputs)
+
+    def _send(self, shard: Shard, outputs: Sequence[Any]) -> None:
         if not outputs:
             return
         try:
             for category, records in self._routes.split(outputs):
-                self._write(category, records)
+                self._write(shard, category, records)
         except TypeError as error:
             raise OutputRefused(
                 f"{error} Nothing of this batch was saved; mend {self._name} and start it again."
             ) from error
         self.tally.events_out += len(outputs)
 
-    def _write(self, category: AnyCategory, records: Sequence[Any]) -> None:
+    def _write(self, shard: Shard, category: AnyCategory, records: Sequence[Any]) -> None:
         keys = [key.encode() for key in category.keys_of(records)]
         encoded = self._codecs.of(category).encode(records)
-        self._writer.send(category.name, map(Outgoing, keys, encoded))
+        self._executing.send(shard, category.name, map(Outgoing, keys, encoded))
 
     def _stop_at(self, shard: Shard, batch: RawBatch, refusal: Refusal) -> None:
         """Save what came before an event, then stop there."""
@@ -174,12 +248,12 @@ class Worker:
             f"produces such events, or let them go to {self._letters.name} (`{refusal.policy} = OnBad.DEAD_LETTER`)."
         ) from refusal.cause
 
-    def _set_aside(self, batch: RawBatch, refusal: Refusal) -> None:
+    def _set_aside(self, shard: Shard, batch: RawBatch, refusal: Refusal) -> None:
         message = batch.messages[refusal.at]
         letter = DeadLetter(
             *batch.bucket, message.offset(), refusal.reason, message.key(), message.value(), self._clock.now_ms()
         )
-        self._write(self._letters, [letter])
+        self._write(shard, self._letters, [letter])
         self.tally.dead_letters += 1
         if self.tally.dead_letters <= LOGGED_LETTERS:
             _LOG.warning(
@@ -194,81 +268,101 @@ class Worker:
         if shard is not None and end > shard.position.get(bucket.category, -1):
             shard.position[bucket.category] = end
 
-    def _save_if_settled(self) -> None:
-        """Save a checkpoint; where the group is forming anew, its position is saved with the next one."""
+    def _save_if_due(self) -> None:
+        if self._pending.due(self._processor, self._clock.monotonic_s()):
+            self.save()
+
+    def save(self) -> None:
+        """Save a checkpoint; where that cannot be now, what is left of it is saved with the next one, or done again."""
         try:
             self.checkpoint()
         except Unsettled as error:
             _LOG.info("%s", error)
+        except (Aborted, Fenced, StoreFenced) as error:
+            self._start_over(error)
 
     def checkpoint(self) -> None:
         """Make everything durable that was read so far, step by step."""
-        shards = list(self._shards.values())
-        for shard in shards:
-            self._send(shard.drain().outputs)
+        for shard in self._shards.values():
+            self._drain(shard, muted=self._mutes(shard))
+        shards = [shard for shard in self._shards.values() if shard.has_news]
+        if not shards:
+            return
         for step in self._steps:
             self.at_gap(Gap(step))
-            self._perform(step, shards)
+            self._executing.perform(step, shards)
         self.at_gap(Gap(None))
+        for shard in shards:
+            shard.settled()
         self._pending = Pending(self._clock.monotonic_s())
         self.tally.checkpoints += 1
 
-    def _perform(self, step: Step, shards: Sequence[Shard]) -> None:
-        match step:
-            case Step.FLUSH_OUTPUTS:
-                self._writer.flush()
-            case Step.SAVE_STATE:
-                for shard in shards:
-                    shard.save_state()
-            case Step.SAVE_POSITION:
-                for shard in shards:
-                    shard.save_position()
-                self._reader.commit([position for shard in shards for position in shard.positions()])
+    def _mutes(self, shard: Shard) -> bool:
+        """Tell whether what a core gives at a checkpoint is on the bus already.
 
-    def gained(self, committed: Sequence[Position]) -> Sequence[Position]:
-        """Open the shards of buckets that are ours now; return where to read from."""
-        starts = {name: self._bus.catalog.describe(name).starts for name in self._inputs}
-        wanted = []
-        for bucket, group_offset in committed:
-            if bucket.number not in self._shards:
-                self._shards[bucket.number] = open_shard(self._processor, bucket.number, self._states)
-            shard = self._shards[bucket.number]
-            offset = group_offset if shard.state is None else shard.position.get(bucket.category)
-            self._refuse_gap(bucket, offset, starts[bucket.category][bucket.number], group_offset)
-            if offset is not None:
-                shard.position[bucket.category] = offset
-            wanted.append(Position(bucket, offset))
-        return wanted
+        Of several inputs one may have caught up before another, so that results are old and new at once: they are repeated
+        where outputs may come again, and left out where they may be missing.
+        """
+        repeats = len(self._inputs) > 1 and self._processor.output_semantics is Semantics.AT_LEAST_ONCE
+        return shard.catching_up and not repeats
 
-    def _refuse_gap(self, bucket: Bucket, offset: int | None, start: int, group_offset: int | None) -> None:
-        begun = offset if offset is not None or group_offset is None else 0
-        if begun is not None and begun < start:
-            raise OffsetOutOfRange(
-                f"{self._processor.name} stands at offset {begun} of {bucket}, but the bus keeps that bucket only from "
-                f"offset {start} on: {start - begun:,} events are gone, so it does not start. Nothing was changed. Give "
-                "the processor another name to begin anew with what is still there."
-            )
+    def gained(self, buckets: Sequence[Bucket]) -> None:
+        """Begin to open the shards of buckets that are ours now."""
+        before = {bucket.number for bucket in self._owned}
+        self._owned.update(buckets)
+        self._openings.begin(sorted({bucket.number for bucket in buckets} - before))
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
         """Save everything, then close the shards that go to another owner."""
-        if self._shards:
-            self._save_if_settled()
-        self.lost(buckets)
+        self.save()
+        self._let_go(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
         """Close shards without saving: those of the buckets, or all."""
-        for number in {bucket.number for bucket in buckets} or set(self._shards):
-            shard = self._shards.pop(number, None)
-            if shard is not None:
-                shard.close()
+        self._let_go(buckets or list(self._owned))
+        if self._executing.takes_back and self._owned:
+            self._start_over(None)  # what those buckets gave is in one transaction with the others' outputs
+
+    def _let_go(self, buckets: Sequence[Bucket]) -> None:
+        numbers = {bucket.number for bucket in buckets}
+        self._owned = {bucket for bucket in self._owned if bucket.number not in numbers}
+        self._close_shards(numbers)
+        self._openings.drop(sorted(numbers))
+
+    def _start_over(self, error: PenstockError | None) -> None:
+        """Drop what is not saved, and go on from the last checkpoint with whatever is still ours."""
+        if error is not None:
+            _LOG.warning("%s", error)
+        self._executing.renew(self._reader)
+        self._close_shards(set(self._shards))
+        self._openings.stop()
+        pause = 0.0 if error is None or isinstance(error, Aborted) else FENCED_PAUSE_S
+        self._reopen_s = self._clock.monotonic_s() + pause
+
+    def _join_anew(self, error: Dismissed) -> None:
+        """Become a member again; the bus ends a membership, for one, when it sees two of one identity.
+
+        Raises:
+            Dismissed: that has happened time and again.
+        """
+        self._dismissals += 1
+        if self._dismissals > DISMISSALS_LIMIT:
+            raise error
+        _LOG.warning("%s", error)
+        self._let_go(list(self._owned))
+        self._reader.close()
+        self._reader = self._joined()
+        self._start_over(None)
+
+    def _close_shards(self, numbers: set[int]) -> None:
+        for number in numbers & set(self._shards):
+            identity = self._openings.identity(number)
+            if identity is not None:
+                self._place.backups.release(identity)
+            self._shards.pop(number).close()
 
     def _close(self) -> None:
+        self._openings.close()
+        self._place.backups.close()
         self._reader.close()
-        self._writer.close()
-
-
-def _unread(batch: RawBatch, position: int | None) -> RawBatch:
-    """Drop what a shard has read already: it may be handed out again after a bucket came back."""
-    if position is None or not batch.messages or batch.messages[0].offset() >= position:
-        return batch
-    return RawBatch(batch.bucket, [message for message in batch.messages if message.offset() >= position])
+        self._executing.close()

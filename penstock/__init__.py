@@ -3,7 +3,7 @@
 from .processors.categories import Category
 from .processors.dead_letters import DeadLetter
 from .processors.errors import PenstockError
-from .processors.kinds import Aggregator, Context, Every, OnBad, Stateful, Stateless
+from .processors.kinds import Aggregator, Context, Every, OnBad, Processor, Stateful, Stateless
 from .processors.monoids import (
     Count,
     Distinct,
@@ -22,7 +22,10 @@ from .processors.monoids import (
     TupleOf,
 )
 from .processors.records import EventTime, Record
+from .processors.semantics import Semantics
+from .processors.stores import Local, Remote, Writing
 from .processors.windows import Ever, Tumbling, Window
+from .state.remote import RemoteResults, read_results
 
 __all__ = [
     "Aggregator",
@@ -38,6 +41,7 @@ __all__ = [
     "First",
     "Largest",
     "Last",
+    "Local",
     "MapOf",
     "Max",
     "Mean",
@@ -45,8 +49,12 @@ __all__ = [
     "Monoid",
     "OnBad",
     "PenstockError",
+    "Processor",
     "Quantiles",
     "Record",
+    "Remote",
+    "RemoteResults",
+    "Semantics",
     "Stateful",
     "Stateless",
     "Sum",
@@ -54,4 +62,6 @@ __all__ = [
     "Tumbling",
     "TupleOf",
     "Window",
+    "Writing",
+    "read_results",
 ]

@@ -9,8 +9,9 @@ tells the time, so the same cores run under the worker, in the test driver and i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -19,9 +20,13 @@ from .categories import AnyCategory
 from .errors import ProcessorFailed
 from .kinds import Aggregator, Context, Processor, Stateful, Stateless
 from .monoids import BrokenLaw, check_laws
+from .stores import Remote, Writing
 
 CACHED_KEYS = 100_000
 """How many keys' states a stateful shard keeps decoded between checkpoints."""
+
+Join = Callable[[bytes, bytes], bytes]
+"""Gives what an earlier and a later change of one key amount to."""
 
 LAW_SAMPLES = 5
 """On how many of a shard's first events the laws of its monoid are tried."""
@@ -236,6 +241,41 @@ class AggregatorCore:
         return Drained(outputs, changes)
 
 
+class ModifyingCore(AggregatorCore):
+    """Reads what is saved of a key's window when its first event after a checkpoint comes, and folds into that."""
+
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
+        """Fold the events of one bucket, in order."""
+        starts = self._processor.window.starts(category.event_times_of(events))
+        new = [
+            slot
+            for slot in dict.fromkeys(zip(category.keys_of(events), starts, strict=True))
+            if slot not in self._partials
+        ]
+        decode = self._processor.monoid.decode
+        for slot, saved in zip(new, self._saved.fetch([encode_slot(*slot) for slot in new]), strict=True):
+            if saved is not None:
+                self._partials[slot] = decode(saved)
+        return super().feed(category, events, stop_at_error=stop_at_error)
+
+    def drain(self) -> Drained:
+        """Hand over the new values, and the result of each window that changed."""
+        values = self.take_partials()
+        encode = self._processor.monoid.encode
+        changes: Changes = {encode_slot(*slot): encode(value) for slot, value in values.items()}
+        results = (results_of(self._processor, *slot, value) for slot, value in values.items())
+        return Drained(list(chain.from_iterable(results)), changes)
+
+
+class AppendingCore(AggregatorCore):
+    """Hands its partials to a store that merges them."""
+
+    def drain(self) -> Drained:
+        """Hand over the partials."""
+        encode = self._processor.monoid.encode
+        return Drained([], {encode_slot(*slot): encode(partial) for slot, partial in self.take_partials().items()})
+
+
 def results_of(processor: Aggregator, key: str, start: int, value: Any) -> list[Any]:
     """Return what an aggregator writes for a key and window: one record or none."""
     if not processor.writes:
@@ -272,9 +312,23 @@ def open_core(processor: Processor, saved: StateReader) -> Core:
             return StatelessCore(processor)
         case Stateful():
             return StatefulCore(processor, saved)
+        case Aggregator(store=Remote(Writing.READ_MODIFY_WRITE)):
+            return ModifyingCore(processor, saved)
+        case Aggregator(store=Remote(Writing.APPEND)):
+            return AppendingCore(processor, saved)
         case Aggregator():
             return AggregatorCore(processor, saved)
         case _:
             raise TypeError(
                 f"{type(processor).__name__} is of no kind: derive it from Stateless, Stateful or Aggregator"
             )
+
+
+def join_of(processor: Processor) -> Join:
+    """Return what two changes of one key amount to: the later one, or, where changes are partials, both combined."""
+    match processor:
+        case Aggregator(store=Remote(Writing.APPEND)):
+            monoid = processor.monoid
+            return lambda earlier, later: monoid.encode(monoid.combine(monoid.decode(earlier), monoid.decode(later)))
+        case _:
+            return lambda _, later: later

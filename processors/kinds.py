@@ -20,6 +20,8 @@ from .categories import AnyCategory, Category
 from .errors import DeclarationError
 from .monoids import Monoid
 from .records import Record, is_class
+from .semantics import Semantics, expect_pair
+from .stores import Local, Remote, Writing
 from .windows import Ever, Window, Windowing
 
 
@@ -71,15 +73,24 @@ class Processor(ABC):
         writes: the category it writes; several of different record types; or () for none.
         name: what it is called on the bus (consumer group, dead letters) and on disk; by default the class's name in
             snake_case.
+        output_semantics: how often an output appears, whatever dies.
         checkpoint: when a checkpoint is due.
         undecodable: what becomes of a message that does not decode.
         raising: what becomes of an event for which the processor raises.
         untimed: what becomes of a message without event time.
+
+    Class attributes of those that keep state:
+        state_semantics: how often an event counts in the state, whatever dies.
+        deterministic: whether the same events in the same order always give the same state; False where it looks at the
+            time, at random numbers or at something outside.
     """
 
     reads: ClassVar[AnyCategory | tuple[AnyCategory, ...]]
     writes: ClassVar[AnyCategory | tuple[AnyCategory, ...]] = ()
     name: ClassVar[str]
+    state_semantics: ClassVar[Semantics] = Semantics.EXACTLY_ONCE
+    output_semantics: ClassVar[Semantics] = Semantics.AT_LEAST_ONCE
+    deterministic: ClassVar[bool] = True
     checkpoint: ClassVar[Every] = Every()
     undecodable: ClassVar[OnBad] = OnBad.DEAD_LETTER
     raising: ClassVar[OnBad] = OnBad.STOP
@@ -165,8 +176,9 @@ class Stateful(Processor):
 
     @classmethod
     def check(cls) -> None:
-        """Also: a state type that can be saved, and that cannot be changed behind the engine's back."""
+        """Also: semantics that go together, and a state type that can be saved and not be changed behind the engine's back."""
         super().check()
+        expect_pair(f"Stateful processor {cls.__name__}", cls.state_semantics, cls.output_semantics)
         if not hasattr(cls, "state"):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: declare `state = …`, the type of a key's state."
@@ -199,10 +211,12 @@ class Aggregator(Processor):
     Class attributes:
         monoid: how observations combine.
         window: the windows of event time; by default one that never ends.
+        store: where its state is kept, `Local()` or `Remote(…)`.
     """
 
     monoid: ClassVar[Monoid[Any]]
     window: ClassVar[Windowing] = Ever()
+    store: ClassVar[Local | Remote] = Local()
 
     def observe(self, event: Any) -> Any:
         """Return what the event adds, as the monoid's `lift` takes it; None where it adds nothing.
@@ -231,8 +245,9 @@ class Aggregator(Processor):
 
     @classmethod
     def check(cls) -> None:
-        """Also: a monoid, windows, and a result where there is output."""
+        """Also: semantics that go together, a monoid, windows, and a result where there is output."""
         super().check()
+        expect_pair(f"Aggregator {cls.__name__}", cls.state_semantics, cls.output_semantics)
         if not isinstance(getattr(cls, "monoid", None), Monoid):
             raise DeclarationError(f"Aggregator {cls.__name__}: declare `monoid = …`, such as `penstock.Count()`.")
         if cls.outputs() and cls.result is Aggregator.result:
@@ -242,6 +257,12 @@ class Aggregator(Processor):
             )
         if len(cls.outputs()) > 1:
             raise DeclarationError(f"Aggregator {cls.__name__}: its results go to one category, not to several.")
+        if cls.outputs() and cls.store == Remote(Writing.APPEND):
+            raise DeclarationError(
+                f"Aggregator {cls.__name__} writes its results to {cls.outputs()[0].name}, but appends to a remote store without "
+                "reading it, so it never knows a result. Use Writing.READ_MERGE_WRITE, or declare `writes = ()` and ask the "
+                "store with `penstock query`."
+            )
 
 
 def _as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]:

@@ -1,7 +1,8 @@
 """The steps of a checkpoint, as data: what is made durable, in which order.
 
 Outputs O, state S, position P. The order decides what a crash between two steps does to the data, and every gap between
-two steps is a place where a test can stop the process.
+two steps is a place where a test can stop the process. A position is kept twice: beside the state, where it decides, and as
+the group's committed offset, for everybody to see, for processors without state, and where state has to be caught up with.
 
 Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.3.
 """
@@ -11,22 +12,81 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from ..processors.kinds import Aggregator, Processor
+from ..processors.semantics import Semantics
+from ..processors.stores import Remote
+
 
 class Step(Enum):
     """One durable step of a checkpoint."""
 
+    LOG_CHANGES = "log changes"
+    """The changes of state are sent to the changelog, in the transaction."""
     FLUSH_OUTPUTS = "flush outputs"
+    """Outputs, which were sent as they came, are on the bus: in a transaction still open, or for all to see."""
+    SEND_OUTPUTS = "send outputs"
+    """Outputs, which were held back, are sent now, and flushed."""
     SAVE_STATE = "save state"
     SAVE_POSITION = "save position"
+    SAVE_TOGETHER = "save state and position"
+    """Both in one write."""
+    SAVE_WITH_OUTBOX = "save state, position and outputs"
+    """All three in one write to the remote store."""
+    PREPARE_STATE = "prepare state"
+    """The changes lie beside the state, until it is known whether they count."""
+    APPLY_STATE = "apply state"
+    """The prepared changes count."""
+    COMMIT_OFFSETS = "commit offsets"
+    """The group's positions."""
+    COMMIT_TRANSACTION = "commit transaction"
+    """Outputs and the group's positions in one transaction of the bus."""
+    CLEAR_OUTBOX = "clear outbox"
 
 
-# A crash between two of these repeats events; in the other order it would lose them.
-AT_LEAST_ONCE = (Step.FLUSH_OUTPUTS, Step.SAVE_STATE, Step.SAVE_POSITION)
+Steps = tuple[Step, ...]
+
+_LEAST, _MOST, _EXACT = Semantics.AT_LEAST_ONCE, Semantics.AT_MOST_ONCE, Semantics.EXACTLY_ONCE
+
+_STATELESS: dict[Semantics, Steps] = {
+    _LEAST: (Step.FLUSH_OUTPUTS, Step.COMMIT_OFFSETS),
+    _MOST: (Step.COMMIT_OFFSETS, Step.SEND_OUTPUTS),
+    _EXACT: (Step.FLUSH_OUTPUTS, Step.COMMIT_TRANSACTION),
+}
+
+_STATEFUL: dict[tuple[Semantics, Semantics], Steps] = {
+    # A crash between two of these repeats events; in the other order it would lose them.
+    (_LEAST, _LEAST): (Step.FLUSH_OUTPUTS, Step.SAVE_STATE, Step.SAVE_POSITION, Step.COMMIT_OFFSETS),
+    (_MOST, _MOST): (Step.COMMIT_OFFSETS, Step.SAVE_POSITION, Step.SAVE_STATE, Step.SEND_OUTPUTS),
+    (_EXACT, _LEAST): (Step.FLUSH_OUTPUTS, Step.SAVE_TOGETHER, Step.COMMIT_OFFSETS),
+    # The group's offset goes before the outputs: where state is lost, it tells which outputs may have been sent.
+    (_EXACT, _MOST): (Step.SAVE_TOGETHER, Step.COMMIT_OFFSETS, Step.SEND_OUTPUTS),
+}
+
+_EXACT_LOCAL: Steps = (Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE)
+_EXACT_LOGGED: Steps = (Step.LOG_CHANGES, *_EXACT_LOCAL)
+_EXACT_REMOTE: Steps = (Step.SAVE_WITH_OUTBOX, Step.COMMIT_TRANSACTION, Step.CLEAR_OUTBOX)
 
 
-def without_state(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the steps of a processor that keeps no state."""
-    return tuple(step for step in steps if step is not Step.SAVE_STATE)
+def steps_of(processor: type[Processor]) -> Steps:
+    """Return the steps of a processor's checkpoints, as its two settings and the place of its state give them."""
+    if processor.state_shape() is None:
+        return _STATELESS[processor.output_semantics]
+    pair = processor.state_semantics, processor.output_semantics
+    if pair != (_EXACT, _EXACT):
+        return _STATEFUL[pair]
+    if is_remote(processor):
+        return _EXACT_REMOTE
+    return _EXACT_LOCAL if _repeatable(processor) else _EXACT_LOGGED
+
+
+def _repeatable(processor: type[Processor]) -> bool:
+    """Tell whether reading the events again gives the same state."""
+    return processor.deterministic and len(processor.inputs()) == 1
+
+
+def is_remote(processor: type[Processor]) -> bool:
+    """Tell whether a processor's state lies in a store that others can read."""
+    return issubclass(processor, Aggregator) and isinstance(processor.store, Remote)
 
 
 class Gap(NamedTuple):

@@ -17,3 +17,7 @@ class ForeignState(StateError):
 
 class StateUnwritable(StateError):
     """The disk or the folder refuses: make room or give access, then start again."""
+
+
+class StateDamaged(StateError):
+    """Checksums do not fit: put the folder away, a backup or the bus gives the state back."""

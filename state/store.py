@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-from ..processors.cores import Changes
+from ..processors.cores import Changes, Join
 
 Offsets = dict[str, int]
 """Next unread offset by input category, for the one bucket number that a shard works on."""
@@ -26,6 +25,36 @@ class ShardIdentity:
     processor: str
     bucket: int
     shape: str
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one checkpoint does to a shard.
+
+    Args:
+        before: the position that the state reflects without it.
+        after: the position that it reflects with it.
+        changes: what changed between them.
+    """
+
+    before: Offsets
+    after: Offsets
+    changes: Changes
+
+
+@dataclass(frozen=True)
+class Outbox:
+    """Outputs that were saved with the state, to be sent from there.
+
+    Args:
+        before: the position at which they begin.
+        after: the position at which they end.
+        messages: category, key and value of each, in order.
+    """
+
+    before: Offsets
+    after: Offsets
+    messages: Sequence[tuple[str, bytes | None, bytes | None]]
 
 
 class ShardState(Protocol):
@@ -47,8 +76,55 @@ class ShardState(Protocol):
         """Save the position that the state reflects."""
         ...
 
+    def save_together(self, changes: Changes, position: Offsets) -> None:
+        """Save changes and the position that reflects them as one: both or neither."""
+        ...
+
     def close(self) -> None:
         """Let go of the store, so that another process may open it. May be repeated."""
+        ...
+
+
+class LocalState(ShardState, Protocol):
+    """State beside the worker. A delta is prepared, then decided elsewhere, then applied or discarded."""
+
+    def prepare(self, delta: Delta) -> None:
+        """Keep a delta beside the state, in place of one that was prepared before."""
+        ...
+
+    def prepared(self) -> Delta | None:
+        """Return the delta that waits for its decision."""
+        ...
+
+    def apply(self) -> None:
+        """Make the prepared delta part of the state, with its position; nothing where there is none.
+
+        Durable with the next `prepare` at the latest: until then a crash of the machine leaves it prepared.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Drop the prepared delta; nothing where there is none."""
+        ...
+
+
+class RemoteState(ShardState, Protocol):
+    """State in a store that others can read. Whoever opened it last owns it; every write of an older owner is refused.
+
+    Every call that writes may raise `StoreFenced`. `save_together` and `save_with_outbox` take effect once, however often a
+    lost connection makes them be tried.
+    """
+
+    def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:
+        """Save changes, the position at which the outbox ends, and the outbox, as one."""
+        ...
+
+    def outbox(self) -> Outbox | None:
+        """Return the outbox that was saved and not cleared."""
+        ...
+
+    def clear_outbox(self) -> None:
+        """Drop the outbox."""
         ...
 
 
@@ -66,12 +142,23 @@ class StateFolder(Protocol):
         ...
 
 
-class MemoryShardState:
-    """State that lives as long as the object; `close` keeps it, as closing a file does."""
+def _later(_: bytes, later: bytes) -> bytes:
+    return later
 
-    def __init__(self) -> None:
+
+class MemoryShardState:
+    """State that lives as long as the object; `close` keeps it, as closing a file does. Local and remote in one.
+
+    Args:
+        join: what a saved value and a change of it amount to: by default the change.
+    """
+
+    def __init__(self, join: Join = _later) -> None:
+        self._join = join
+        self._outbox: Outbox | None = None
         self._values: dict[bytes, bytes] = {}
         self._position: Offsets = {}
+        self._prepared: Delta | None = None
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the saved value of each key, None where there is none."""
@@ -87,27 +174,63 @@ class MemoryShardState:
             if value is None:
                 self._values.pop(key, None)
             else:
-                self._values[key] = value
+                self._values[key] = self._join(self._values[key], value) if key in self._values else value
 
     def save_position(self, position: Offsets) -> None:
         """Save the position."""
         self._position.update(position)
+
+    def save_together(self, changes: Changes, position: Offsets) -> None:
+        """Save changes and position."""
+        self.save(changes)
+        self.save_position(position)
+
+    def prepare(self, delta: Delta) -> None:
+        """Keep a delta beside the state."""
+        self._prepared = delta
+
+    def prepared(self) -> Delta | None:
+        """Return the delta that waits for its decision."""
+        return self._prepared
+
+    def apply(self) -> None:
+        """Make the prepared delta part of the state."""
+        if self._prepared is not None:
+            self.save_together(self._prepared.changes, self._prepared.after)
+            self._prepared = None
+
+    def discard(self) -> None:
+        """Drop the prepared delta."""
+        self._prepared = None
+
+    def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:
+        """Save changes, position and outbox."""
+        self.save_together(changes, outbox.after)
+        self._outbox = outbox
+
+    def outbox(self) -> Outbox | None:
+        """Return the outbox."""
+        return self._outbox
+
+    def clear_outbox(self) -> None:
+        """Drop the outbox."""
+        self._outbox = None
 
     def close(self) -> None:
         """Keep what there is."""
 
 
 class MemoryStateFolder:
-    """States of shards in memory; a reopened shard finds what it saved."""
+    """States of shards in memory; a reopened shard finds what it saved.
 
-    def __init__(self) -> None:
+    Args:
+        join: what a saved value and a change of it amount to: by default the change.
+    """
+
+    def __init__(self, join: Join = _later) -> None:
+        self._join = join
         self._shards: dict[ShardIdentity, MemoryShardState] = {}
 
     def open(self, identity: ShardIdentity) -> MemoryShardState:
         """Open a shard's state."""
-        return self._shards.setdefault(identity, MemoryShardState())
-
-
-def shard_folder(root: Path, identity: ShardIdentity) -> Path:
-    """Return the folder of a shard's state below `root`."""
-    return root / identity.processor / f"{identity.bucket:05d}"
+        return self._shards.setdefault(identity, MemoryShardState(self._join))

@@ -24,7 +24,7 @@ class Bucket(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The next unread offset of one bucket; None where a group has none yet."""
+    """The next unread offset of one bucket; None, for a scanner, stands for the first event that is kept."""
 
     bucket: Bucket
     offset: int | None
@@ -81,11 +81,16 @@ class Polled(NamedTuple):
     ended: Sequence[End]
 
 
+BY_KEY = -1
+"""In place of a bucket: the one of the key."""
+
+
 class Outgoing(NamedTuple):
-    """A message to send: events of one key go to one bucket; without a key, to any."""
+    """A message to send: events of one key go to one bucket; without a key, to any; or to the bucket that is named."""
 
     key: bytes | None
     value: bytes | None
+    bucket: int = BY_KEY
 
 
 @dataclass(frozen=True)
@@ -133,11 +138,8 @@ class CategoryState:
 class Ownership(Protocol):
     """Told by a reader which buckets are its own. Called from within `poll` and `close`, in the caller's thread."""
 
-    def gained(self, committed: Sequence[Position]) -> Sequence[Position]:
-        """Take over buckets, given the group's committed positions; return where to read from.
-
-        An offset of None means the first event that is kept.
-        """
+    def gained(self, buckets: Sequence[Bucket]) -> None:
+        """Note that buckets are ours. Nothing of them is read until `Reader.start`; must return at once."""
         ...
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
@@ -149,8 +151,8 @@ class Ownership(Protocol):
         ...
 
 
-class Reader(Protocol):
-    """A member of a consumer group. One thread calls: poll and commit, any number of times; then close, once."""
+class Scanner(Protocol):
+    """Reads buckets. One thread calls: poll, any number of times; then close, once."""
 
     def poll(self, timeout_s: float) -> Polled:
         """Return what is there, waiting up to `timeout_s` where there is nothing.
@@ -160,17 +162,33 @@ class Reader(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Give up all buckets. May be repeated."""
+        ...
+
+
+class Reader(Scanner, Protocol):
+    """A member of a consumer group. One thread calls: start, poll and commit, any number of times; then close, once.
+
+    `poll` raises Dismissed where the membership has ended; close, and join again. On `close`, a member with an identity keeps
+    its place in the group for a while; others leave.
+    """
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Read owned buckets from these offsets on, also when they are read already."""
+        ...
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Save the group's positions; durable on return; may be repeated.
 
         Raises:
-            Unsettled: ownership is changing just now; poll, and commit again.
+            Unsettled: ownership is changing just now, or nobody answers; poll, and commit again.
             Fenced: this reader no longer owns the buckets.
         """
         ...
 
-    def close(self) -> None:
-        """Give up all buckets and leave the group. May be repeated."""
+    def leave(self) -> None:
+        """Give up all buckets and leave the group at once, so that others get them. Then close."""
         ...
 
 
@@ -191,6 +209,27 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """Let go of the connection; what was not flushed may be lost."""
+        ...
+
+
+class TransactionalWriter(Writer, Protocol):
+    """Sends messages that count only when they are committed, together with the positions of a member of a group.
+
+    Opening one ends whatever an earlier one of the same identity left open, and fences that one. After an error it is to be
+    closed, and another opened.
+    """
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Make all that was sent since the last commit count, and the positions, as one; durable on return.
+
+        Raises:
+            Aborted: nothing of it counts, and the positions are as before.
+            Fenced: somebody else uses the identity; whether it counts, the committed positions tell.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Drop all that was sent since the last commit. May be repeated."""
         ...
 
 
@@ -222,7 +261,10 @@ class Catalog(Protocol):
         ...
 
     def committed(self, group: str, name: str) -> dict[int, int]:
-        """Return a group's committed positions in a category, by bucket; without those it has not committed."""
+        """Return a group's committed positions in a category, by bucket; without those it has not committed.
+
+        Waits for transactions that are being decided.
+        """
         ...
 
 
@@ -234,14 +276,29 @@ class Bus(Protocol):
         """The categories."""
         ...
 
-    def reader(self, group: str, categories: Sequence[str], ownership: Ownership) -> Reader:
-        """Join a consumer group that shares the buckets of `categories`, co-partitioned where there are several."""
+    def reader(
+        self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
+    ) -> Reader:
+        """Join a consumer group that shares the buckets of `categories`, co-partitioned where there are several.
+
+        A member with an identity that comes back within the session's time finds its buckets waiting.
+        """
         ...
 
-    def scanner(self, positions: Sequence[Position]) -> Reader:
-        """Read given buckets from given offsets, in no group; `commit` does nothing."""
+    def scanner(self, positions: Sequence[Position]) -> Scanner:
+        """Read given buckets from given offsets, in no group."""
         ...
 
     def writer(self) -> Writer:
         """Return a writer."""
+        ...
+
+    def transactional_writer(self, identity: str, member: Reader, timeout_s: float) -> TransactionalWriter:
+        """Return a writer whose commits carry the positions of `member`.
+
+        Args:
+            identity: known across restarts, and used by one process at a time.
+            member: a reader of this bus that is a member of a group.
+            timeout_s: how long a transaction may stay open before the bus ends it.
+        """
         ...

@@ -31,8 +31,16 @@ class Fenced(BusError):
     """A newer owner has taken over: discard what is not saved and rejoin."""
 
 
+class Dismissed(BusError):
+    """A membership in a group has ended for good: close the reader, and join with another."""
+
+
 class Unsettled(BusError):
     """Ownership is changing just now: keep what is owned, go on polling, and save the position again later."""
+
+
+class Aborted(BusError):
+    """A transaction did not take place: go on from the last committed position."""
 
 
 class OffsetOutOfRange(BusError):

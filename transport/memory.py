@@ -7,8 +7,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from ..processors.buckets import bucket_of
-from .bus import Bucket, CategorySpec, CategoryState, End, Outgoing, Ownership, Polled, Position, RawBatch
-from .errors import BusError, CategoryExists, Fenced, MissingCategory
+from .bus import (
+    BY_KEY,
+    Bucket,
+    CategorySpec,
+    CategoryState,
+    End,
+    Outgoing,
+    Ownership,
+    Polled,
+    Position,
+    RawBatch,
+    Reader,
+)
+from .errors import Aborted, BusError, CategoryExists, Fenced, MissingCategory
 
 POLL_LIMIT = 10_000
 """How many messages of one bucket a poll gives at most."""
@@ -62,6 +74,7 @@ class MemoryBus:
         self._now_ms = now_ms or _wall_clock_ms
         self._stored: dict[str, _Stored] = {}
         self._groups: dict[str, _Group] = {}
+        self._transactional: dict[str, _TransactionalWriter] = {}
 
     @property
     def catalog(self) -> MemoryBus:
@@ -110,7 +123,13 @@ class MemoryBus:
         positions = self._groups.get(group, _Group()).positions
         return {bucket.number: offset for bucket, offset in positions.items() if bucket.category == name}
 
-    def reader(self, group: str, categories: Sequence[str], ownership: Ownership) -> _Member:
+    def reader(
+        self,
+        group: str,
+        categories: Sequence[str],
+        ownership: Ownership,
+        identity: str | None = None,  # noqa: ARG002 - there is no session to outlive
+    ) -> _Member:
         """Join a consumer group."""
         for name in categories:
             self._find(name)
@@ -128,11 +147,19 @@ class MemoryBus:
         """Return a writer."""
         return _MemoryWriter(self)
 
+    def transactional_writer(self, identity: str, member: Reader, timeout_s: float) -> _TransactionalWriter:  # noqa: ARG002 - time stands still here
+        """Return a writer whose commits carry the positions of `member`; an earlier one of the identity is fenced."""
+        self._transactional[identity] = _TransactionalWriter(self, member, identity)
+        return self._transactional[identity]
+
+    def is_current(self, writer: _TransactionalWriter) -> bool:
+        """Tell whether nobody has opened a later writer of the same identity."""
+        return self._transactional.get(writer.identity) is writer
+
     def append(self, name: str, message: Outgoing) -> None:
         """Store one message."""
         buckets = self._find(name).buckets
-        number = min(range(len(buckets)), key=lambda n: len(buckets[n]))
-        bucket = buckets[number if message.key is None else bucket_of(message.key, len(buckets))]
+        bucket = buckets[_number(message, buckets)]
         bucket.append(StoredMessage(len(bucket), message, self._now_ms()))
 
     def slice(self, bucket: Bucket, start: int, limit: int) -> list[StoredMessage]:
@@ -144,6 +171,14 @@ class MemoryBus:
             return self._stored[name]
         except KeyError:
             raise MissingCategory(f"There is no category {name} on the bus. Create it first.") from None
+
+
+def _number(message: Outgoing, buckets: Sequence[Sequence[StoredMessage]]) -> int:
+    if message.bucket != BY_KEY:
+        return message.bucket
+    if message.key is None:
+        return min(range(len(buckets)), key=lambda number: len(buckets[number]))
+    return bucket_of(message.key, len(buckets))
 
 
 class _Scanner:
@@ -166,25 +201,17 @@ class _Scanner:
                 ended.append(End(bucket, start))
         return Polled(batches, ended)
 
-    def own(self, positions: Iterable[Position]) -> None:
-        """Read these buckets too."""
+    def start(self, positions: Sequence[Position]) -> None:
+        """Read these buckets from these offsets on."""
         self._next.update((bucket, offset or 0) for bucket, offset in positions)
 
-    def disown(self, buckets: Iterable[Bucket]) -> None:
+    def drop(self, buckets: Iterable[Bucket]) -> None:
         """Read these buckets no more."""
         for bucket in buckets:
             self._next.pop(bucket, None)
 
-    @property
-    def owned(self) -> set[Bucket]:
-        """The buckets that are read."""
-        return set(self._next)
-
-    def commit(self, positions: Sequence[Position]) -> None:
-        """Do nothing: there is no group."""
-
     def close(self) -> None:
-        """Do nothing: there is no group."""
+        """Do nothing: there is no connection."""
 
 
 class _Member:
@@ -196,7 +223,12 @@ class _Member:
         self._categories = categories
         self._ownership = ownership
         self._scanner = _Scanner(bus, [])
+        self._owned: set[Bucket] = set()
         group.members.append(self)
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Read owned buckets from these offsets on."""
+        self._scanner.start([position for position in positions if position.bucket in self._owned])
 
     def poll(self, timeout_s: float) -> Polled:
         """Return what is there, after any change of ownership."""
@@ -206,6 +238,8 @@ class _Member:
         return self._scanner.poll(timeout_s)
 
     def _mine(self) -> set[Bucket]:
+        if self not in self._group.members:
+            return set()
         mine = self._group.members.index(self)
         return {
             Bucket(name, number)
@@ -215,32 +249,44 @@ class _Member:
         }
 
     def _release(self) -> None:
-        surplus = sorted(self._scanner.owned - self._mine())
+        surplus = sorted(self._owned - self._mine())
         if surplus:
             self._ownership.given_up(surplus)
-            self._scanner.disown(surplus)
+            self._drop(surplus)
+
+    def _drop(self, buckets: Iterable[Bucket]) -> None:
+        self._scanner.drop(buckets)
+        self._owned.difference_update(buckets)
 
     def _take(self) -> None:
-        missing = sorted(self._mine() - self._scanner.owned)
+        missing = sorted(self._mine() - self._owned)
         if missing:
-            committed = [Position(bucket, self._group.positions.get(bucket)) for bucket in missing]
-            self._scanner.own(self._ownership.gained(committed))
+            self._owned.update(missing)
+            self._ownership.gained(missing)
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Save the group's positions."""
+        self.expect_owned(positions)
+        self._group.positions.update((bucket, offset) for bucket, offset in positions if offset is not None)
+
+    def expect_owned(self, positions: Sequence[Position]) -> None:
+        """Raise Fenced where a bucket is somebody else's."""
         for bucket, offset in positions:
-            if self not in self._group.members or bucket not in self._scanner.owned:
+            if self not in self._group.members or bucket not in self._owned:
                 raise Fenced(f"{bucket}: position {offset} was refused, this reader no longer owns the bucket.")
-            if offset is not None:
-                self._group.positions[bucket] = offset
+
+    def leave(self) -> None:
+        """Give up all buckets and leave the group."""
+        if self in self._group.members:
+            owned = sorted(self._owned)
+            if owned:
+                self._ownership.given_up(owned)
+                self._drop(owned)
+            self._group.members.remove(self)
 
     def close(self) -> None:
         """Give up all buckets and leave the group."""
-        if self in self._group.members:
-            owned = sorted(self._scanner.owned)
-            if owned:
-                self._ownership.given_up(owned)
-            self._group.members.remove(self)
+        self.leave()
 
 
 class _MemoryWriter:
@@ -259,6 +305,44 @@ class _MemoryWriter:
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
+
+
+class _TransactionalWriter:
+    """Keeps messages until they are committed."""
+
+    def __init__(self, bus: MemoryBus, member: Reader, identity: str) -> None:
+        self.identity = identity
+        self._bus = bus
+        self._member = member
+        self._waiting: list[tuple[str, Outgoing]] = []
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Keep messages."""
+        self._waiting.extend((category, message) for message in messages)
+
+    def flush(self) -> None:
+        """Do nothing: what was sent waits here."""
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Store what waits, and the positions."""
+        if not self._bus.is_current(self):
+            raise Fenced(f"A later writer uses the identity {self.identity}; nothing was written.")
+        try:
+            self._member.commit(positions)
+        except Fenced as error:
+            self.abort()
+            raise Aborted(f"{error} Nothing was written.") from error
+        waiting, self._waiting = self._waiting, []
+        for name, message in waiting:
+            self._bus.append(name, message)
+
+    def abort(self) -> None:
+        """Drop what waits."""
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Drop what waits."""
+        self.abort()
 
 
 def _wall_clock_ms() -> int:

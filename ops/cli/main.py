@@ -8,7 +8,7 @@ import sys
 import typer
 
 from ...processors.errors import PenstockError
-from . import archiving, batch, categories, dev, running
+from . import archiving, batch, categories, dev, querying, running, states
 from .output import complain
 
 app = typer.Typer(
@@ -20,9 +20,11 @@ app = typer.Typer(
 app.add_typer(dev.app, name="dev")
 app.add_typer(categories.app, name="category")
 app.add_typer(archiving.app, name="archive")
+app.add_typer(states.app, name="state")
 app.command("run")(running.run)
 app.command("backfill")(batch.backfill)
 app.command("compare")(batch.compare)
+app.command("query")(querying.query)
 
 
 def main() -> None:

@@ -50,7 +50,27 @@ WebHdfs = Annotated[
         "--webhdfs",
         envvar="PENSTOCK_WEBHDFS",
         metavar="URL",
-        help="Where WebHDFS answers, for a warehouse on HDFS; by default port 9870 of its host.",
+        help="Where WebHDFS answers, for what is kept on HDFS; by default port 9870 of its host.",
+        show_default=False,
+    ),
+]
+Backup = Annotated[
+    str | None,
+    typer.Option(
+        "--backup",
+        envvar="PENSTOCK_BACKUP",
+        metavar="LOCATION",
+        help="Where backups are kept: a folder, or hdfs://HOST:PORT/PATH.",
+        show_default=False,
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="PENSTOCK_STORE",
+        metavar="URL",
+        help="Where remote state is: postgresql://… or redis://… . With a password, give it in the environment variable.",
         show_default=False,
     ),
 ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import os
 from contextlib import suppress
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -13,20 +13,43 @@ from rich.progress import Progress, TaskID
 
 from ...processors.apps import App, AppName
 from ...processors.kinds import Processor
-from ...state.rocks import RocksStateFolder
+from ...state.backups.places import open_place
 from ...transport.bus import CategorySpec
 from ...transport.errors import CategoryExists
 from ...transport.kafka import KafkaBus
+from ..assembling import Surroundings, assembled
 from ..collector import relax_collector
+from ..ending import AtEnd
 from ..nodes import levels_of, penstock_command, run_together
-from ..preflight import Targets, ends_of, group_has_reached, prepare
+from ..preflight import ends_of, prepare
 from ..worker import Worker
 from .categories import specs_of
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, connect
+from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, KafkaConfig, Store, WebHdfs, connect
 from .output import as_json, note, progress
 from .signals import interrupt, stopping_on_signals
 
-ASK_GROUP_EVERY_S = 1.0
+
+@dataclass(frozen=True)
+class Stopping:
+    """Where a run begins and ends.
+
+    Args:
+        until_end: stop at the end of the input as it is at the start.
+        keep_place: leave the buckets waiting for this worker's return.
+        from_earliest: leave out events that are gone from the bus.
+    """
+
+    until_end: bool
+    keep_place: bool
+    from_earliest: bool
+
+    def options(self) -> list[str]:
+        """Return it as the command line has it."""
+        return (
+            ["--until-end"] * self.until_end
+            + ["--keep-place"] * self.keep_place
+            + ["--from-earliest"] * self.from_earliest
+        )
 
 
 def run(
@@ -34,6 +57,25 @@ def run(
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop at the end of the input as it is at the start.")
     ] = False,
+    keep_place: Annotated[
+        bool,
+        typer.Option(
+            "--keep-place",
+            help="When stopped, let the buckets wait for this worker's return (up to the session timeout) and not go to others.",
+        ),
+    ] = False,
+    from_earliest: Annotated[
+        bool,
+        typer.Option(
+            "--from-earliest", help="Where the bus has dropped events that are still to be read, go on without them."
+        ),
+    ] = False,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
+    backup_every: Annotated[
+        float, typer.Option("--backup-every", metavar="SECONDS", help="How often a shard's state is backed up.", min=1)
+    ] = 60.0,
+    store: Store = None,
     create: Annotated[
         bool, typer.Option("--create", help="Create the app's categories where they are missing.")
     ] = False,
@@ -54,13 +96,25 @@ def run(
     bus = connect(kafka, kafka_config, folder)
     if create:
         _create_missing(bus, name)
+    stopping = Stopping(until_end, keep_place, from_earliest)
     if len(app.processors) == 1:
-        _run_one(app.processors[0], bus, folder, until_end=until_end, json=json)
+        place = open_place(backup, webhdfs) if backup else None
+        around = Surroundings(folder / "state", place, timedelta(seconds=backup_every), store)
+        _run_one(app.processors[0], bus, around, stopping, json=json)
         return
     options = ["--kafka", bus.settings.bootstrap, "--dir", str(folder)]
     options += ["--kafka-config", str(kafka_config)] if kafka_config else []
-    options += ["--until-end"] * until_end + ["--json"] * json
+    options += [*_given("--backup", backup), *_given("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
+    options += stopping.options() + ["--json"] * json
+    if store:
+        os.environ["PENSTOCK_STORE"] = (
+            store  # not on the command lines of the nodes: everybody on the machine can read those
+        )
     _run_app(app, name, bus, options, until_end=until_end)
+
+
+def _given(option: str, value: str | None) -> list[str]:
+    return [] if value is None else [option, value]
 
 
 def _create_missing(bus: KafkaBus, name: AppName) -> None:
@@ -78,43 +132,29 @@ def _create(bus: KafkaBus, spec: CategorySpec) -> None:
     note(f"Created category {spec.name} with {spec.buckets} buckets.")
 
 
-def _run_one(processor: type[Processor], bus: KafkaBus, folder: Path, *, until_end: bool, json: bool) -> None:
+def _run_one(
+    processor: type[Processor], bus: KafkaBus, around: Surroundings, stopping: Stopping, *, json: bool
+) -> None:
     opened = prepare(processor, bus)
     targets = ends_of(processor.inputs(), bus)
-    worker = Worker(opened, bus, RocksStateFolder(folder / "state"))
-    at_end = _AtEnd(targets, processor.name, bus)
+    at_end = AtEnd(targets, processor.name, bus)
     relax_collector()
-    with stopping_on_signals(worker.stop), progress() as bars:
+    with (
+        assembled(opened, bus, around, from_earliest=stopping.from_earliest) as worker,
+        stopping_on_signals(worker.stop),
+        progress() as bars,
+    ):
         bar = bars.add_task(processor.__name__, total=None)
 
         def finished(worker: Worker) -> bool:
             bars.update(bar, completed=worker.tally.events_in)
-            return until_end and at_end(worker)
+            return stopping.until_end and at_end(worker)
 
-        worker.run(finished)
+        worker.run(finished, keep_place=stopping.keep_place)
     if json:
         as_json({"processor": processor.name, **asdict(worker.tally)})
     else:
         note(f"{processor.__name__}: {worker.tally}")
-
-
-class _AtEnd:
-    """Whether a worker is done: it has read its buckets up to the targets, or others have read all of them."""
-
-    def __init__(self, targets: Targets, group: str, bus: KafkaBus) -> None:
-        self._targets = targets
-        self._group = group
-        self._bus = bus
-        self._asked_s = time.monotonic()
-
-    def __call__(self, worker: Worker) -> bool:
-        """Look; the group is asked only now and then."""
-        if not worker.owns_nothing:
-            return worker.has_reached(self._targets)
-        if time.monotonic() - self._asked_s < ASK_GROUP_EVERY_S:
-            return False
-        self._asked_s = time.monotonic()
-        return group_has_reached(self._targets, self._group, self._bus)
 
 
 def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, until_end: bool) -> None:

@@ -1,4 +1,4 @@
-"""Points in a stream as people write them: an offset, a time, "5m ago"."""
+"""Points in a stream and in time as people write and read them: an offset, a time, "5m ago", a window."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from datetime import date, datetime, timedelta, timezone
 
 import typer
+
+from ...processors.windows import EVER_START_MS, Window
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")
@@ -32,6 +34,24 @@ def parse_start(text: str, now: datetime) -> int | datetime:
             f'{text!r} is neither an offset (1200), nor a time (2013-01-31T10:00), nor a span ("5m ago").'
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+
+
+def parse_time_ms(text: str) -> int:
+    """Return an ISO time (UTC unless it says otherwise) as milliseconds since 1970."""
+    time = parse_start(text, datetime.now(timezone.utc))
+    return time if isinstance(time, int) else int(time.timestamp() * 1000)
+
+
+def shown_time(time_ms: int) -> str:
+    """Return milliseconds since 1970 as a time in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def shown_window(window: Window | None) -> str:
+    """Return from when to when a window is; nothing where there is none."""
+    if window is None:
+        return ""
+    return "ever" if window.start == EVER_START_MS else f"{shown_time(window.start)} to {shown_time(window.end)}"
 
 
 def parse_day(text: str) -> date:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
+
 RELATIVE_ROUNDING = 1e-9
 ABSOLUTE_ROUNDING = 1e-9
 
@@ -12,6 +14,14 @@ ABSOLUTE_ROUNDING = 1e-9
 def tupled(loaded: Any) -> Any:
     """Return a loaded value with its lists as tuples again, at every depth: MessagePack has one kind of sequence."""
     return tuple(map(tupled, loaded)) if type(loaded) is list else loaded
+
+
+def shown(value: Any) -> Any:
+    """Return a state, or a monoid's value, as JSON has it, for people to read; in words where JSON has nothing like it."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+    except TypeError:
+        return repr(value)  # such as a dict with tuples for keys
 
 
 def is_nan(observation: Any) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from ..bus import Ownership, Position
+from ..bus import Ownership, Position, Reader
 from .catalog import KafkaCatalog
-from .reader import GroupReader, KafkaReader, open_scanner
+from .reader import GroupReader, KafkaScanner, open_scanner
 from .settings import KafkaSettings
+from .transactions import KafkaTransactionalWriter
 from .writer import KafkaWriter
 
 
@@ -23,14 +24,26 @@ class KafkaBus:
         """The topics."""
         return KafkaCatalog(self.settings)
 
-    def reader(self, group: str, categories: Sequence[str], ownership: Ownership) -> GroupReader:
+    def reader(
+        self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
+    ) -> GroupReader:
         """Join a consumer group."""
-        return GroupReader(self.catalog, self.settings, group, categories, ownership)
+        return GroupReader(self.settings, group, categories, ownership, identity)
 
-    def scanner(self, positions: Sequence[Position]) -> KafkaReader:
+    def scanner(self, positions: Sequence[Position]) -> KafkaScanner:
         """Read given buckets from given offsets, in no group."""
         return open_scanner(self.settings, positions)
 
     def writer(self) -> KafkaWriter:
         """Return a producer."""
-        return KafkaWriter(self.settings)
+        return KafkaWriter(self.settings.for_writer())
+
+    def transactional_writer(self, identity: str, member: Reader, timeout_s: float) -> KafkaTransactionalWriter:
+        """Return a transactional producer.
+
+        Raises:
+            TypeError: `member` is not a member of a group on this bus.
+        """
+        if not isinstance(member, GroupReader):
+            raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
+        return KafkaTransactionalWriter(self.settings, identity, member.membership, timeout_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from ..bus import CategorySpec, CategoryState
@@ -20,6 +20,9 @@ ANSWER_LIMIT_S = 10.0
 SETTLE_LIMIT_S = 30.0
 """How long a broker may take until it shows everywhere what it has agreed to."""
 
+DECISION_LIMIT_S = 120.0
+"""How long a transaction of a worker that died may stay undecided: its timeout, and the time until the broker looks."""
+
 SETTLE_STEP_S = 0.02
 
 # A partition that was created, or whose leader moved, a moment ago.
@@ -28,8 +31,26 @@ _LEADERLESS = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError._NOENT,
     }
 )
+
+_UNDECIDED = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError._WAIT_COORD,
+    }
+)
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """Tell whether a question for committed positions is worth asking again: a transaction, or the coordinator, is undecided."""
+    return error.code() in _UNDECIDED or error.retriable()
 
 
 class KafkaCatalog:
@@ -89,16 +110,24 @@ class KafkaCatalog:
         return {bucket: ends[bucket] if offset < 0 else offset for bucket, offset in found.items()}
 
     def committed(self, group: str, name: str) -> dict[int, int]:
-        """Return a group's committed positions in a topic, by bucket."""
-        buckets = self._existing(name)
-        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(name, bucket) for bucket in range(buckets)])
-        # A client that asked once before its broker was restarted waits for the group's coordinator for ever
-        # (librdkafka 2.16), so each question gets a new one.
-        asking = AdminClient(self._settings.for_admin())
-        with translated(f"The positions of group {group} in {name} were not read"):
-            answers = asking.list_consumer_group_offsets([wanted], require_stable=True, request_timeout=ANSWER_LIMIT_S)
-            answer = answers[group].result()
-        return {p.partition: p.offset for p in answer.topic_partitions if p.offset >= 0}
+        """Return a group's committed positions in a topic, by bucket, when no transaction is deciding about them."""
+        wanted = [TopicPartition(name, bucket) for bucket in range(self._existing(name))]
+        deadline = time.monotonic() + DECISION_LIMIT_S
+        # Not the admin client: librdkafka (2.16) ends the whole process where that one meets a coordinator that moves. A new
+        # client each time, since one whose broker was restarted may wait for the coordinator for ever.
+        asking = Consumer(self._settings.for_asking(group))
+        try:
+            while True:
+                try:
+                    return {p.partition: p.offset for p in asking.committed(wanted, ANSWER_LIMIT_S) if p.offset >= 0}
+                except KafkaException as error:
+                    if not _may_pass(error.args[0]) or time.monotonic() > deadline:
+                        raise translate(
+                            error.args[0], f"The positions of group {group} in {name} were not read"
+                        ) from error
+                time.sleep(SETTLE_STEP_S)
+        finally:
+            asking.close()
 
     def _existing(self, name: str) -> int:
         buckets = self._buckets(name)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
-from ..errors import OffsetOutOfRange
-from .catalog import KafkaCatalog
+from ..errors import BusUnreachable, Dismissed, OffsetOutOfRange, Unsettled
+from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
 from .settings import KafkaSettings
 from .translation import translate, translated
 
@@ -30,7 +31,7 @@ _PASSING = frozenset(
 )
 
 
-class KafkaReader:
+class KafkaScanner:
     """Turns what the client hands out into batches by bucket."""
 
     def __init__(self, consumer: Consumer, what: str) -> None:
@@ -54,6 +55,8 @@ class KafkaReader:
     def _ended(self, message: Message) -> End | None:
         """Return a bucket's end, for the client's note of it; raise what cannot pass by itself."""
         error = message.error()
+        if error is not None and error.fatal():
+            raise Dismissed(f"{self._what}: {error.str()}. The member has to join anew.")
         if error is None or error.code() in _PASSING or error.retriable():
             return None
         if error.code() == KafkaError._PARTITION_EOF:
@@ -65,70 +68,140 @@ class KafkaReader:
             )
         raise translate(error, self._what)
 
-    def commit(self, positions: Sequence[Position]) -> None:
-        """Save the group's positions."""
-        offsets = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
-        if offsets:
-            with translated(f"{self._what}: positions were not saved"):
-                self._consumer.commit(offsets=offsets, asynchronous=False)
-
     def close(self) -> None:
-        """Give up all buckets and leave the group."""
+        """Let go of the buckets."""
         if self._open:
             self._open = False
             with translated(self._what):
                 self._consumer.close()
 
 
-class GroupReader(KafkaReader):
-    """A member of a consumer group, which tells its owner of the buckets that come and go."""
+class GroupReader(KafkaScanner):
+    """A member of a consumer group, which tells its owner of the buckets that come and go.
+
+    The client is given a bucket only when `start` says where to begin. Given earlier and moved later, it may go back to the first
+    event: an answer to its question where the bucket begins, which the move has made stale, makes it ask and go there again.
+    """
 
     def __init__(
-        self,
-        catalog: KafkaCatalog,
-        settings: KafkaSettings,
-        group: str,
-        categories: Sequence[str],
-        ownership: Ownership,
+        self, settings: KafkaSettings, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None
     ) -> None:
-        self._catalog = catalog
-        self._group = group
         self._cooperative = len(categories) == 1
         self._ownership = ownership
-        consumer = Consumer(settings.for_reader(group, co_partitioned=not self._cooperative))
+        self._reading: dict[Bucket, int] = {}
+        consumer = Consumer(settings.for_reader(group, identity, co_partitioned=not self._cooperative))
         super().__init__(consumer, f"Reading {', '.join(categories)} as group {group}")
         with translated(self._what):
             consumer.subscribe(list(categories), on_assign=self._gained, on_revoke=self._given_up, on_lost=self._lost)
 
-    def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if not partitions:
-            return
-        # Asked from outside the group: while it forms anew, the member itself may wait for an answer that does not come.
-        committed = {name: self._catalog.committed(self._group, name) for name in {p.topic for p in partitions}}
-        known = [Position(Bucket(p.topic, p.partition), committed[p.topic].get(p.partition)) for p in partitions]
-        assignment = [
-            TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset)
-            for bucket, offset in self._ownership.gained(known)
-        ]
+    def poll(self, timeout_s: float) -> Polled:
+        """Return what is there, waiting up to `timeout_s` where there is nothing."""
+        polled = super().poll(timeout_s)
+        for batch in polled.batches:
+            self._note(batch.bucket, batch.next_offset)
+        for bucket, end in polled.ended:
+            self._note(bucket, end)
+        return polled
+
+    def _note(self, bucket: Bucket, offset: int) -> None:
+        if bucket in self._reading:
+            self._reading[bucket] = max(offset, self._reading[bucket])
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Read owned buckets from these offsets on."""
+        moved = [position for position in positions if position.bucket in self._reading]
+        self._reading |= {bucket: offset for bucket, offset in positions if offset is not None}
         with translated(self._what):
-            (consumer.incremental_assign if self._cooperative else consumer.assign)(assignment)
+            if self._cooperative:
+                self._consumer.incremental_assign(_assignment(set(positions).difference(moved)))
+                for partition in _assignment(moved):
+                    self._seek(partition)
+            else:
+                # This protocol has no way to add buckets: all are given anew, each from where it is.
+                self._consumer.assign(_assignment(Position(*reading) for reading in self._reading.items()))
 
-    def _given_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:  # noqa: ARG002 - the client's signature
-        self._ownership.given_up([Bucket(p.topic, p.partition) for p in partitions])
+    def _seek(self, partition: TopicPartition) -> None:
+        """Move the client's own position; it refuses while it is still taking the bucket over."""
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        while True:
+            try:
+                self._consumer.seek(partition)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            time.sleep(SETTLE_STEP_S)
 
-    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:  # noqa: ARG002 - the client's signature
-        self._ownership.lost([Bucket(p.topic, p.partition) for p in partitions])
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Save the group's positions."""
+        offsets = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
+        if not offsets:
+            return
+        try:
+            with translated(f"{self._what}: positions were not saved"):
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+        except BusUnreachable as error:
+            raise Unsettled(str(error)) from error
+
+    def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with translated(self._what):
+            (consumer.incremental_assign if self._cooperative else consumer.assign)([])
+        if partitions:
+            self._ownership.gained(_buckets(partitions))
+
+    def _given_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._ownership.given_up(_buckets(partitions))
+        self._let_go(consumer, partitions)
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._ownership.lost(_buckets(partitions))
+        self._let_go(consumer, partitions)
+
+    def _let_go(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gone = [bucket for bucket in _buckets(partitions) if self._reading.pop(bucket, None) is not None]
+        with translated(self._what):
+            if self._cooperative:
+                consumer.incremental_unassign(_partitions(gone))
+            else:
+                consumer.unassign()
+
+    def membership(self) -> Any:
+        """Return what a transaction needs to know of this member, as of now."""
+        return self._consumer.consumer_group_metadata()
+
+    def leave(self) -> None:
+        """Give up all buckets and leave the group at once, also with an identity, which `close` alone would keep."""
+        try:
+            with translated(self._what):
+                self._consumer.unsubscribe()
+        except Dismissed:
+            return  # it had left already
+        with translated(self._what):
+            deadline = time.monotonic() + SETTLE_LIMIT_S
+            while self._consumer.assignment() and time.monotonic() < deadline:
+                self._consumer.poll(SETTLE_STEP_S)
 
 
-def open_scanner(settings: KafkaSettings, positions: Sequence[Position]) -> KafkaReader:
-    """Return a reader of given buckets from given offsets; it belongs to no group, and `commit` is not for it."""
+def open_scanner(settings: KafkaSettings, positions: Sequence[Position]) -> KafkaScanner:
+    """Return a reader of given buckets from given offsets; it belongs to no group."""
     consumer = Consumer(settings.for_scanner())
     what = f"Reading {', '.join(sorted({bucket.category for bucket, _ in positions}))}"
     with translated(what):
-        consumer.assign(
-            [TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset) for bucket, offset in positions]
-        )
-    return KafkaReader(consumer, what)
+        consumer.assign(_assignment(positions))
+    return KafkaScanner(consumer, what)
+
+
+def _assignment(positions: Iterable[Position]) -> list[TopicPartition]:
+    return [TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset) for bucket, offset in positions]
+
+
+def _partitions(buckets: Iterable[Bucket]) -> list[TopicPartition]:
+    return [TopicPartition(*bucket) for bucket in buckets]
+
+
+def _buckets(partitions: Iterable[TopicPartition]) -> list[Bucket]:
+    return [Bucket(partition.topic, partition.partition) for partition in partitions]
 
 
 def _by_bucket(messages: Iterable[Any]) -> list[RawBatch]:

@@ -31,6 +31,8 @@ _READING: dict[str, Value] = {
     "queued.min.messages": 500_000,
     "queued.max.messages.kbytes": 131_072,
     "fetch.message.max.bytes": 4 * 2**20,
+    # A bucket that is taken over waits for the request that is under way without it; the default lets that be half a second.
+    "fetch.wait.max.ms": 100,
 }
 
 _WRITING: dict[str, Value] = {
@@ -85,24 +87,38 @@ class KafkaSettings:
         """Return an admin client's configuration."""
         return self._with({})
 
-    def for_reader(self, group: str, *, co_partitioned: bool) -> dict[str, Any]:
+    def for_reader(self, group: str, identity: str | None, *, co_partitioned: bool) -> dict[str, Any]:
         """Return a group member's configuration.
 
         Args:
             group: the consumer group.
+            identity: by which a member that comes back is known; None for one that is new each time.
             co_partitioned: whether bucket n of several categories must come to one member. Only the range assignor
                 promises that; with one category, cooperative-sticky moves fewer buckets.
         """
         strategy = "range" if co_partitioned else "cooperative-sticky"
-        return self._with({**_READING, "group.id": group, "partition.assignment.strategy": strategy})
+        static = {} if identity is None else {"group.instance.id": identity}
+        return self._with({**_READING, **static, "group.id": group, "partition.assignment.strategy": strategy})
 
     def for_scanner(self) -> dict[str, Any]:
         """Return the configuration of a reader without a group; librdkafka asks for a name all the same."""
         return self._with({**_READING, "group.id": "penstock-scan"})
 
+    def for_asking(self, group: str) -> dict[str, Any]:
+        """Return the configuration of a client that asks for a group's positions, and joins nothing."""
+        return self._with({"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False})
+
     def for_writer(self) -> dict[str, Any]:
         """Return a producer's configuration."""
         return self._with(_WRITING)
+
+    def for_transactional_writer(self, identity: str, timeout_s: float) -> dict[str, Any]:
+        """Return a transactional producer's configuration."""
+        transactional: dict[str, Value] = {
+            "transactional.id": identity,
+            "transaction.timeout.ms": int(timeout_s * 1000),
+        }
+        return self._with({**_WRITING, **transactional})
 
     def _with(self, ours: Mapping[str, Value]) -> dict[str, Any]:
         reporting = {"bootstrap.servers": self.bootstrap, "error_cb": outage_reporter(self.bootstrap)}

@@ -13,6 +13,7 @@ from ..errors import (
     BusUnreachable,
     CategoryExists,
     DeliveryFailed,
+    Dismissed,
     Fenced,
     MessageRefused,
     MissingCategory,
@@ -21,12 +22,22 @@ from ..errors import (
 )
 
 _UNREACHABLE = "Look whether the broker runs and the address is right; nothing was lost, start again when it answers."
+_SETTLING = "The cluster is changing or has just begun; nothing was lost, it answers soon."
 _MEANING: dict[int, tuple[type[BusError], str]] = {
     KafkaError._TRANSPORT: (BusUnreachable, _UNREACHABLE),
     KafkaError._ALL_BROKERS_DOWN: (BusUnreachable, _UNREACHABLE),
     KafkaError._RESOLVE: (BusUnreachable, _UNREACHABLE),
     KafkaError._TIMED_OUT: (BusUnreachable, _UNREACHABLE),
     KafkaError.REQUEST_TIMED_OUT: (BusUnreachable, _UNREACHABLE),
+    KafkaError.NETWORK_EXCEPTION: (BusUnreachable, _UNREACHABLE),
+    KafkaError.NOT_COORDINATOR: (BusUnreachable, _SETTLING),
+    KafkaError.COORDINATOR_NOT_AVAILABLE: (BusUnreachable, _SETTLING),
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS: (BusUnreachable, _SETTLING),
+    KafkaError.NOT_LEADER_FOR_PARTITION: (BusUnreachable, _SETTLING),
+    KafkaError.LEADER_NOT_AVAILABLE: (BusUnreachable, _SETTLING),
+    KafkaError.FENCED_LEADER_EPOCH: (BusUnreachable, _SETTLING),
+    KafkaError.UNKNOWN_LEADER_EPOCH: (BusUnreachable, _SETTLING),
+    KafkaError._NOENT: (BusUnreachable, _SETTLING),
     KafkaError._AUTHENTICATION: (BusUnreachable, "The broker refused the credentials; mend the Kafka settings."),
     KafkaError.SASL_AUTHENTICATION_FAILED: (BusUnreachable, "Mend the credentials in the Kafka settings."),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: (BusError, "Ask for access to the category."),
@@ -44,7 +55,13 @@ _MEANING: dict[int, tuple[type[BusError], str]] = {
     KafkaError.ILLEGAL_GENERATION: (Unsettled, "The position is saved again with the next checkpoint."),
     KafkaError.REBALANCE_IN_PROGRESS: (Unsettled, "The position is saved again with the next checkpoint."),
     KafkaError.UNKNOWN_MEMBER_ID: (Fenced, "The buckets have a new owner; what was not saved is done again there."),
-    KafkaError.FENCED_INSTANCE_ID: (Fenced, "Another worker uses the same identity; stop one of them."),
+    KafkaError.FENCED_INSTANCE_ID: (Dismissed, "Another worker uses the same identity; stop one of them."),
+    KafkaError._FATAL: (Dismissed, "The member has to join anew."),
+    KafkaError._FENCED: (Fenced, "Another worker uses the same identity, or the bus ended the transaction."),
+    KafkaError.INVALID_PRODUCER_EPOCH: (
+        Fenced,
+        "Another worker uses the same identity, or the bus ended the transaction.",
+    ),
     KafkaError._MSG_TIMED_OUT: (DeliveryFailed, _UNREACHABLE),
     KafkaError.MSG_SIZE_TOO_LARGE: (
         MessageRefused,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ..bus import Outgoing
-from ..errors import DeliveryFailed
-from .settings import KafkaSettings
+from ..errors import BusError, DeliveryFailed
 from .translation import translate, translated
 
 ROOM_WAIT_S = 0.05
@@ -18,27 +18,27 @@ FLUSH_STEP_S = 1.0
 class KafkaWriter:
     """A producer whose failures are remembered until the next flush reports them."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, configuration: dict[str, Any]) -> None:
         with translated("The writer was not opened"):
-            self._producer = Producer(settings.for_writer())
+            self._producer = Producer(configuration)
         self._failed: list[tuple[KafkaError, str]] = []
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Hand messages over; waits while the client's queue is full."""
         produce, failed = self._producer.produce, self._note_failure
         with translated(f"Writing to {category}"):
-            for key, value in messages:
+            for key, value, bucket in messages:
                 try:
-                    produce(category, value, key, on_delivery=failed)
+                    produce(category, value, key, bucket, failed)
                 except BufferError:
-                    self._send_when_there_is_room(category, key, value)
+                    self._send_when_there_is_room(category, key, value, bucket)
             self._producer.poll(0)
 
-    def _send_when_there_is_room(self, category: str, key: bytes | None, value: bytes | None) -> None:
+    def _send_when_there_is_room(self, category: str, key: bytes | None, value: bytes | None, bucket: int) -> None:
         while True:
             self._producer.poll(ROOM_WAIT_S)
             try:
-                self._producer.produce(category, value, key, on_delivery=self._note_failure)
+                self._producer.produce(category, value, key, bucket, self._note_failure)
             except BufferError:
                 continue
             return
@@ -53,9 +53,12 @@ class KafkaWriter:
             continue
         if self._failed:
             failed, self._failed = self._failed, []
-            error, category = failed[0]
-            reason = translate(error, f"{len(failed):,} messages to {category} did not arrive")
-            raise DeliveryFailed(f"{reason} Their input is read again from the last checkpoint.")
+            raise self._failure(failed)
+
+    def _failure(self, failed: Sequence[tuple[KafkaError, str]]) -> BusError:
+        """Return what it means that messages did not arrive."""
+        error, category = failed[0]
+        return DeliveryFailed(str(translate(error, f"{len(failed):,} messages to {category} did not arrive")))
 
     def close(self) -> None:
         """Let go of the connection; what was not flushed is dropped here."""

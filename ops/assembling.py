@@ -1,0 +1,101 @@
+"""A worker with all that it needs around it: its name, its states, and threads that open them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from ..processors.errors import PenstockError
+from ..processors.kinds import Aggregator, Processor
+from ..processors.stores import Remote, Writing
+from ..state.backups.places import BackupPlace
+from ..state.checkpoints import Gap
+from ..state.folder import RocksStateFolder
+from ..state.remote import compactor_of, remote_states
+from ..state.store import StateFolder
+from ..transport.bus import Bus
+from .backing_up import WorkerBackups
+from .identity import worker_identity
+from .opening import Backups, NoBackups
+from .worker import Place, Worker
+
+OPENING_THREADS = 4
+"""How many shards a worker opens side by side."""
+
+
+class StoreMissing(PenstockError):
+    """A processor needs a remote store, and none was named: name it."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a worker of this machine has around it.
+
+    Args:
+        state: the folder of all states.
+        backups: where states are backed up; None for nowhere.
+        backup_every: how often.
+        store: the address of the store for remote state; may hold a password, never shown.
+    """
+
+    state: Path
+    backups: BackupPlace | None = None
+    backup_every: timedelta = timedelta(minutes=1)
+    store: str | None = field(default=None, repr=False)
+
+
+@contextmanager
+def assembled(
+    processor: Processor,
+    bus: Bus,
+    around: Surroundings,
+    *,
+    from_earliest: bool = False,
+    at_gap: Callable[[Gap], None] = lambda _: None,
+) -> Iterator[Worker]:
+    """Give a worker of this machine, ready to run.
+
+    Args:
+        processor: opened.
+        bus: where its categories are.
+        around: what it has around it.
+        from_earliest: whether events that are gone from the bus may be left out.
+        at_gap: called in each gap of a checkpoint.
+    """
+    with (
+        worker_identity(around.state, processor.name) as identity,
+        ThreadPoolExecutor(OPENING_THREADS) as threads,
+        _states(type(processor), around) as states,
+    ):
+        place = Place(bus, states, identity, _backups(around))
+        yield Worker(processor, place, threads, from_earliest=from_earliest, at_gap=at_gap)
+
+
+@contextmanager
+def _states(processor: type[Processor], around: Surroundings) -> Iterator[StateFolder]:
+    """Give the states that a processor declares: in the folder, or in the store, whose partials are merged meanwhile."""
+    if not (issubclass(processor, Aggregator) and isinstance(processor.store, Remote)):
+        yield RocksStateFolder(around.state)
+        return
+    if around.store is None:
+        raise StoreMissing(
+            f"{processor.__name__} keeps its state in a remote store, and none is named. Nothing was read. Name it with --store "
+            "postgresql://… or redis://…, or in the environment variable PENSTOCK_STORE."
+        )
+    with closing(remote_states(around.store, processor, writing=processor.store.writing)) as states:
+        if processor.store.writing is not Writing.APPEND:
+            yield states
+            return
+        with closing(compactor_of(around.store, processor)) as compactor:
+            compactor.start()
+            yield states
+
+
+def _backups(around: Surroundings) -> Backups:
+    if around.backups is None:
+        return NoBackups()
+    return WorkerBackups(around.backups, around.state, around.backup_every)

@@ -1,0 +1,296 @@
+"""`penstock state`: the states of shards on this machine, and their backups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from json import dumps
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from ...processors.apps import AppName
+from ...processors.kinds import Processor
+from ...state.backups.entries import Inspected, inspection
+from ...state.backups.errors import BackupError
+from ...state.backups.fetching import Progress as Fetched
+from ...state.backups.manifest import BackupId, Manifest
+from ...state.backups.places import BackupPlace, open_place
+from ...state.backups.restoring import viewed_backup
+from ...state.backups.shard import ShardBackups
+from ...state.backups.survey import ShardName, Surveyed, kept_shards, local_shards, look, survey
+from ...state.backups.together import restore_together
+from ...state.backups.verifying import Verdict
+from ...state.backups.verifying import verify as verify_shard
+from ...state.errors import StateError
+from ...state.rocks import RocksShardState
+from ...state.store import Offsets
+from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs
+from .output import as_json, complain, err, facts, note, table
+from .times import shown_time, shown_window
+
+app = typer.Typer(help="Look at the states of shards and at their backups, and restore them.", no_args_is_help=True)
+
+Only = Annotated[str | None, typer.Argument(metavar="PROCESSOR", help="Only this processor.", show_default=False)]
+Buckets = Annotated[
+    list[int] | None, typer.Option("--bucket", help="Only this bucket; may be repeated.", show_default=False)
+]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--backup-id", metavar="ID", help="This backup of a bucket, as `verify` lists it.", show_default=False
+    ),
+]
+
+
+@app.command("list")
+def list_(
+    processor: Only = None,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """List shards: their state on this machine, and their backups.
+
+    Example: penstock state list --backup hdfs://namenode:8020/backups
+    """
+    found = survey(folder / "state", open_place(backup, webhdfs) if backup else None, processor)
+    if processor and not found:
+        raise StateError(
+            f"Nothing is kept of a processor {processor!r}: neither in {folder / 'state'} nor at {backup or 'a place of backups'}. "
+            "Run `penstock state list` to see which there are."
+        )
+    if json:
+        as_json(msgspec.to_builtins(found))
+        return
+    columns = ["processor", "bucket", "position", "size", "keys", "open in"]
+    table([*columns, "backups", "stored", "newest", "age", "its position"], [_listed(shard) for shard in found])
+    for problem in filter(None, (shard.problem for shard in found)):
+        complain(problem)
+
+
+@app.command()
+def verify(
+    processor: Only = None, bucket: Buckets = None, backup: Backup = None, webhdfs: WebHdfs = None, json: AsJson = False
+) -> None:
+    """Read every backup and compare it with its checksums; fail where a bucket has no good one.
+
+    Example: penstock state verify --backup hdfs://namenode:8020/backups
+    """
+    place = _place(backup, webhdfs)
+    shards = _chosen(kept_shards(place), processor, bucket, place.location)
+    with _byte_bars() as bars:
+        found = {name: verify_shard(ShardBackups(place, *name), _bar(bars, name)) for name in shards}
+    verdicts = [(name, verdict) for name in shards for verdict in found[name]]
+    if json:
+        as_json([_described(name, verdict) for name, verdict in verdicts])
+    else:
+        columns = ["processor", "bucket", "backup", "made", "size", "position", "is"]
+        table(columns, [_judged(name, verdict) for name, verdict in verdicts])
+    _explain(verdicts)
+    without = [name for name in shards if all(verdict.damages for verdict in found[name])]
+    if without:
+        complain(f"No good backup at {place.location} of {'; '.join(map(str, without))}.")
+        raise typer.Exit(1)
+
+
+@app.command()
+def restore(
+    processor: Annotated[str, typer.Argument(help="The processor's name.")],
+    bucket: Buckets = None,
+    backup_id: Id = None,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Put the newest good backup of each bucket in the place of its state on this machine. No worker may have that open.
+
+    Example: penstock state restore scorer --backup hdfs://namenode:8020/backups
+    """
+    place = _place(backup, webhdfs)
+    shards = _chosen(kept_shards(place), processor, bucket, place.location)
+    only = None if backup_id is None else _backup_of_one(backup_id, shards)
+    begun_s = time.monotonic()
+    with _byte_bars() as bars:
+        outcomes = restore_together(place, folder / "state", shards, partial(_bar, bars), only)
+    restored = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Manifest)}
+    _tell_restored(restored, time.monotonic() - begun_s, json=json)
+    for outcome in outcomes.values():
+        if isinstance(outcome, StateError):
+            complain(str(outcome))
+    if len(restored) < len(shards):
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    target: Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="An app file and one processor of it.")],
+    bucket: Buckets = None,
+    key: Annotated[str | None, typer.Option(help="Only this key.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(help="How many values of each bucket to show.", min=0)] = 20,
+    backup_id: Id = None,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Show what is saved: the position, and keys, windows and values. A worker at work is not disturbed.
+
+    Example: penstock state inspect examples/flights/app.py:Scorer --bucket 3 --key JFK
+    """
+    processor, root = _one_processor(target), folder / "state"
+    see = inspection(processor, key, limit)
+    if backup_id is not None:
+        place = _place(backup, webhdfs)
+        shards = _chosen(kept_shards(place), processor.name, bucket, place.location)
+        _show(shards[0], _seen_in_backup(place, shards[0], _backup_of_one(backup_id, shards), see), json=json)
+        return
+    for name in _chosen(local_shards(root), processor.name, bucket, str(root)):
+        _show(name, look(name.folder(root), see), json=json)
+
+
+def _place(location: str | None, webhdfs: str | None) -> BackupPlace:
+    if location is None:
+        raise BackupError(
+            "No place of backups is named: give --backup LOCATION or the environment variable PENSTOCK_BACKUP."
+        )
+    return open_place(location, webhdfs)
+
+
+def _chosen(known: list[ShardName], processor: str | None, buckets: list[int] | None, where: str) -> list[ShardName]:
+    """Return the shards that were asked for; all of them are there."""
+    found = [name for name in known if processor in (None, name.processor)]
+    missing = set(buckets or ()) - {name.bucket for name in found}
+    if not found or missing:
+        what = f"processor {processor!r}" if processor else "any processor"
+        which = f", bucket {', '.join(map(str, sorted(missing)))}" if missing and found else ""
+        there = ", ".join(sorted({name.processor for name in known})) or "nothing at all"
+        raise StateError(f"Nothing is kept of {what}{which} in {where}. There is: {there}.")
+    return [name for name in found if not buckets or name.bucket in buckets]
+
+
+def _backup_of_one(text: str, shards: list[ShardName]) -> BackupId:
+    if len(shards) > 1:
+        raise typer.BadParameter("--backup-id is a backup of one bucket: name that with --bucket.")
+    return BackupId.parse(text)
+
+
+def _one_processor(target: str) -> type[Processor]:
+    declared = AppName.parse(target).load().processors
+    if len(declared) > 1:
+        names = ", ".join(processor.__name__ for processor in declared)
+        raise typer.BadParameter(f"{target} has several processors: name one of {names} as {target}:NAME.")
+    return declared[0]
+
+
+def _seen_in_backup(
+    place: BackupPlace, name: ShardName, wanted: BackupId, see: Callable[[RocksShardState], Inspected]
+) -> Inspected:
+    backups = ShardBackups(place, *name)
+    with _byte_bars() as bars, viewed_backup(backups, backups.read(wanted), _bar(bars, name)) as state:
+        return see(state)
+
+
+def _byte_bars() -> Progress:
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    return Progress(*columns, console=err, disable=not err.is_terminal, transient=True)
+
+
+def _bar(bars: Progress, name: ShardName) -> Fetched:
+    bar = bars.add_task(str(name), total=None)
+    return lambda done_bytes, total_bytes: bars.update(bar, completed=done_bytes, total=total_bytes)
+
+
+def _listed(shard: Surveyed) -> list[object]:
+    local, kept = shard.local, shard.kept
+    here: list[object] = ["", "", "", ""]
+    there: list[object] = ["", "", "", "", ""]
+    if local is not None:
+        here = [_position(local.position), decimal(local.size_bytes), local.keys, "a worker" if local.in_use else ""]
+    if kept is not None:
+        there = [kept.count, decimal(kept.size_bytes), "", "", ""]
+    if kept is not None and kept.time_ms is not None and kept.position is not None:
+        there[2:] = [shown_time(kept.time_ms), _age(kept.time_ms), _position(kept.position)]
+    return [shard.processor, shard.bucket, *here, *there]
+
+
+def _judged(name: ShardName, verdict: Verdict) -> list[object]:
+    made: list[object] = ["", "", ""]
+    if verdict.manifest is not None:
+        manifest = verdict.manifest
+        made = [shown_time(manifest.time_ms), decimal(manifest.size_bytes), _position(manifest.position)]
+    return [*name, str(verdict.backup), *made, "damaged" if verdict.damages else "good"]
+
+
+def _described(name: ShardName, verdict: Verdict) -> dict[str, Any]:
+    manifest = verdict.manifest
+    return {
+        "processor": name.processor,
+        "bucket": name.bucket,
+        "backup": str(verdict.backup),
+        "good": not verdict.damages,
+        "damages": verdict.damages,
+        "time_ms": manifest and manifest.time_ms,
+        "position": manifest and manifest.position,
+        "size_bytes": manifest and manifest.size_bytes,
+    }
+
+
+def _explain(verdicts: list[tuple[ShardName, Verdict]]) -> None:
+    for name, verdict in verdicts:
+        for damage in verdict.damages:
+            note(f"{name}, backup {verdict.backup}: {damage}")
+    if any(verdict.damages for _, verdict in verdicts):
+        note(
+            "A restore leaves damaged backups out and takes the one before. Remove the damaged files from the place: what the next "
+            "backup needs of them is stored again."
+        )
+
+
+def _tell_restored(restored: dict[ShardName, Manifest], took_s: float, *, json: bool) -> None:
+    if json:
+        as_json([_described(name, Verdict(manifest.id, manifest, ())) for name, manifest in restored.items()])
+        return
+    for name, manifest in restored.items():
+        note(f"{name}: backup {manifest.id} of {shown_time(manifest.time_ms)}, at {_position(manifest.position)}.")
+    size_bytes = sum(manifest.size_bytes for manifest in restored.values())
+    note(f"Restored {decimal(size_bytes)} in {took_s:.1f} s ({decimal(round(size_bytes / took_s))}/s).")
+
+
+def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
+    if seen is None:
+        return  # removed since it was listed
+    if json:
+        as_json({"processor": name.processor, "bucket": name.bucket, **msgspec.to_builtins(seen)})
+        return
+    known: dict[str, object] = {"shard": name, "position": _position(seen.position)}
+    if seen.pending is not None:
+        known["prepared"] = (
+            f"{seen.pending.changes:,} changes from {_position(seen.pending.before)} to {_position(seen.pending.after)}, "
+            "until it is known whether their checkpoint counts"
+        )
+    facts(known)
+    shown = [("saved", entry) for entry in seen.entries]
+    shown += [("prepared", entry) for entry in (seen.pending.entries if seen.pending else ())]
+    table(
+        ["", "key", "window", "value"],
+        [
+            [kind, entry.key, shown_window(entry.window), dumps(entry.value, ensure_ascii=False, default=str)]
+            for kind, entry in shown
+        ],
+    )
+
+
+def _position(position: Offsets) -> str:
+    return ", ".join(f"{category} {offset:,}" for category, offset in sorted(position.items())) or "nothing read"
+
+
+def _age(time_ms: int) -> str:
+    return str(timedelta(seconds=max(0, round(time.time() - time_ms / 1000))))

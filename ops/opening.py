@@ -1,0 +1,244 @@
+"""Opening shards beside the loop: what is slow about taking a bucket over happens here, in threads.
+
+wait until the group's positions are decided -> refresh the state from a backup where it is behind -> open it
+-> settle what was prepared -> find where to go on
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any, Protocol
+
+from ..processors.kinds import Processor
+from ..state.checkpoints import Step, Steps, steps_of
+from ..state.store import LocalState, Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
+from ..transport.bus import Bucket, Bus, Position
+from ..transport.errors import BusUnreachable
+from .changelog import changelog_of, replay
+from .resuming import Resumption, counts, first_kept, is_behind, resume
+from .shard import Shard, new_shard
+
+_LOG = logging.getLogger("penstock.worker")
+LOOK_AGAIN_S = 0.5
+"""How long to wait before a bus that did not answer is asked again."""
+
+
+class Backups(Protocol):
+    """What keeps copies of shards' states elsewhere. Any thread may call."""
+
+    def refresh(self, identity: ShardIdentity, committed: Offsets) -> None:
+        """Where the local state is missing or behind, put a newer one from a backup in its place, if there is one."""
+        ...
+
+    def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
+        """Back an open state up from now on."""
+        ...
+
+    def release(self, identity: ShardIdentity) -> None:
+        """Touch a state no more; returns at once."""
+        ...
+
+    def close(self) -> None:
+        """Stop."""
+        ...
+
+
+class NoBackups:
+    """Nothing is kept elsewhere."""
+
+    def refresh(self, identity: ShardIdentity, committed: Offsets) -> None:
+        """Do nothing."""
+
+    def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
+        """Do nothing."""
+
+    def release(self, identity: ShardIdentity) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A shard, and what its last checkpoint still has to send.
+
+    Args:
+        shard: ready to read on.
+        begins: where to read on in each input; where nothing was ever read, at the first event that is kept.
+        unsent: outputs that were saved with the state and are not on the bus.
+    """
+
+    shard: Shard
+    begins: Sequence[Position]
+    unsent: Outbox | None = None
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the bus says about the inputs: positions of the group and first kept offsets, by category and bucket number."""
+
+    committed: dict[str, dict[int, int]]
+    starts: dict[str, dict[int, int]]
+
+    def committed_at(self, number: int) -> Offsets:
+        return {name: offsets[number] for name, offsets in self.committed.items() if number in offsets}
+
+
+class Openings:
+    """The shards that are being opened.
+
+    Args:
+        processor: whose shards.
+        bus: where its inputs are.
+        states: where its state is.
+        backups: where copies of it are.
+        threads: do the work.
+        from_earliest: go on with the first event that is kept where the right one is gone.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        bus: Bus,
+        states: StateFolder,
+        backups: Backups,
+        threads: Executor,
+        *,
+        from_earliest: bool,
+    ) -> None:
+        self._processor = processor
+        self._steps: Steps = steps_of(type(processor))
+        self._changelog = changelog_of(type(processor))
+        self._bus = bus
+        self._states = states
+        self._backups = backups
+        self._threads = threads
+        self._from_earliest = from_earliest
+        self._waiting: dict[int, Future[Opened]] = {}
+        self._closed = Event()
+
+    def begin(self, numbers: Sequence[int]) -> None:
+        """Begin to open shards; returns at once."""
+        facts = self._threads.submit(self._look)
+        for number in numbers:
+            self._waiting[number] = self._threads.submit(self._open, number, facts)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Open these no further; what is open by then is closed."""
+        for number in numbers:
+            opening = self._waiting.pop(number, None)
+            if opening is not None and not opening.cancel():
+                opening.add_done_callback(self._discard)
+
+    def finished(self) -> list[Opened]:
+        """Return the shards that are open now.
+
+        Raises:
+            PenstockError: one of them cannot be opened.
+        """
+        done = [number for number, opening in self._waiting.items() if opening.done()]
+        return [self._waiting.pop(number).result() for number in done]
+
+    def stop(self) -> None:
+        """Open none of those that are being opened any further."""
+        self.drop(list(self._waiting))
+
+    def close(self) -> None:
+        """Open nothing any more."""
+        self._closed.set()
+        self.stop()
+
+    def identity(self, number: int) -> ShardIdentity | None:
+        """Return what a shard's state is known by; None where the processor keeps none."""
+        shape = self._processor.state_shape()
+        return None if shape is None else ShardIdentity(self._processor.name, number, shape)
+
+    def _discard(self, opening: Future[Opened]) -> None:
+        if opening.exception() is None:
+            opening.result().shard.close()
+        else:
+            _LOG.info("A bucket that went elsewhere was not opened: %s", opening.exception())
+
+    def _look(self) -> _Facts:
+        """Ask the bus until it answers: a broker that is away for a while stops no worker."""
+        while True:
+            try:
+                return self._ask()
+            except BusUnreachable as error:
+                if self._closed.wait(LOOK_AGAIN_S):
+                    raise
+                _LOG.info("%s", error)
+
+    def _ask(self) -> _Facts:
+        catalog, names = self._bus.catalog, [category.name for category in self._processor.inputs()]
+        committed = {name: dict(catalog.committed(self._processor.name, name)) for name in names}
+        return _Facts(committed, {name: dict(catalog.describe(name).starts) for name in names})
+
+    def _open(self, number: int, looked: Future[_Facts]) -> Opened:
+        facts = looked.result()
+        committed, identity = facts.committed_at(number), self.identity(number)
+        if identity is None:
+            return self._opened(number, None, committed, facts)
+        self._backups.refresh(identity, committed)
+        state = self._states.open(identity)
+        try:
+            unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
+            if self._changelog is not None and is_behind(state.position(), committed):
+                replay(self._bus, self._changelog.name, number, state)
+            return replace(self._opened(number, state, committed, facts), unsent=unsent)
+        except BaseException:
+            state.close()
+            raise
+
+    def _settle(self, state: Any, committed: Offsets, what: str) -> Outbox | None:
+        """Finish, or take back, what a checkpoint had begun when its worker died; return what is still to be sent."""
+        if Step.PREPARE_STATE in self._steps:
+            _settle_prepared(state, committed, what)
+        if Step.SAVE_WITH_OUTBOX in self._steps:
+            return _unsent(state, committed, what)
+        return None
+
+    def _opened(self, number: int, state: ShardState | None, committed: Offsets, facts: _Facts) -> Opened:
+        going_on = resume(self._processor, None if state is None else state.position(), committed)
+        position = {
+            name: offset
+            for name in facts.starts
+            if (offset := self._next_offset(Bucket(name, number), going_on.position, committed, facts)) is not None
+        }
+        begins = [
+            Position(Bucket(name, number), position.get(name, starts[number])) for name, starts in facts.starts.items()
+        ]
+        shard = new_shard(self._processor, number, state, Resumption(position, going_on.muted_until), committed)
+        return Opened(shard, begins)
+
+    def _next_offset(self, bucket: Bucket, position: Offsets, committed: Offsets, facts: _Facts) -> int | None:
+        """Return where to read on in a bucket; None for the first event, where nothing was ever read."""
+        name = bucket.category
+        if name not in position and name not in committed:
+            return None
+        start = facts.starts[name][bucket.number]
+        # State that is gone while its group had committed is to be built anew from the very first event.
+        return first_kept(self._processor.name, bucket, position.get(name, 0), start, from_earliest=self._from_earliest)
+
+
+def _settle_prepared(state: LocalState, committed: Offsets, what: str) -> None:
+    delta = state.prepared()
+    if delta is None:
+        return
+    if counts(delta.before, delta.after, committed, what):
+        state.apply()
+    else:
+        state.discard()
+
+
+def _unsent(state: RemoteState, committed: Offsets, what: str) -> Outbox | None:
+    outbox = state.outbox()
+    if outbox is not None and counts(outbox.before, outbox.after, committed, what):
+        state.clear_outbox()
+        return None
+    return outbox

@@ -1,0 +1,108 @@
+"""Where a shard goes on, decided from what its state says and what its group has committed; values in, values out."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ..processors.errors import PenstockError
+from ..processors.kinds import Processor
+from ..processors.semantics import Semantics
+from ..state.store import Offsets
+from ..transport.bus import Bucket
+from ..transport.errors import OffsetOutOfRange
+
+_LOG = logging.getLogger("penstock.worker")
+
+
+class Undecided(PenstockError):
+    """A checkpoint was prepared, and whether it counts cannot be known any more: a person must choose."""
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """Where a shard goes on.
+
+    Args:
+        position: next unread offset by category; from the first event where a category is missing.
+        muted_until: by category, up to where events are read for the state alone.
+    """
+
+    position: Offsets
+    muted_until: Offsets
+
+
+def resume(processor: Processor, saved: Offsets | None, committed: Offsets) -> Resumption:
+    """Return where a shard goes on.
+
+    Args:
+        processor: whose semantics rule.
+        saved: what its state reflects; None where it keeps none.
+        committed: the group's positions.
+    """
+    if saved is None:
+        return Resumption(committed, {})
+    if processor.state_semantics is Semantics.AT_MOST_ONCE:
+        # What was committed may have been counted: it is not read again, even where the state does not show it.
+        return Resumption({name: max(saved.get(name, 0), committed.get(name, 0)) for name in {*saved, *committed}}, {})
+    behind = {name: offset for name, offset in committed.items() if offset > saved.get(name, 0)}
+    return Resumption(saved, behind)
+
+
+def is_behind(position: Offsets, other: Offsets) -> bool:
+    """Tell whether a position lies before another in any input."""
+    return any(offset > position.get(name, 0) for name, offset in other.items())
+
+
+def counts(before: Offsets, after: Offsets, committed: Offsets, what: str) -> bool:
+    """Tell whether what was to be committed has been, as the group's committed positions say.
+
+    Args:
+        before: the group's positions when it was begun.
+        after: the group's positions if it was committed.
+        committed: the group's positions now.
+        what: what is asked about, as the beginning of a sentence.
+
+    Raises:
+        Undecided: the group's positions are gone.
+    """
+    if before and not committed:
+        raise Undecided(
+            f"{what} was begun from {before} towards {after}, and the group's committed positions, which decide whether it "
+            "took place, are gone from the bus (they expire when a group is idle for long). Nothing was changed. Restore a "
+            "backup with `penstock state restore`, or give the processor another name to begin anew."
+        )
+    return all(committed.get(name, -1) == offset for name, offset in after.items())
+
+
+def first_kept(owner: str, bucket: Bucket, begin: int, start: int, *, from_earliest: bool) -> int:
+    """Return where to read on in a bucket: at `begin`, or, where that is gone and it was agreed to, at the first event kept.
+
+    Args:
+        owner: the processor's name.
+        bucket: the bucket.
+        begin: the next unread offset.
+        start: the first offset that the bus keeps.
+        from_earliest: whether events that are gone may be left out.
+
+    Raises:
+        OffsetOutOfRange: events are gone, and a person must choose.
+    """
+    if begin >= start:
+        return begin
+    if from_earliest:
+        _LOG.warning(
+            "%s left out %s events of %s that are gone from the bus (offsets %s to %s), as it was told.",
+            owner,
+            f"{start - begin:,}",
+            bucket,
+            f"{begin:,}",
+            f"{start - 1:,}",
+        )
+        return start
+    raise OffsetOutOfRange(
+        f"{owner} has to go on at offset {begin:,} of {bucket}, but the bus keeps that bucket only from offset {start:,} on: "
+        f"{start - begin:,} events are gone, so it does not start. Nothing was changed and nothing was skipped. Choose: restore "
+        "a backup of its state that is newer (`penstock state list`, `penstock state restore`); give it another name and fill it "
+        "from the warehouse with `penstock backfill`; or leave the missing events out with `penstock run … --from-earliest`."
+    )

@@ -1,0 +1,160 @@
+"""Saved state as its processor means it: keys, windows and values, decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from ...processors.cores import decode_slot
+from ...processors.kinds import Aggregator, Processor, Stateful
+from ...processors.monoids.plain import shown
+from ...processors.windows import Window
+from ..checkpoints import is_remote
+from ..errors import ForeignState, StateDamaged, StateError
+from ..rocks import RocksShardState
+from ..store import Offsets
+
+_Saved = tuple[bytes, "bytes | None"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One saved value.
+
+    Args:
+        key: whose it is.
+        window: the window of an aggregator's value; None for a stateful processor.
+        value: the state, or what the monoid reads off the partial, as JSON has it; None where it is removed.
+    """
+
+    key: str
+    window: Window | None
+    value: Any
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A delta that waits for the decision of its checkpoint, and is no part of the state yet.
+
+    Args:
+        before: the position of the state without it.
+        after: the position of the state with it.
+        changes: how many values it changes.
+        entries: the first of these, as they would be.
+    """
+
+    before: Offsets
+    after: Offsets
+    changes: int
+    entries: list[Entry]
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What is saved of a shard.
+
+    Args:
+        position: what the state reflects.
+        pending: what is prepared beside it.
+        entries: its first values.
+    """
+
+    position: Offsets
+    pending: Pending | None
+    entries: list[Entry]
+
+
+def inspection(processor: type[Processor], key: str | None, limit: int) -> Callable[[RocksShardState], Inspected]:
+    """Return what gives the first saved values of a state, of one key or of all, in the order in which they are saved.
+
+    Args:
+        processor: whose state it is.
+        key: None for all; for an aggregator, whose windows lie in order of time, all are read to find one key's.
+        limit: how many values.
+
+    Raises:
+        StateError: the processor keeps no state here.
+        ForeignState: later: the state is not of this processor as it is declared now.
+        StateDamaged: later: a value does not decode.
+    """
+    decode = _decoder(processor)
+
+    def first(saved: Iterable[_Saved]) -> list[Entry]:
+        return list(islice((entry for entry in map(decode, saved) if key in (None, entry.key)), limit))
+
+    def inspect(state: RocksShardState) -> Inspected:
+        _expect_shape(processor, state)
+        with _explained(processor, state):
+            return Inspected(state.position(), _pending(state, first), first(_saved(processor, state, key)))
+
+    return inspect
+
+
+def _pending(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[Entry]]) -> Pending | None:
+    delta = state.prepared()
+    if delta is None:
+        return None
+    return Pending(delta.before, delta.after, len(delta.changes), first(delta.changes.items()))
+
+
+def _decoder(processor: type[Processor]) -> Callable[[_Saved], Entry]:
+    if is_remote(processor):
+        raise StateError(f"{processor.__name__} keeps its state in a store that others can read: look at it there.")
+    if issubclass(processor, Stateful):
+        return _stateful_decoder(processor)
+    if issubclass(processor, Aggregator):
+        return _windowed_decoder(processor())
+    raise StateError(f"{processor.__name__} keeps no state: there is nothing to look at.")
+
+
+def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], Entry]:
+    load = msgspec.msgpack.Decoder(processor.state).decode
+
+    def decode(saved: _Saved) -> Entry:
+        key, value = saved
+        return Entry(key.decode(), None, None if value is None else shown(load(value)))
+
+    return decode
+
+
+def _windowed_decoder(processor: Aggregator) -> Callable[[_Saved], Entry]:
+    monoid, window = processor.monoid, processor.window.window
+
+    def decode(saved: _Saved) -> Entry:
+        slot, value = saved
+        key, start = decode_slot(slot)
+        return Entry(key, window(start), None if value is None else shown(monoid.value(monoid.decode(value))))
+
+    return decode
+
+
+def _saved(processor: type[Processor], state: RocksShardState, key: str | None) -> Iterator[_Saved]:
+    if key is not None and issubclass(processor, Stateful):
+        value = state.fetch([key.encode()])[0]
+        return iter([(key.encode(), value)] if value is not None else [])
+    return state.items()
+
+
+@contextmanager
+def _explained(processor: type[Processor], state: RocksShardState) -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        raise StateDamaged(
+            f"A value in {state.folder} does not decode as {processor.__name__} declares it: {error}. Nothing was changed. Look "
+            "whether the processor's code is that which saved it."
+        ) from error
+
+
+def _expect_shape(processor: type[Processor], state: RocksShardState) -> None:
+    identity = state.identity()
+    if identity is not None and identity.shape != processor.state_shape():
+        raise ForeignState(
+            f"The state in {state.folder} is of another shape: it holds {identity.shape}; {processor.__name__} as it is declared now "
+            f"keeps {processor.state_shape()}. It would be misread, so it is not shown. Look with the code that saved it."
+        )

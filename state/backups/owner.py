@@ -1,0 +1,171 @@
+"""Writing a shard's backups: who claimed them last may, and stores what the place lacks.
+
+claim -> save: the files that are not there yet, then the manifest -> prune: manifests that are too old, then files
+
+A kill between any two writes leaves the earlier backups whole, and at most files that no manifest names.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from ..rocks import explained
+from ..store import Offsets, ShardIdentity
+from .errors import BackupFenced
+from .manifest import FORMAT, Manifest, StoredFile
+from .places import CHUNK_BYTES
+from .pruning import Found, superfluous
+from .shard import ShardBackups
+
+_IMMUTABLE = ".sst"
+
+
+class BackupOwner:
+    """Writes a shard's backups, until somebody claims them anew: from then on it raises BackupFenced and writes nothing.
+
+    It backs up one open database, in which a file of RocksDB's tables never changes: hashed once, stored once.
+    Made by `claim`.
+    """
+
+    def __init__(
+        self,
+        backups: ShardBackups,
+        identity: ShardIdentity,
+        epoch: int,
+        newest: Manifest | None,
+        go_on: Callable[[], None],
+    ) -> None:
+        self._backups = backups
+        self._place = backups.place
+        self._identity = identity
+        self._epoch = epoch
+        self._go_on = go_on
+        self._sequence = 0
+        self._digests: dict[tuple[str, int], str] = {}
+        self._writing = threading.Lock()
+        self.newest = newest
+        """The newest readable backup, as it was at the claim or has been made since. Files are shared with no other: an owner
+        who was paused while it pruned may still take away what only older ones need."""
+
+    def expect_newest(self) -> None:
+        """Raise BackupFenced where somebody else has claimed these backups since."""
+        claims = self._backups.claims()
+        if not claims:
+            # Somebody emptied the place. Without the claim, the next owner would count from 1 and its backups seem older.
+            self._place.create(self._backups.claim_path(self._epoch), _signature())
+        elif max(claims) != self._epoch:
+            raise BackupFenced(
+                f"{self._backups}: owner {self._epoch} no longer makes its backups at {self._place.location}, owner "
+                f"{max(claims)} does. This one writes nothing more there; no backup is lost."
+            )
+
+    def save(self, snapshot: Path, position: Offsets) -> Manifest:
+        """Store a snapshot's files where the place lacks them, then its manifest. Return that.
+
+        Args:
+            snapshot: a folder that nobody writes to, of the one database that this owner backs up.
+            position: what it reflects.
+
+        Raises:
+            BackupFenced: somebody else owns these backups.
+            PlaceUnreachable: there is no new backup, unless it was the answer to the last write that got lost.
+        """
+        with self._writing:
+            time_ms = time.time_ns() // 1_000_000
+            files = self._store(snapshot)
+            # Counted before it is written: where that fails it may still come about, and no number is given twice.
+            self._sequence += 1
+            manifest = Manifest(FORMAT, self._identity, position, self._epoch, self._sequence, time_ms, files)
+            self._expect_wanted()
+            self._place.put(self._backups.manifest_path(manifest.id), [manifest.encode()])
+            self._digests = {(file.name, file.size_bytes): file.sha256 for file in files}
+            self.newest = manifest
+            return manifest
+
+    def prune(self, keep: int) -> None:
+        """Remove what the last `keep` good backups do not need; see `superfluous`."""
+        with self._writing:
+            self._expect_wanted()
+            manifests, names = list(self._backups.manifests()), self._backups.others()
+            found = Found(self._backups.ids(), manifests, self._backups.files(), names, self._backups.claims())
+            gone = superfluous(found, self._epoch, keep)
+            self._remove(map(self._backups.manifest_path, gone.manifests))
+            self._remove(map(self._backups.file_path, gone.files))
+            self._remove(map(self._backups.other_path, gone.others))
+            self._remove(map(self._backups.claim_path, gone.claims))
+
+    def _store(self, snapshot: Path) -> tuple[StoredFile, ...]:
+        with explained(snapshot):
+            paths = sorted(snapshot.iterdir())
+        there = self._backups.files()
+        storers = {file.sha256: file.epoch for file in self.newest.files} if self.newest else {}
+        return tuple(self._stored(path, there, storers) for path in paths)
+
+    def _stored(self, path: Path, there: dict[str, int], storers: Mapping[str, int]) -> StoredFile:
+        """Return a file as the manifest names it, stored for the backup before or now."""
+        with explained(path):
+            size_bytes = path.stat().st_size
+        digest = self._digest_of(path, size_bytes)
+        file = StoredFile(path.name, size_bytes, digest, storers.get(digest, self._epoch))
+        if there.get(file.stored) != size_bytes:
+            file = msgspec.structs.replace(file, epoch=self._epoch)
+        if there.get(file.stored) != size_bytes:
+            self._expect_wanted()
+            self._place.put(self._backups.file_path(file.stored), self._chunks(path))
+            there[file.stored] = size_bytes
+        return file
+
+    def _digest_of(self, path: Path, size_bytes: int) -> str:
+        known_by = path.name, size_bytes
+        if path.suffix != _IMMUTABLE or known_by not in self._digests:
+            digest = sha256()
+            for chunk in self._chunks(path):
+                digest.update(chunk)
+            self._digests[known_by] = digest.hexdigest()
+        return self._digests[known_by]
+
+    def _chunks(self, path: Path) -> Iterator[bytes]:
+        with explained(path), path.open("rb") as source:
+            while chunk := source.read(CHUNK_BYTES):
+                self._go_on()
+                yield chunk
+
+    def _expect_wanted(self) -> None:
+        self._go_on()
+        self.expect_newest()
+
+    def _remove(self, paths: Iterator[str]) -> None:
+        for path in paths:
+            self._go_on()
+            self._place.delete(path)
+
+
+def claim(backups: ShardBackups, identity: ShardIdentity, go_on: Callable[[], None] = lambda: None) -> BackupOwner:
+    """Own a shard's backups from now on; whoever owned them writes nothing more.
+
+    Args:
+        backups: the shard's.
+        identity: whose state is going to be saved.
+        go_on: called between all steps; what it raises stops what is being done, and there is no backup of it.
+    """
+    while True:
+        # Manifests count too, should their owners' claims have been removed.
+        epochs = [*backups.claims(), *(backup.epoch for backup in backups.ids())]
+        epoch = max(epochs, default=0) + 1
+        if backups.place.create(backups.claim_path(epoch), _signature()):
+            return BackupOwner(backups, identity, epoch, backups.newest(), go_on)
+
+
+def _signature() -> bytes:
+    """Return who claims: nothing reads it but people who look for a worker that nobody knows of."""
+    return msgspec.json.encode(
+        {"host": socket.gethostname(), "pid": os.getpid(), "time_ms": time.time_ns() // 1_000_000}
+    )

@@ -1,0 +1,187 @@
+"""What there is of shards: their databases on this machine, and their backups at a place."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from ..errors import StateError, StateInUse
+from ..folder import current, shard_folder
+from ..rocks import RocksShardState, explained, viewed
+from ..store import Offsets, ShardIdentity
+from .places import BackupPlace
+from .shard import ShardBackups
+
+_LOOKS = 3
+_T = TypeVar("_T")
+
+
+class ShardName(NamedTuple):
+    """A shard, whatever is kept of it."""
+
+    processor: str
+    bucket: int
+
+    def __str__(self) -> str:
+        return f"{self.processor}, bucket {self.bucket}"
+
+    def folder(self, root: Path) -> Path:
+        """Return where its states are below the folder of states."""
+        return shard_folder(root, ShardIdentity(self.processor, self.bucket, shape=""))
+
+
+@dataclass(frozen=True)
+class LocalState:
+    """A shard's database on this machine.
+
+    Args:
+        position: what it reflects.
+        size_bytes: its size on disk.
+        keys: about how many keys have a value.
+        in_use: whether a worker has it open.
+    """
+
+    position: Offsets
+    size_bytes: int
+    keys: int
+    in_use: bool
+
+
+@dataclass(frozen=True)
+class KeptBackups:
+    """A shard's backups at a place; of the newest that can be read, what its manifest says.
+
+    Args:
+        count: how many there are.
+        size_bytes: what all of them take.
+        newest: the newest one.
+        time_ms: when the state was as it is there, in milliseconds since 1970, UTC.
+        position: what it reflects.
+    """
+
+    count: int
+    size_bytes: int
+    newest: str | None = None
+    time_ms: int | None = None
+    position: Offsets | None = None
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What there is of a shard.
+
+    Args:
+        processor: whose.
+        bucket: which of its shards.
+        local: its database here; None where there is none, or none that can be read.
+        problem: why the database cannot be read.
+        kept: its backups; None where no place was asked.
+    """
+
+    processor: str
+    bucket: int
+    local: LocalState | None
+    problem: str | None
+    kept: KeptBackups | None
+
+
+def survey(root: Path, place: BackupPlace | None, processor: str | None) -> list[Surveyed]:
+    """Return what there is of each shard: on this machine, and at a place.
+
+    Args:
+        root: the folder of states.
+        place: where backups are kept; None to leave them out.
+        processor: only this one's shards.
+    """
+    names = {*local_shards(root), *(kept_shards(place) if place else ())}
+    return [_surveyed(root, place, name) for name in sorted(names) if processor in (None, name.processor)]
+
+
+def local_shards(root: Path) -> list[ShardName]:
+    """Return the shards that have a database below the folder of states."""
+    with explained(root):
+        folders = [path for path in root.glob("*/[0-9]*") if current(path) is not None]
+    return sorted(ShardName(path.parent.name, int(path.name)) for path in folders)
+
+
+def kept_shards(place: BackupPlace) -> list[ShardName]:
+    """Return the shards that have something at a place."""
+    return sorted(
+        ShardName(processor, int(bucket))
+        for processor in _folders(place, "")
+        for bucket in _folders(place, processor)
+        if bucket.isdigit()
+    )
+
+
+def _surveyed(root: Path, place: BackupPlace | None, name: ShardName) -> Surveyed:
+    kept = _kept_backups(ShardBackups(place, *name)) if place else None
+    try:
+        return Surveyed(*name, look(name.folder(root), _measured), None, kept)
+    except StateError as error:
+        return Surveyed(*name, None, str(error), kept)
+
+
+def _folders(place: BackupPlace, folder: str) -> list[str]:
+    return [name for name, size_bytes in place.contents(folder).items() if size_bytes is None]
+
+
+def look(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:
+    """Return what is seen in a shard's database as it is now, without disturbing who has it open; None where there is none.
+
+    Its owner may be merging files just then, or moving to another database: so it is looked at again.
+    """
+    for _ in range(_LOOKS - 1):
+        with suppress(StateError):
+            return _look_once(shard, see)
+    return _look_once(shard, see)
+
+
+def refuse_open(shard: Path) -> None:
+    """Raise StateInUse where another process has a shard's database open.
+
+    Not for a process that itself has it open: RocksDB's lock would end with the question.
+    """
+    database = current(shard)
+    if database is not None and _is_open(database):
+        raise StateInUse(
+            f"The state in {database} is open in a worker, which would go on with it and not see what is restored. Nothing was "
+            "changed. Stop the worker, then restore."
+        )
+
+
+def _kept_backups(backups: ShardBackups) -> KeptBackups:
+    count, size_bytes, newest = len(backups.ids()), sum(backups.files().values()), backups.newest()
+    if newest is None:
+        return KeptBackups(count, size_bytes)
+    return KeptBackups(count, size_bytes, str(newest.id), newest.time_ms, newest.position)
+
+
+def _look_once(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:
+    database = current(shard)
+    if database is None:
+        return None
+    with viewed(database) as state:
+        return see(state)
+
+
+def _measured(state: RocksShardState) -> LocalState:
+    with explained(state.folder):
+        size_bytes = sum(path.stat().st_size for path in state.folder.iterdir())
+    return LocalState(state.position(), size_bytes, state.estimated_keys(), _is_open(state.folder))
+
+
+def _is_open(database: Path) -> bool:
+    with explained(database):
+        try:
+            with (database / "LOCK").open("rb+") as lock:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False  # nobody ever opened it since it was restored
+        except BlockingIOError:
+            return True
+        return False

@@ -1,0 +1,20 @@
+"""State of aggregators in a store that others can read: PostgreSQL or Redis."""
+
+from .compacting import Compactor, compactor_of
+from .errors import BadStoreAddress, StoreFenced, StoreLibraryMissing, StoreRefused, StoreUnreachable
+from .folder import RemoteStates, remote_states
+from .reading import RemoteResults, read_results
+
+__all__ = [
+    "BadStoreAddress",
+    "Compactor",
+    "RemoteResults",
+    "RemoteStates",
+    "StoreFenced",
+    "StoreLibraryMissing",
+    "StoreRefused",
+    "StoreUnreachable",
+    "compactor_of",
+    "read_results",
+    "remote_states",
+]

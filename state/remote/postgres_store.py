@@ -1,0 +1,293 @@
+"""Shards in PostgreSQL: a row for each shard, and a row for each part of a slot.
+
+    penstock_shards   who owns the shard, its position, its outbox
+    penstock_parts    by shard, slot and place: a whole value at 0, what the database merged at 1, partials from 2 on
+
+A save is one transaction. It begins with the shard's row: that locks it, and checks epoch and number of saves; so owners, late attempts
+and the compactor take turns, always in this order, and do not deadlock. Values go as arrays, one statement for all slots: 50,000 of them
+take as many round trips as one.
+
+Durable on return is what PostgreSQL's `synchronous_commit` makes of it: with `off`, its last moments may be lost in a crash; for a standby
+that takes over to have every save, let it be synchronous. A pooler in front of PostgreSQL has to pool sessions, not transactions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from ..errors import ForeignState
+from ..store import ShardIdentity
+from .addresses import Address
+from .postgres_connection import PostgresConnection
+from .postgres_tables import make_tables
+from .seam import (
+    FORMAT,
+    UNKNOWN,
+    Claim,
+    Crowd,
+    ExtremeRow,
+    Parts,
+    Shard,
+    SlotChanges,
+    Standing,
+    Total,
+    TotalRow,
+    Write,
+)
+from .shapes import foreign_format, foreign_shape
+
+_WHOLE, _MERGED, _FIRST_PARTIAL = 0, 1, 2
+_CROWDS_AT_ONCE = 50
+"""All partials of so many slots are held in memory; where nobody compacted for an hour, thousands of each."""
+
+_CLAIM = """
+    INSERT INTO penstock_shards AS own (processor, bucket, format, shape, owner) VALUES (%s, %s, %s, %s, %s)
+    ON CONFLICT (processor, bucket) DO UPDATE SET owner = EXCLUDED.owner, epoch = own.epoch + 1
+        WHERE own.format = EXCLUDED.format AND own.shape = EXCLUDED.shape
+    RETURNING owner, epoch, saves, position
+"""
+_SHAPE = "SELECT format, shape FROM penstock_shards WHERE processor = %s AND bucket = %s"
+_BEGIN = """
+    UPDATE penstock_shards
+    SET saves = saves + 1, position = %s, outbox = coalesce(%s, outbox), appended = appended OR %s
+    WHERE processor = %s AND bucket = %s AND owner = %s AND epoch = %s AND saves = %s
+    RETURNING shard, appended
+"""
+_STANDING = "SELECT owner, epoch, saves FROM penstock_shards WHERE processor = %s AND bucket = %s"
+_OUTBOX = "SELECT outbox FROM penstock_shards WHERE processor = %s AND bucket = %s"
+_REMOVE = "DELETE FROM penstock_parts WHERE shard = %s AND slot = ANY(%b::bytea[]) AND place >= %s"
+_PUT = """
+    INSERT INTO penstock_parts (shard, slot, place, encoded)
+    SELECT %s, slot, %s, encoded FROM unnest(%b::bytea[], %b::bytea[]) AS new (slot, encoded)
+    ON CONFLICT (shard, slot, place) DO UPDATE SET encoded = EXCLUDED.encoded
+"""
+_APPEND = """
+    INSERT INTO penstock_parts (shard, slot, place, encoded)
+    SELECT shard, slot, saves + %s, encoded
+    FROM penstock_shards, unnest(%b::bytea[], %b::bytea[]) AS new (slot, encoded)
+    WHERE shard = %s
+"""
+_ADD = """
+    INSERT INTO penstock_parts AS old (shard, slot, place, whole, fraction, observed)
+    SELECT %s, slot, %s, whole, fraction, observed
+    FROM unnest(%b::bytea[], %t::numeric[], %t::float8[], %t::numeric[]) AS new (slot, whole, fraction, observed)
+    ON CONFLICT (shard, slot, place) DO UPDATE SET
+        whole = old.whole + EXCLUDED.whole,
+        fraction = CASE WHEN EXCLUDED.fraction IS NULL THEN old.fraction
+                        ELSE coalesce(old.fraction, 0) + EXCLUDED.fraction END,
+        observed = old.observed + EXCLUDED.observed
+"""
+# Only a larger rank replaces: of equal ones (1 and 1.0) the first stays.
+_RANK = """
+    INSERT INTO penstock_parts AS old (shard, slot, place, rank, encoded)
+    SELECT %s, slot, %s, rank, encoded FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[]) AS new (slot, rank, encoded)
+    ON CONFLICT (shard, slot, place) DO UPDATE SET rank = EXCLUDED.rank, encoded = EXCLUDED.encoded
+        WHERE EXCLUDED.rank > old.rank
+"""
+# Ordered within LATERAL, so that the plan is a look into the index for each slot, however large the shard is.
+_PARTS = """
+    SELECT asked.at, part.place, part.encoded, part.whole, part.fraction, part.observed
+    FROM penstock_shards AS own,
+        unnest(%b::bytea[]) WITH ORDINALITY AS asked (slot, at),
+        LATERAL (
+            SELECT * FROM penstock_parts AS kept WHERE kept.shard = own.shard AND kept.slot = asked.slot ORDER BY place
+        ) AS part
+    WHERE own.processor = %s AND own.bucket = %s
+"""
+_CROWDS = """
+    SELECT part.slot, max(part.place), array_agg(part.encoded ORDER BY part.place)
+    FROM penstock_parts AS part
+    WHERE part.shard = (SELECT shard FROM penstock_shards WHERE processor = %s AND bucket = %s)
+        AND part.slot > %b AND part.place >= %s
+    GROUP BY part.slot HAVING count(*) > %s ORDER BY part.slot LIMIT %s
+"""
+_LOCK = "SELECT shard FROM penstock_shards WHERE processor = %s AND bucket = %s FOR UPDATE"
+# By their bytes: after a failover that lost saves, other partials may lie at the same places.
+_REPLACE = """
+    WITH same AS (
+        SELECT * FROM unnest(%b::bytea[], %t::bigint[], %b::bytea[], %b::bytea[]) AS crowd (slot, last, digest, merged)
+        WHERE digest = (SELECT sha256(string_agg(part.encoded, ''::bytea ORDER BY part.place)) FROM penstock_parts AS part
+                        WHERE part.shard = %s AND part.slot = crowd.slot AND part.place BETWEEN %s AND crowd.last)
+    ), gone AS (
+        DELETE FROM penstock_parts AS part USING same
+        WHERE part.shard = %s AND part.slot = same.slot AND part.place >= %s AND part.place < same.last
+    )
+    UPDATE penstock_parts AS part SET encoded = same.merged FROM same
+    WHERE part.shard = %s AND part.slot = same.slot AND part.place = same.last
+"""
+_SLOTS = """
+    SELECT DISTINCT slot FROM penstock_parts
+    WHERE shard = (SELECT shard FROM penstock_shards WHERE processor = %s AND bucket = %s)
+        AND (%b::bytea IS NULL OR substr(slot, 9) = %b) ORDER BY slot LIMIT %s
+"""
+
+
+class PostgresStore:
+    """All shards of one database.
+
+    Args:
+        address: where it is.
+        read_only: whether it shall refuse every change.
+    """
+
+    def __init__(self, address: Address, *, read_only: bool = False) -> None:
+        self._connection = PostgresConnection(address, read_only=read_only)
+        self._address = address
+        self._has_tables = False
+        self._making_tables = threading.Lock()
+
+    def claim(self, identity: ShardIdentity) -> Claim:
+        """Become the owner."""
+        self._expect_tables()
+        shard = Shard(identity.processor, identity.bucket)
+        with self._connection.transaction() as connection:
+            row = connection.execute(_CLAIM, (*shard, FORMAT, identity.shape, uuid4().hex)).fetchone()
+            if row is None:
+                raise self._foreign(connection, identity)
+        *standing, position = row
+        return Claim(Standing(*standing), position)
+
+    def commit(self, shard: Shard, standing: Standing, write: Write) -> Standing:
+        """Write if the shard stands so; return how it stood."""
+        appends = write.changes.appends
+        with self._connection.transaction() as connection:
+            values = (json.dumps(write.position), write.outbox, appends, *shard, *standing)
+            row = connection.execute(_BEGIN, values).fetchone()
+            if row is None:
+                found = connection.execute(_STANDING, shard).fetchone()
+                return Standing(*found) if found else UNKNOWN
+            _Rows(connection, *row).change(write.changes)
+        return standing
+
+    def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
+        """Return what is kept at each slot."""
+        found = [Parts()] * len(slots)
+        with self._connection.transaction() as connection:
+            rows = connection.cursor(binary=True).execute(_PARTS, (list(slots), *shard)).fetchall()
+        for at, place, encoded, whole, fraction, observed in rows:
+            total = None if whole is None else Total(int(whole), fraction, int(observed))
+            found[at - 1] = _with_row(found[at - 1], place, encoded, total)
+        return found
+
+    def outbox(self, shard: Shard) -> bytes:
+        """Return the outbox."""
+        with self._connection.transaction() as connection:
+            row = connection.cursor(binary=True).execute(_OUTBOX, shard).fetchone()
+        return row[0] if row else b""
+
+    def crowds(self, shard: Shard, more_than: int) -> Iterator[Sequence[Crowd]]:
+        """Give the slots that have more partials than that, in their order."""
+        after = b""
+        while crowds := self._crowds(shard, after, more_than):
+            yield crowds
+            after = crowds[-1].slot
+
+    def _crowds(self, shard: Shard, after: bytes, more_than: int) -> list[Crowd]:
+        values = (*shard, after, _FIRST_PARTIAL, more_than, _CROWDS_AT_ONCE)
+        with self._connection.transaction() as connection:
+            return [Crowd(*row) for row in connection.cursor(binary=True).execute(_CROWDS, values)]
+
+    def replace(self, shard: Shard, merged: Sequence[tuple[Crowd, bytes]]) -> int:
+        """Put one partial in the place of each crowd that is still as it was read."""
+        slots = [crowd.slot for crowd, _ in merged]
+        lasts = [crowd.last for crowd, _ in merged]
+        digests = [hashlib.sha256(b"".join(crowd.partials)).digest() for crowd, _ in merged]
+        with self._connection.transaction() as connection:
+            row = connection.execute(_LOCK, shard).fetchone()
+            if row is None:
+                return 0
+            values = (slots, lasts, digests, [partial for _, partial in merged])
+            limits = (row[0], _FIRST_PARTIAL, row[0], _FIRST_PARTIAL, row[0])
+            return connection.execute(_REPLACE, (*values, *limits)).rowcount
+
+    def shape(self, shard: Shard) -> str | None:
+        """Return what the bytes mean."""
+        with self._connection.transaction() as connection:
+            tables = connection.execute("SELECT to_regclass('penstock_shards')").fetchone()
+            row = connection.execute(_SHAPE, shard).fetchone() if tables != (None,) else None
+        if row is None:
+            return None
+        if row[0] != FORMAT:
+            raise foreign_format(self._address, shard, row[0])
+        return str(row[1])
+
+    def slots(self, shard: Shard, key: bytes | None, limit: int | None) -> list[bytes]:
+        """Return the slots of a key, or of every key, windows first; looks at the whole shard for a key."""
+        with self._connection.transaction() as connection:
+            rows = connection.cursor(binary=True).execute(_SLOTS, (*shard, key, key, limit))
+            return [slot for (slot,) in rows]
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+    def _expect_tables(self) -> None:
+        with self._making_tables:
+            if not self._has_tables:
+                with self._connection.transaction() as connection:
+                    make_tables(connection)
+                self._has_tables = True
+
+    def _foreign(self, connection: psycopg.Connection, identity: ShardIdentity) -> ForeignState:
+        shard = Shard(identity.processor, identity.bucket)
+        found = connection.execute(_SHAPE, shard).fetchone()
+        assert found is not None  # noqa: S101 - the row that stood in the way was locked by the claim
+        if found[0] != FORMAT:
+            return foreign_format(self._address, shard, found[0])
+        return foreign_shape(self._address, shard, found[1], identity.shape)
+
+
+class _Rows:
+    """The parts of one shard, while they are being changed."""
+
+    def __init__(self, connection: psycopg.Connection, shard: int, appended: bool) -> None:
+        self._connection = connection
+        self._shard = shard
+        self._appended = appended
+
+    def change(self, changes: SlotChanges) -> None:
+        """Make the changes."""
+        if changes.removed:
+            self._remove(changes.removed, _WHOLE)
+        if changes.wholes:
+            self._replace(changes.wholes)
+        if changes.totals:
+            self._add(changes.totals)
+        if changes.extremes:
+            self._rank(changes.extremes)
+        if changes.partials:
+            self._connection.execute(_APPEND, (_FIRST_PARTIAL, *_columns(changes.partials), self._shard))
+
+    def _remove(self, slots: Sequence[bytes], place: int) -> None:
+        self._connection.execute(_REMOVE, (self._shard, list(slots), place))
+
+    def _replace(self, wholes: Sequence[tuple[bytes, bytes]]) -> None:
+        if self._appended:
+            self._remove([slot for slot, _ in wholes], _MERGED)
+        self._connection.execute(_PUT, (self._shard, _WHOLE, *_columns(wholes)))
+
+    def _add(self, rows: Sequence[TotalRow]) -> None:
+        slots, totals, _ = _columns(rows)
+        self._connection.execute(_ADD, (self._shard, _MERGED, slots, *_columns(totals)))
+
+    def _rank(self, rows: Sequence[ExtremeRow]) -> None:
+        self._connection.execute(_RANK, (self._shard, _MERGED, *_columns(rows)))
+
+
+def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _with_row(parts: Parts, place: int, encoded: Any, total: Total | None) -> Parts:
+    if place >= _FIRST_PARTIAL:
+        return parts._replace(partials=[*parts.partials, encoded])
+    if place == _WHOLE:
+        return parts._replace(whole=encoded)
+    return parts._replace(total=total, extreme=encoded)

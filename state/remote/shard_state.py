@@ -1,0 +1,126 @@
+"""One shard's state in a store, as its owner sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from ...processors.cores import Changes
+from ...processors.stores import Writing
+from ..errors import StateError
+from ..store import Offsets, Outbox
+from .errors import StoreFenced, StoreUnreachable
+from .merging import Merging
+from .retrying import Retrying
+from .seam import Claim, OwnedStore, Shard, SlotChanges, Standing, Write
+
+_encode_outbox = msgspec.msgpack.Encoder().encode
+_decode_outbox = msgspec.msgpack.Decoder(Outbox).decode
+
+
+class RemoteShardState:
+    """A shard that was claimed; one thread. Every write takes effect once, however often a lost connection makes it be tried.
+
+    After a write that failed nobody knows whether it took effect, and a next one could not be told from it: the state then has to be
+    opened again, and its position says how far it is.
+
+    Args:
+        store: where it is.
+        shard: which one.
+        claim: what its opening found.
+        merging: how the monoid's partials are split and joined.
+        writing: whether changes replace values or are partials to be added to them.
+        retrying: how interruptions are met.
+    """
+
+    def __init__(
+        self, store: OwnedStore, shard: Shard, claim: Claim, *, merging: Merging, writing: Writing, retrying: Retrying
+    ) -> None:
+        self._store = store
+        self._shard = shard
+        self._standing, self._position = claim
+        self._merging = merging
+        self._split = merging.appending if writing is Writing.APPEND else merging.overwriting
+        self._retrying = retrying
+        self._open = True
+        self._in_doubt = False
+
+    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each slot, merged from all that is kept there; None where there is none."""
+        self._expect_open()
+        if not keys:
+            return []
+        found = self._retrying.call(partial(self._store.parts, self._shard, keys))
+        return [self._merging.value(parts) for parts in found]
+
+    def position(self) -> Offsets:
+        """Return the saved position; empty before the first save."""
+        return dict(self._position)
+
+    def save(self, changes: Changes) -> None:
+        """Save changes of state, all or none."""
+        if changes:
+            self._commit(Write(self._split(changes), self._position))
+
+    def save_position(self, position: Offsets) -> None:
+        """Save the position that the state reflects."""
+        self._commit(Write(SlotChanges(), {**self._position, **position}))
+
+    def save_together(self, changes: Changes, position: Offsets) -> None:
+        """Save changes and the position that reflects them as one."""
+        self._commit(Write(self._split(changes), {**self._position, **position}))
+
+    def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:
+        """Save changes, the position at which the outbox ends, and the outbox, as one."""
+        position = {**self._position, **outbox.after}
+        self._commit(Write(self._split(changes), position, _encode_outbox(outbox)))
+
+    def outbox(self) -> Outbox | None:
+        """Return the outbox that was saved and not cleared."""
+        self._expect_open()
+        saved = self._retrying.call(partial(self._store.outbox, self._shard))
+        return _decode_outbox(saved) if saved else None
+
+    def clear_outbox(self) -> None:
+        """Drop the outbox."""
+        self._commit(Write(SlotChanges(), self._position, b""))
+
+    def close(self) -> None:
+        """Stop working on the shard. It stays ours until somebody else opens it."""
+        self._open = False
+
+    def _commit(self, write: Write) -> None:
+        self._expect_open()
+        if self._in_doubt:
+            raise StoreUnreachable(
+                f"{self._shard}: an earlier write failed, and nobody knows whether it took effect, so nothing more is written. Close "
+                "the state and open it again: its position says how far it is."
+            )
+        self._in_doubt = True
+        found = self._retrying.call(partial(self._store.commit, self._shard, self._standing, write))
+        self._expect_ours(found)
+        self._in_doubt = False
+        self._standing = self._standing._replace(saves=self._standing.saves + 1)
+        self._position = write.position
+
+    def _expect_ours(self, found: Standing) -> None:
+        """Raise unless the write took effect: just now, or in an attempt whose answer was lost."""
+        ours = self._standing
+        if found in (ours, ours._replace(saves=ours.saves + 1)):
+            return
+        if found.owner != ours.owner and found.epoch >= ours.epoch:
+            raise StoreFenced(
+                f"{self._shard}: a write of epoch {ours.epoch} was refused, for the shard was opened again, as epoch {found.epoch}. "
+                "The write was dropped; the new owner continues from the last checkpoint. Stop working on this shard."
+            )
+        raise StoreFenced(
+            f"{self._shard}: the store is at save {found.saves} of epoch {found.epoch}, but we left it at save {ours.saves} of epoch "
+            f"{ours.epoch}: it lost what it had saved, by a failover to a replica that lagged behind or by a restored backup. "
+            "Nothing was written. State and position went back together: open the shard again, and go on from its position."
+        )
+
+    def _expect_open(self) -> None:
+        if not self._open:
+            raise StateError(f"The state of {self._shard} was closed already.")

@@ -1,0 +1,120 @@
+"""Transactions: messages and positions that count together or not at all."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from ..bus import Outgoing, Position
+from ..errors import Aborted, BusError, Fenced
+from .settings import KafkaSettings
+from .translation import translate, translated
+from .writer import KafkaWriter
+
+_LOG = logging.getLogger("penstock.kafka")
+STEP_LIMIT_S = 10.0
+"""How long one attempt at a step of a transaction may take."""
+RETRY_LIMIT_S = 300.0
+"""How long a step is tried again while no broker answers."""
+
+# What befalls messages that may well arrive when they are sent again in another transaction.
+_PASSING = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._FENCED,
+        KafkaError._FATAL,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+
+
+class KafkaTransactionalWriter(KafkaWriter):
+    """A producer of transactions; each begins with the first message after a commit.
+
+    Args:
+        settings: the cluster.
+        identity: the transactional id.
+        membership: gives what the coordinator needs to know of the group's member, as of now: it refuses the positions of
+            one that is no member any more (KIP-447).
+        timeout_s: how long a transaction may stay open.
+    """
+
+    def __init__(self, settings: KafkaSettings, identity: str, membership: Callable[[], Any], timeout_s: float) -> None:
+        super().__init__(settings.for_transactional_writer(identity, timeout_s))
+        self._identity = identity
+        self._membership = membership
+        self._begun = False
+        # Ends what a dead process of this identity left open, and fences one that is not quite dead.
+        self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S))
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Hand messages over."""
+        self._begin()
+        super().send(category, messages)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            with translated(f"Transaction of {self._identity} was not begun"):
+                self._producer.begin_transaction()
+            self._begun = True
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Make what was sent and the positions count."""
+        self._begin()
+        offsets = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
+        if offsets:
+            self._persist(lambda: self._producer.send_offsets_to_transaction(offsets, self._membership(), STEP_LIMIT_S))
+        self._persist(lambda: self._producer.commit_transaction(STEP_LIMIT_S))
+        self._begun = False
+
+    def _failure(self, failed: Sequence[tuple[KafkaError, str]]) -> BusError:
+        """A transaction that ran out of time, or whose writer was fenced, is begun again; other failures would come again."""
+        failure = super()._failure(failed)
+        return Aborted(f"{failure} The transaction is taken back.") if failed[0][0].code() in _PASSING else failure
+
+    def abort(self) -> None:
+        """Drop what was sent."""
+        if self._begun:
+            self._begun = False
+            self._failed.clear()
+            self._persist(lambda: self._producer.abort_transaction(STEP_LIMIT_S))
+
+    def close(self) -> None:
+        """Drop what was not committed and let go of the connection."""
+        try:
+            self.abort()
+            super().close()
+        except BusError as error:
+            _LOG.info("%s What was open counts for nothing: the bus ends it, at the latest when its time is up.", error)
+
+    def _persist(self, step: Callable[[], None]) -> None:
+        """Take a step of the transaction, again while the error says that it may succeed."""
+        deadline = time.monotonic() + RETRY_LIMIT_S
+        while True:
+            try:
+                step()
+            except KafkaException as error:
+                failure = error.args[0]
+                if not failure.retriable() or time.monotonic() > deadline:
+                    raise _meaning(failure, f"Transaction of {self._identity}") from error
+            else:
+                return
+
+
+def _meaning(error: KafkaError, what: str) -> BusError:
+    """Return what it means that a step of a transaction failed for good."""
+    if error.txn_requires_abort():
+        return Aborted(f"{what}: {error.str()}. It is taken back, and its input is read again.")
+    if error.fatal():
+        return Fenced(
+            f"{what}: {error.str()}. It is taken back unless it was committed already, which the group's positions tell."
+        )
+    return translate(error, what)
