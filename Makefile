@@ -7,13 +7,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench lock format clean
+.PHONY: help demo test check soak bench bench-semantics bench-remote lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
 	@echo "make test    run all tests; they start the services they need"
 	@echo "make check   lint, types, and the rule of imports"
+	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
 	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
+	@echo "make bench-semantics  what each pair of semantics costs: throughput and latency (5 minutes; likewise)"
+	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise)"
 	@echo "make lock    write requirements.lock anew from pyproject.toml"
 	@echo "make format  lay the code out"
 	@echo "make clean   remove the environment and everything local"
@@ -29,8 +32,14 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	@$(BIN)/python examples/flights/demo.py
 
+# The faults spend their time waiting for sessions and transactions to end, so three of them go on at once.
 test: $(READY)
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest $(or $(TESTS),tests --ignore=tests/faults)
+	$(if $(TESTS),,$(BIN)/python -m pytest -n 3 tests/faults)
+
+SECONDS ?= 600
+soak: $(READY)
+	SECONDS=$(SECONDS) $(BIN)/python -m pytest -s tests/faults/test_random.py
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -40,6 +49,12 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/throughput.py
+
+bench-semantics: $(READY)
+	$(BIN)/python benchmarks/semantics.py
+
+bench-remote: $(READY)
+	$(BIN)/python benchmarks/remote_writes.py
 
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv

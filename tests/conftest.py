@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 from support.cli import Cli
+from support.databases import postgres, redis_cluster, redis_server
 from support.meters import APP
 
 from penstock.ops.local import running_kafka
 from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+__all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suites
 
 WAIT_LIMIT_S = 60.0
 
@@ -60,11 +63,11 @@ def cli(kafka: str, tmp_path: Path) -> Iterator[Cli]:
 def app(tmp_path: Path, unique: str) -> Path:
     """An app of three processors, on categories of this test alone."""
     path = tmp_path / "app.py"
-    path.write_text(APP.replace("{prefix}", unique[:60]))
+    path.write_text(APP.replace("{prefix}", unique[-60:]))
     return path
 
 
 @pytest.fixture
 def prefix(unique: str) -> str:
     """How the names of this test's categories begin."""
-    return unique[:60]
+    return unique[-60:]

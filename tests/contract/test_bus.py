@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from penstock.processors.buckets import bucket_of
-from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader
-from penstock.transport.errors import BusError, CategoryExists, MissingCategory
+from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader, Scanner
+from penstock.transport.errors import Aborted, BusError, CategoryExists, Fenced, MissingCategory
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
 
@@ -18,20 +18,15 @@ LIMIT_S = 30.0
 
 
 class Owner:
-    """Takes what it is given, from the committed positions on, and remembers it."""
+    """Takes what it is given, and remembers it."""
 
     def __init__(self) -> None:
         self.owned: set[Bucket] = set()
-        self.reader: Reader | None = None
-        self.saved: list[Position] = []
 
-    def gained(self, committed: Sequence[Position]) -> Sequence[Position]:
-        self.owned.update(position.bucket for position in committed)
-        return committed
+    def gained(self, buckets: Sequence[Bucket]) -> None:
+        self.owned.update(buckets)
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
-        if self.reader is not None and self.saved:
-            self.reader.commit([position for position in self.saved if position.bucket in self.owned])
         self.owned.difference_update(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
@@ -54,7 +49,7 @@ def send(bus: Bus, category: str, messages: Sequence[tuple[bytes | None, bytes |
     writer.close()
 
 
-def read(reader: Reader, messages: int) -> dict[Bucket, list[tuple[int, bytes | None, bytes | None]]]:
+def read(reader: Scanner, messages: int) -> dict[Bucket, list[tuple[int, bytes | None, bytes | None]]]:
     """Read that many messages: offset, key and value, by bucket."""
     found: dict[Bucket, list[tuple[int, bytes | None, bytes | None]]] = {}
     deadline = time.monotonic() + LIMIT_S
@@ -65,12 +60,45 @@ def read(reader: Reader, messages: int) -> dict[Bucket, list[tuple[int, bytes | 
     return found
 
 
+def joined(bus: Bus, category: str, identity: str | None = None) -> Reader:
+    """Join the category's group, and read all of its buckets from where the group is."""
+    owner = Owner()
+    reader = bus.reader("group-" + category, [category], owner, identity)
+    buckets = bus.catalog.describe(category).starts
+    deadline = time.monotonic() + LIMIT_S
+    while len(owner.owned) < len(buckets):
+        assert time.monotonic() < deadline, f"only {owner.owned} came"
+        assert not reader.poll(0.05).batches
+    committed = bus.catalog.committed("group-" + category, category)
+    reader.start(
+        [Position(Bucket(category, number), committed.get(number, start)) for number, start in buckets.items()]
+    )
+    return reader
+
+
 def scan(bus: Bus, category: str, messages: int) -> dict[Bucket, list[tuple[int, bytes | None, bytes | None]]]:
     reader = bus.scanner([Position(Bucket(category, n), 0) for n in bus.catalog.describe(category).ends])
     try:
         return read(reader, messages)
     finally:
         reader.close()
+
+
+def scan_all(bus: Bus, category: str) -> dict[Bucket, list[tuple[int, bytes | None, bytes | None]]]:
+    """Read what counts, up to the ends as they are now."""
+    state = bus.catalog.describe(category)
+    reader = bus.scanner([Position(Bucket(category, n), 0) for n in state.ends])
+    found: dict[Bucket, list[tuple[int, bytes | None, bytes | None]]] = {}
+    ended: set[Bucket] = set()
+    deadline = time.monotonic() + LIMIT_S
+    while len(ended) < len(state.ends):
+        assert time.monotonic() < deadline
+        polled = reader.poll(0.1)
+        for batch in polled.batches:
+            found.setdefault(batch.bucket, []).extend((m.offset(), m.key(), m.value()) for m in batch.messages)
+        ended.update(end.bucket for end in polled.ended)
+    reader.close()
+    return found
 
 
 def test_a_category_is_as_it_was_created(bus: Bus, unique: str) -> None:
@@ -142,15 +170,15 @@ def test_messages_may_lack_key_or_value(bus: Bus, unique: str) -> None:
 
 
 def test_a_group_goes_on_where_it_committed(bus: Bus, unique: str) -> None:
-    """A new member reads from the committed position, not from the start."""
+    """A position that a member commits is there for the next one, and nothing before it is read again."""
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
-    first = bus.reader("group-" + unique, [unique], Owner())
+    first = joined(bus, unique)
     read(first, 10)
     first.commit([Position(Bucket(unique, 0), 7)])
     first.close()
 
-    second = bus.reader("group-" + unique, [unique], Owner())
+    second = joined(bus, unique)
     found = read(second, 3)
     second.close()
 
@@ -159,16 +187,142 @@ def test_a_group_goes_on_where_it_committed(bus: Bus, unique: str) -> None:
 
 
 def test_a_group_that_never_committed_begins_at_the_start(bus: Bus, unique: str) -> None:
-    """Its owner is told that there is no position, and reads the first event that is kept."""
+    """There is no position, and reading from none begins with the first event that is kept."""
     bus.catalog.create(CategorySpec(unique, 2))
     send(bus, unique, [(b"k", b"0")])
-    owner = Owner()
-    reader = bus.reader("group-" + unique, [unique], owner)
+    assert bus.catalog.committed("group-" + unique, unique) == {}
+    reader = joined(bus, unique)
     found = read(reader, 1)
     reader.close()
 
     assert found == {Bucket(unique, bucket_of(b"k", 2)): [(0, b"k", b"0")]}
+
+
+def test_reading_can_begin_again_anywhere(bus: Bus, unique: str) -> None:
+    """A bucket that is being read is read from another offset on, as often as is asked for."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
+    reader = joined(bus, unique)
+    found = []
+    for offset in (0, 4, 9, 0):
+        reader.start([Position(Bucket(unique, 0), offset)])
+        found.append([at for at, _, _ in read(reader, 10 - offset)[Bucket(unique, 0)]])
+    reader.close()
+
+    assert found == [list(range(offset, 10)) for offset in (0, 4, 9, 0)]
+
+
+def test_a_bucket_is_read_from_where_it_was_told_and_nowhere_else(bus: Bus, unique: str) -> None:
+    """Also right after joining, when the client may still be asking where the buckets begin."""
+    bus.catalog.create(CategorySpec(unique, 8))
+    writer = bus.writer()
+    writer.send(unique, [Outgoing(None, b"v", number) for number in range(8) for _ in range(100)])
+    writer.flush()
+    writer.close()
+    owner = Owner()
+    reader = bus.reader("group-" + unique, [unique], owner)
+    begins = {Bucket(unique, number): 10 * number for number in range(8)}
+    found: dict[Bucket, list[int]] = {bucket: [] for bucket in begins}
+    started, deadline = False, time.monotonic() + LIMIT_S
+    while sum(map(len, found.values())) < 800 - sum(begins.values()) and time.monotonic() < deadline:
+        if not started and len(owner.owned) == len(begins):
+            started = True
+            reader.start([Position(bucket, begin) for bucket, begin in begins.items()])
+        for batch in reader.poll(0.05).batches:
+            found[batch.bucket] += [message.offset() for message in batch.messages]
+    surplus = [batch for _ in range(20) for batch in reader.poll(0.05).batches]
+    reader.close()
+
+    assert found == {bucket: list(range(begin, 100)) for bucket, begin in begins.items()}
+    assert not surplus
+
+
+def test_a_transaction_counts_as_a_whole(bus: Bus, unique: str) -> None:
+    """Before the commit neither its messages nor its positions are there; after it both are."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    bus.catalog.create(CategorySpec(unique + ".out", 2))
+    send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
+    reader = joined(bus, unique)
+    read(reader, 2)
+    writer = bus.transactional_writer(unique, reader, 10)
+    writer.send(unique + ".out", [Outgoing(b"k", b"v", 1)])
+    writer.flush()
+
+    assert scan_all(bus, unique + ".out") == {}
     assert bus.catalog.committed("group-" + unique, unique) == {}
+
+    writer.commit([Position(Bucket(unique, 0), 2)])
+
+    assert [value for _, _, value in scan_all(bus, unique + ".out")[Bucket(unique + ".out", 1)]] == [b"v"]
+    assert bus.catalog.committed("group-" + unique, unique) == {0: 2}
+    writer.close()
+    reader.close()
+
+
+def test_what_is_aborted_never_was(bus: Bus, unique: str) -> None:
+    """Its messages are not seen, and the next transaction is not concerned."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    reader = joined(bus, unique)
+    writer = bus.transactional_writer(unique, reader, 10)
+    writer.send(unique, [Outgoing(b"k", b"dropped")])
+    writer.abort()
+    writer.send(unique, [Outgoing(b"k", b"kept")])
+    writer.commit([])
+    writer.close()
+    reader.close()
+
+    assert [value for _, _, value in scan_all(bus, unique)[Bucket(unique, 0)]] == [b"kept"]
+
+
+def test_a_later_writer_of_an_identity_fences_the_earlier(bus: Bus, unique: str) -> None:
+    """What the earlier one left open is ended at once, and it cannot commit any more."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"0")])
+    reader = joined(bus, unique)
+    read(reader, 1)
+    earlier = bus.transactional_writer(unique, reader, 60)
+    earlier.send(unique, [Outgoing(b"k", b"dropped")])
+    earlier.flush()
+    later = bus.transactional_writer(unique, reader, 60)
+    later.send(unique, [Outgoing(b"k", b"kept")])
+    later.commit([Position(Bucket(unique, 0), 1)])
+
+    with pytest.raises(Fenced):
+        earlier.commit([Position(Bucket(unique, 0), 0)])
+
+    assert bus.catalog.committed("group-" + unique, unique) == {0: 1}
+    assert [value for _, _, value in scan_all(bus, unique)[Bucket(unique, 0)]] == [b"0", b"kept"]
+    earlier.close()
+    later.close()
+    reader.close()
+
+
+def test_one_that_is_no_member_commits_nothing(bus: Bus, unique: str) -> None:
+    """A transaction with the positions of a member that left is taken back as a whole."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"0")])
+    gone = joined(bus, unique)
+    writer = bus.transactional_writer(unique, gone, 10)
+    writer.send(unique, [Outgoing(b"k", b"dropped")])
+    gone.leave()
+
+    with pytest.raises((Aborted, Fenced)):
+        writer.commit([Position(Bucket(unique, 0), 1)])
+
+    assert bus.catalog.committed("group-" + unique, unique) == {}
+    assert [value for _, _, value in scan_all(bus, unique)[Bucket(unique, 0)]] == [b"0"]
+    writer.close()
+    gone.close()
+
+
+def test_a_member_that_leaves_makes_room_at_once(bus: Bus, unique: str) -> None:
+    """Also one with an identity: who joins then gets the buckets without waiting for the session to end."""
+    bus.catalog.create(CategorySpec(unique, 2))
+    first = joined(bus, unique, "one")
+    first.leave()
+    first.close()
+
+    joined(bus, unique, "two").close()
 
 
 def test_members_share_the_buckets_and_none_is_read_twice(bus: Bus, unique: str) -> None:

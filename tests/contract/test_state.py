@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.processors.cores import Changes
-from penstock.state.errors import ForeignState, StateError, StateInUse, StateUnwritable
-from penstock.state.rocks import RocksStateFolder
-from penstock.state.store import MemoryStateFolder, ShardIdentity, StateFolder, shard_folder
+from penstock.state.errors import ForeignState, StateError, StateUnwritable
+from penstock.state.folder import RocksStateFolder, shard_folder
+from penstock.state.rocks import viewed
+from penstock.state.store import Delta, LocalState, MemoryStateFolder, ShardIdentity, StateFolder
 
 ME = ShardIdentity("scorer", 3, "float by route")
 SAVES = st.lists(st.dictionaries(st.binary(max_size=4), st.none() | st.binary(max_size=8), max_size=6), max_size=8)
@@ -101,26 +102,125 @@ def test_state_of_another_shape_is_refused_and_kept(tmp_path: Path) -> None:
     state.close()
 
 
-def test_two_processes_cannot_open_one_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second is told who stands in its way; when the first dies, the state can be opened."""
+def test_state_and_position_are_saved_as_one(states: StateFolder) -> None:
+    """After saving both together, both are there."""
+    state = states.open(ME)
+    state.save_together({b"a": b"1", b"b": b"2"}, {"flights": 3})
+    state.save_together({b"a": None}, {"flights": 4})
+    state.close()
+
+    state = states.open(ME)
+
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([None, b"2"], {"flights": 4})
+    state.close()
+
+
+def prepared_state(states: StateFolder) -> LocalState:
+    """Return a state at offset 3 with a delta to offset 5 beside it, opened again."""
+    state: LocalState = states.open(ME)  # type: ignore[assignment]  # both of these are local
+    state.save_together({b"a": b"1", b"b": b"2"}, {"flights": 3})
+    state.prepare(Delta({"flights": 3}, {"flights": 4}, {b"a": b"dropped"}))
+    state.prepare(Delta({"flights": 3}, {"flights": 5}, {b"a": b"9", b"b": None}))
+    state.close()
+    return states.open(ME)  # type: ignore[return-value]  # both of these are local
+
+
+def test_a_prepared_delta_does_not_count(states: StateFolder) -> None:
+    """State and position are as before, and the delta that was prepared last waits."""
+    state = prepared_state(states)
+
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], {"flights": 3})
+    assert state.prepared() == Delta({"flights": 3}, {"flights": 5}, {b"a": b"9", b"b": None})
+    state.close()
+
+
+def test_an_applied_delta_counts_once(states: StateFolder) -> None:
+    """Changes and position are those of the delta; applying again changes nothing."""
+    state = prepared_state(states)
+    state.apply()
+    state.apply()
+    state.close()
+    state = states.open(ME)  # type: ignore[assignment]  # both of these are local
+
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"9", None], {"flights": 5})
+    assert state.prepared() is None
+    state.close()
+
+
+def test_a_discarded_delta_never_was(states: StateFolder) -> None:
+    """State and position stay, and nothing waits any more."""
+    state = prepared_state(states)
+    state.discard()
+    state.discard()
+
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], {"flights": 3})
+    assert state.prepared() is None
+    state.close()
+
+
+def test_a_state_is_viewed_without_disturbing_its_owner(tmp_path: Path) -> None:
+    """A look at an open state shows what was saved, and the owner goes on."""
+    state = RocksStateFolder(tmp_path).open(ME)
+    state.save_together({b"a": b"1"}, {"flights": 1})
+    with viewed(state.folder) as view:
+        state.save_together({b"a": b"2"}, {"flights": 2})
+
+        assert (view.fetch([b"a"]), view.position(), view.identity()) == ([b"1"], {"flights": 1}, ME)
+    assert state.fetch([b"a"]) == [b"2"]
+    state.close()
+
+
+def test_a_snapshot_is_the_state_of_its_moment(tmp_path: Path) -> None:
+    """It holds values, position and what was prepared, and later changes do not reach it."""
+    delta = Delta({"flights": 1}, {"flights": 2}, {b"a": b"2"})
+    state = RocksStateFolder(tmp_path / "state").open(ME)
+    state.save_together({b"a": b"1"}, {"flights": 1})
+    state.prepare(delta)
+    state.snapshot(tmp_path / "snapshot")
+    state.apply()
+    state.close()
+    with viewed(tmp_path / "snapshot") as view:
+        assert (view.fetch([b"a"]), view.position(), view.prepared()) == ([b"1"], {"flights": 1}, delta)
+
+
+def test_whoever_owns_the_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that holds on to a state keeps its own copy; what it writes later is in nobody's way."""
     program = (
-        "import sys; from pathlib import Path; from penstock.state.rocks import RocksStateFolder;"
+        "import sys; from pathlib import Path; from penstock.state.folder import RocksStateFolder;"
         "from penstock.state.store import ShardIdentity;"
         f"state = RocksStateFolder(Path({str(tmp_path)!r})).open(ShardIdentity('scorer', 3, 'float by route'));"
-        "state.save({b'a': b'1'}); print('open', flush=True); sys.stdin.read()"
+        "state.save_together({b'a': b'1'}, {'flights': 1}); print('open', flush=True); sys.stdin.readline();"
+        "state.save_together({b'a': b'late'}, {'flights': 9}); print('late', flush=True); sys.stdin.readline()"
     )
-    monkeypatch.setattr("penstock.state.rocks.LOCK_LIMIT_S", 0.2)
+    monkeypatch.setattr("penstock.state.folder.LOCK_LIMIT_S", 0.2)
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
+        assert other.stdin is not None
         assert other.stdout.readline() == "open\n"
-        with pytest.raises(StateInUse, match="another process"):
-            RocksStateFolder(tmp_path).open(ME)
+        states = RocksStateFolder(tmp_path)
+        state = states.open(ME)
+        state.save_together({b"b": b"2"}, {"flights": 2})
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "late\n"
+        state.close()
         other.kill()
-    state = RocksStateFolder(tmp_path).open(ME)
+    state = states.open(ME)
 
-    assert state.fetch([b"a"]) == [b"1"]
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], {"flights": 2})
+    assert len(list(shard_folder(tmp_path, ME).iterdir())) == 1, "the copy that nobody needs was not removed"
     state.close()
+
+
+def test_a_state_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer version's state is not touched."""
+    with monkeypatch.context() as newer:
+        newer.setattr("penstock.state.rocks.FORMAT", 99)
+        RocksStateFolder(tmp_path).open(ME).close()
+
+    with pytest.raises(ForeignState, match="format 99"):
+        RocksStateFolder(tmp_path).open(ME)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -131,13 +231,35 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         RocksStateFolder(tmp_path).open(ME)
 
 
+def test_a_full_disk_loses_no_checkpoint(tmp_path: Path) -> None:
+    """A write that finds no room is refused by name; what was saved before is whole."""
+    program = (
+        "import os, resource, signal; from pathlib import Path; from penstock.state.folder import RocksStateFolder;"
+        "from penstock.state.store import ShardIdentity; from penstock.state.errors import StateUnwritable\n"
+        f"state = RocksStateFolder(Path({str(tmp_path)!r})).open(ShardIdentity('scorer', 3, 'float by route'))\n"
+        "state.save_together({b'a': b'1'}, {'flights': 1})\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try:\n"
+        "    state.save_together({b'a': b'2', b'b': os.urandom(1_000_000)}, {'flights': 2})\n"
+        "except StateUnwritable as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "cannot be written" in done.stdout, done.stderr
+    state = RocksStateFolder(tmp_path).open(ME)
+
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", None], {"flights": 1})
+    state.close()
+
+
 def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
     """Flipped bytes lead to an error that names the folder, not to empty state."""
     states = RocksStateFolder(tmp_path)
     state = states.open(ME)
     state.save({b"a": b"1"})
     state.close()
-    manifest = next(shard_folder(tmp_path, ME).glob("MANIFEST-*"))
+    manifest = next(state.folder.glob("MANIFEST-*"))
     manifest.write_bytes(os.urandom(manifest.stat().st_size))
 
     with pytest.raises(StateError, match=str(shard_folder(tmp_path, ME))):

@@ -285,30 +285,6 @@ def test_a_processor_that_raises_stops_with_its_own_words(cli: Cli, app: Path, p
     assert "Traceback" not in whole.stderr
 
 
-def test_a_position_that_the_bus_no_longer_keeps_is_refused(
-    cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus
-) -> None:
-    """The number of events that are gone is said, and none is skipped: another start says the same."""
-    cli.ok("category", "create", str(app))
-    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
-    cli.ok("run", f"{app}:Large", "--until-end")
-    stood = kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings")
-    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
-    gone = [TopicPartition(f"{prefix}.readings", bucket, offset + 7) for bucket, offset in stood.items()]
-    admin = AdminClient({"bootstrap.servers": kafka})
-    for future in admin.delete_records(gone).values():
-        future.result(timeout=30)
-    for _ in range(2):
-        fails(cli("run", f"{app}:Large", "--until-end"), "7 events are gone", "Nothing was changed")
-
-    assert kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings") == stood
-
-
-def test_a_missing_kafka_is_explained(cli: Cli, app: Path) -> None:
-    """With the two ways to have one."""
-    fails(cli("run", str(app), PENSTOCK_KAFKA=""), "penstock dev up kafka", "--kafka HOST:PORT")
-
-
 @pytest.mark.parametrize("line", ["nonsense", '{"meter": "m", "at": "late", "litres": 1}'])
 def test_what_is_no_record_is_not_sent(cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, line: str) -> None:
     """The line is named, and nothing of the input is written."""
@@ -318,3 +294,40 @@ def test_what_is_no_record_is_not_sent(cli: Cli, app: Path, prefix: str, kafka_b
 
     fails(done, "Line 2 is no Reading", "Nothing was written")
     assert kafka_bus.catalog.describe(f"{prefix}.readings").events == 0
+
+
+@pytest.fixture
+def seven_are_gone(cli: Cli, app: Path, prefix: str, kafka: str, kafka_bus: KafkaBus) -> dict[int, int]:
+    """A processor that has read 1,000 readings, and 1,000 more of which the bus has lost the first seven of each bucket.
+
+    Gives where it stands.
+    """
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
+    cli.ok("run", f"{app}:Large", "--until-end")
+    stood = kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings")
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000))
+    gone = [TopicPartition(f"{prefix}.readings", bucket, offset + 7) for bucket, offset in stood.items()]
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for future in admin.delete_records(gone).values():
+        future.result(timeout=30)
+    return stood
+
+
+def test_a_position_that_the_bus_no_longer_keeps_is_refused(
+    cli: Cli, app: Path, prefix: str, kafka_bus: KafkaBus, seven_are_gone: dict[int, int]
+) -> None:
+    """The number of events that are gone is said, and none is skipped: another start says the same."""
+    for _ in range(2):
+        fails(cli("run", f"{app}:Large", "--until-end"), "7 events are gone", "nothing was skipped", "--from-earliest")
+
+    assert kafka_bus.catalog.committed(f"{prefix}.large", f"{prefix}.readings") == seven_are_gone
+
+
+def test_missing_events_are_left_out_when_told_so(cli: Cli, app: Path, seven_are_gone: dict[int, int]) -> None:
+    """With --from-earliest a processor goes on with what is kept, and says for each bucket how many events it left out."""
+    done = cli("run", f"{app}:Large", "--until-end", "--from-earliest", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("left out 7 events") == len(seven_are_gone)
+    assert json.loads(done.stdout)["events_in"] == 1000 - 7 * len(seven_are_gone)

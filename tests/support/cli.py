@@ -35,7 +35,7 @@ class Cli:
     def ok(self, *arguments: str, stdin: str = "") -> str:
         """Run a command that has to succeed; what it printed."""
         done = self(*arguments, stdin=stdin)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, f"{done.stderr}{done.stdout}"
         return done.stdout
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:

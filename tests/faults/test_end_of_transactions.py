@@ -1,0 +1,47 @@
+"""A broker that commits, and an answer that says otherwise or does not arrive: each event counts once all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+from support.kafka_proxy import CUT, KafkaProxy, proxied_kafka
+from support.subjects import EXACT, Subject, events
+from support.trials import expect_kept, prepared
+
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+EVENTS = events(200)
+ANSWERS = {
+    "coordinator_moved": KafkaError.NOT_COORDINATOR,
+    "coordinator_loading": KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    "still_deciding": KafkaError.CONCURRENT_TRANSACTIONS,
+    "fenced": KafkaError.INVALID_PRODUCER_EPOCH,
+    "not_in_a_transaction": KafkaError.INVALID_TXN_STATE,
+    "lost": CUT,
+}
+
+
+@pytest.fixture(scope="module")
+def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KafkaProxy]]:
+    """A broker behind a proxy, for all of these."""
+    with pytest.MonkeyPatch.context() as patch, proxied_kafka(tmp_path_factory.mktemp("proxied"), patch) as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", ["stateless", "stateful"])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_false_answer_changes_nothing(
+    kind: str, answer: str, through_proxy: tuple[str, KafkaProxy], tmp_path: Path, prefix: str
+) -> None:
+    """The second commit takes place and is answered so; the worker finds out what is true, and goes on."""
+    kafka, proxy = through_proxy
+    job = prepared(Subject(kind, EXACT, EXACT), EVENTS, prefix, KafkaBus(KafkaSettings(kafka)), tmp_path)
+    second = proxy.answers + 1
+    proxy.falsify = lambda seen: ANSWERS[answer] if seen == second else None
+
+    assert job.run() == 0
+    assert proxy.answers > second
+    expect_kept(job, EVENTS)

@@ -1,0 +1,117 @@
+"""Every row, every kind: the worker is killed in every gap of a checkpoint, and what it promised holds.
+
+The gaps come from the step tables, so that a new step is a new test.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, Subject, events
+from support.trials import expect_kept, expect_kept_remotely, prepared
+from support.verdicts import committed, state_of
+from support.victims import Death
+
+from penstock.state.checkpoints import Gap, Step, steps_of
+from penstock.transport.kafka import KafkaBus
+
+EVENTS = events(200)
+
+
+def cases(subjects: list[Subject]) -> list[Any]:
+    """Give each subject with each gap of its checkpoints."""
+    return [
+        pytest.param(subject, Gap(before), id=f"{subject}-{Gap(before)}".replace(" ", "_"))
+        for subject in subjects
+        for before in (*steps_of(subject.make("any")), None)
+    ]
+
+
+@pytest.mark.parametrize(("subject", "gap"), cases(STATELESS + LOCAL + CHAINED))
+def test_what_was_promised_holds(
+    subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
+) -> None:
+    """Killed there and started again, state and outputs are equal to the truth, at least it, or at most it."""
+    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+
+    assert job.run(Death(gap)) == -signal.SIGKILL
+    assert job.run() == 0
+    expect_kept(job, EVENTS)
+
+
+@pytest.mark.parametrize(("subject", "gap"), cases(LOCAL + CHAINED))
+def test_it_holds_without_the_disk(
+    subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
+) -> None:
+    """The same where the machine is gone with its disk, and another one goes on from what is on the bus."""
+    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+
+    assert job.run(Death(gap)) == -signal.SIGKILL
+    shutil.rmtree(tmp_path / f"{prefix}.subject")
+    assert job.run() == 0
+    expect_kept(job, EVENTS)
+
+
+@pytest.mark.parametrize("store", ["postgres", "redis_server"])
+@pytest.mark.parametrize(("subject", "gap"), cases(REMOTE))
+def test_it_holds_in_a_remote_store(
+    subject: Subject,
+    gap: Gap,
+    store: str,
+    request: pytest.FixtureRequest,
+    kafka_bus: KafkaBus,
+    tmp_path: Path,
+    prefix: str,
+) -> None:
+    """The same for state that is merged into PostgreSQL or Redis, in each way of writing there."""
+    url = request.getfixturevalue(store).url
+    job = replace(prepared(subject, EVENTS, prefix, kafka_bus, tmp_path), store=url)
+
+    assert job.run(Death(gap)) == -signal.SIGKILL
+    assert job.run() == 0
+    expect_kept_remotely(job, EVENTS)
+
+
+def outputs_of(subject: Subject, before: Step, prefix: str, kafka: str, kafka_bus: KafkaBus, folder: Path) -> list[int]:
+    """Kill a worker before a step and start it again; the numbers that its outputs carry."""
+    job = prepared(subject, EVENTS, prefix, kafka_bus, folder)
+    assert job.run(Death(Gap(before))) == -signal.SIGKILL
+    assert job.run() == 0
+    return [output["number"] for output in committed(kafka, f"{prefix}.out")]
+
+
+def test_at_least_once_really_repeats(kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:
+    """The harness bites: outputs that were flushed before the position was saved come again, and count twice in the state."""
+    subject = Subject("stateful", LEAST, LEAST)
+    found = outputs_of(subject, Step.SAVE_POSITION, prefix, kafka, kafka_bus, tmp_path)
+    counted = sum(sums["count"] for sums in state_of(tmp_path, f"{prefix}.subject").values())
+
+    assert len(found) > len(EVENTS)
+    assert counted > len(EVENTS)
+
+
+def test_at_most_once_really_loses(kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:
+    """The harness bites: events whose offset was committed first are missing from outputs and state."""
+    subject = Subject("stateful", MOST, MOST)
+    found = outputs_of(subject, Step.SAVE_STATE, prefix, kafka, kafka_bus, tmp_path)
+    counted = sum(sums["count"] for sums in state_of(tmp_path, f"{prefix}.subject").values())
+
+    assert len(found) < len(EVENTS)
+    assert counted < len(EVENTS)
+
+
+def test_exactly_once_state_may_still_repeat_outputs(
+    kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
+) -> None:
+    """The two settings are two: outputs at least once come again where the state counts each event once."""
+    subject = Subject("stateful", EXACT, LEAST)
+    found = outputs_of(subject, Step.SAVE_TOGETHER, prefix, kafka, kafka_bus, tmp_path)
+    counted = sum(sums["count"] for sums in state_of(tmp_path, f"{prefix}.subject").values())
+
+    assert len(found) > len(EVENTS)
+    assert counted == len(EVENTS)

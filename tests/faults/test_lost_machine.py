@@ -1,0 +1,78 @@
+"""A machine that is lost with its disk, and a bus that no longer keeps what the state was made of: the backup gives it back."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from support.subjects import BUCKETS, EXACT, LOCAL, Subject, events
+from support.trials import expect_kept, prepared
+from support.verdicts import send
+from support.victims import REFUSED, Death, Job
+
+from penstock.state.backups.places import LocalPlace
+from penstock.state.backups.shard import newest_position
+from penstock.state.checkpoints import Gap, steps_of
+from penstock.state.store import Offsets, ShardIdentity
+from penstock.transport.kafka import KafkaBus
+
+BEFORE, AFTER = events(200), events(150, start=200)
+
+
+def backed_up(job: Job) -> list[Offsets]:
+    """Return the positions of each bucket's newest backup."""
+    place, shape = LocalPlace(job.backups or Path()), job.subject.make(job.prefix).state_shape() or ""
+    identities = [ShardIdentity(f"{job.prefix}.subject", number, shape) for number in range(BUCKETS)]
+    return [newest_position(place, identity) or {} for identity in identities]
+
+
+def forget(kafka: str, category: str, before: list[int]) -> None:
+    """Let the bus drop what lies before these offsets."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    positions = [TopicPartition(category, number, offset) for number, offset in enumerate(before)]
+    for future in admin.delete_records(positions).values():
+        future.result(timeout=30)
+
+
+def lost(subject: Subject, prefix: str, bus: KafkaBus, folder: Path, wait_until: Callable[..., None]) -> Job:
+    """Work with backups, die in the middle of a later checkpoint, lose the disk, and lose the early events from the bus."""
+    job = replace(prepared(subject, BEFORE, prefix, bus, folder / "state"), backups=folder / "backups")
+    category = f"{prefix}.events"
+    worker = replace(job, endless=True).start()
+    ends = bus.catalog.describe(category).ends
+    wait_until(lambda: [position.get(category) for position in backed_up(job)] == [ends[n] for n in range(BUCKETS)])
+    worker.kill()
+    worker.join()
+    send(job.kafka, category, AFTER)
+    steps = steps_of(subject.make(prefix))
+    assert job.run(Death(Gap(steps[len(steps) // 2]))) == -signal.SIGKILL
+    shutil.rmtree(folder / "state")
+    forget(job.kafka, category, [position[category] for position in backed_up(job)])
+    return job
+
+
+@pytest.mark.parametrize("subject", [*LOCAL, Subject("random", EXACT, EXACT)], ids=str)
+def test_a_lost_machine_is_made_good_by_its_backup(
+    subject: Subject, kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
+) -> None:
+    """Elsewhere, state is restored and caught up, and what was promised holds."""
+    job = lost(subject, prefix, kafka_bus, tmp_path, wait_until)
+
+    assert job.run() == 0
+    expect_kept(job, BEFORE + AFTER)
+
+
+def test_without_its_backup_it_refuses(
+    kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
+) -> None:
+    """Nothing counts from nothing: where neither disk nor backup nor bus has the early events, the worker does not start."""
+    job = lost(Subject("stateful", EXACT, EXACT), prefix, kafka_bus, tmp_path, wait_until)
+    shutil.rmtree(tmp_path / "backups")
+
+    assert job.run() == REFUSED

@@ -1,0 +1,78 @@
+"""Buckets that move between workers, and those that should not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from support.subjects import EXACT, Subject, events
+from support.trials import expect_kept, prepared
+from support.verdicts import send
+from support.victims import Job
+
+from penstock.transport.kafka import KafkaBus
+
+EVENTS = events(200)
+EXACTLY = Subject("stateful", EXACT, EXACT)
+
+
+def owners(kafka: str, group: str) -> dict[str, set[int]]:
+    """Return which buckets each member of a group owns, by the member's lasting name."""
+    admin = AdminClient({"bootstrap.servers": kafka})  # its answers come only while it lives
+    try:
+        members = admin.describe_consumer_groups([group])[group].result(timeout=30).members
+    except KafkaException:
+        return {}  # the group is just being made
+    return {
+        member.group_instance_id: {p.partition for p in member.assignment.topic_partitions}
+        for member in members
+        if member.assignment.topic_partitions
+    }
+
+
+def test_a_quick_restart_moves_nothing(
+    kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
+) -> None:
+    """A worker that was killed and comes back within its session goes on with its own buckets; the other keeps its own."""
+    job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), endless=True, settings={})
+    group = f"{prefix}.subject"
+    workers = [job.start(), job.start()]
+    wait_until(lambda: sorted(map(len, owners(job.kafka, group).values())) == [1, 1])
+    before = owners(job.kafka, group)
+    workers[0].kill()
+    workers[0].join()
+    began = time.monotonic()
+    workers[0] = job.start()
+    more = events(100, start=len(EVENTS))
+    send(job.kafka, f"{prefix}.events", more)
+    wait_until(lambda: sum(kafka_bus.catalog.committed(group, f"{prefix}.events").values()) >= len(EVENTS + more))
+    took_s = time.monotonic() - began
+    after = owners(job.kafka, group)
+    for worker in workers:
+        os.kill(worker.pid or 0, signal.SIGTERM)
+        worker.join(60)
+
+    assert took_s < 30, "the buckets waited for the session of the dead worker to end"
+    assert after == before
+    expect_kept(job, EVENTS + more)
+
+
+def test_buckets_move_while_they_are_opened(kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:
+    """Workers come and go faster than shards can be opened, each with a disk of its own, and every event counts once."""
+    job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path / "0"), endless=True)
+    for turn in range(4):
+        coming: list[Job] = [replace(job, folder=tmp_path / str(turn % 2)), replace(job, folder=tmp_path / "2")]
+        workers = [each.start() for each in coming]
+        time.sleep(0.3 * (turn + 1))  # in the middle of joining, opening, catching up, working
+        for worker in workers:
+            os.kill(worker.pid or 0, signal.SIGTERM)
+            worker.join(60)
+            assert worker.exitcode in {0, -signal.SIGTERM}
+    assert replace(job, endless=False).run() == 0
+    expect_kept(job, EVENTS)

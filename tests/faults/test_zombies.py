@@ -1,0 +1,70 @@
+"""Workers that stand still until they are given up for dead, and then go on: they can write nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.subjects import EXACT, MOST, Subject, events
+from support.trials import expect_kept, prepared
+from support.verdicts import committed
+from support.victims import Death
+
+from penstock.state.checkpoints import Gap, steps_of
+from penstock.transport.kafka import KafkaBus
+
+EVENTS = events(200)
+# The heir goes on from the zombie's own disk, reading past its lock, or from another machine's.
+SUBJECTS = {
+    Subject("stateful", EXACT, EXACT): "one",
+    Subject("aggregator", EXACT, EXACT): "two",
+    Subject("stateful", EXACT, MOST): "one",
+}
+
+
+def cases() -> list[Any]:
+    """Give each subject with each gap of its checkpoints."""
+    return [
+        pytest.param(subject, disk, Gap(before), id=f"{subject}-{Gap(before)}".replace(" ", "_"))
+        for subject, disk in SUBJECTS.items()
+        for before in (*steps_of(subject.make("any")), None)
+    ]
+
+
+def stands_still(process: ForkServerProcess) -> bool:
+    """Tell whether a process was stopped by SIGSTOP."""
+    return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+
+
+@pytest.mark.parametrize(("subject", "disk", "gap"), cases())
+def test_a_zombie_writes_nothing(
+    subject: Subject,
+    disk: str,
+    gap: Gap,
+    kafka_bus: KafkaBus,
+    tmp_path: Path,
+    prefix: str,
+    wait_until: Callable[..., None],
+) -> None:
+    """Another worker takes over and finishes; what the first one then still tries is refused, and it ends in good order."""
+    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path / "one")
+    zombie = job.start(Death(gap, by=signal.SIGSTOP))
+    wait_until(lambda: stands_still(zombie))
+    heir = replace(job, folder=tmp_path / disk)
+    assert heir.run() == 0
+    written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
+
+    os.kill(zombie.pid or 0, signal.SIGCONT)
+    zombie.join(60)
+
+    assert zombie.exitcode == 0
+    if subject.output is EXACT:  # outputs at most once are sent when their turn has come: nobody else sends them
+        assert sorted(committed(job.kafka, f"{prefix}.out"), key=str) == written
+    expect_kept(heir, EVENTS)

@@ -1,0 +1,93 @@
+"""`penstock run` and `penstock query` with state in a real PostgreSQL and a real Redis."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.cli import Cli
+from support.databases import PASSWORD
+from support.meters import HOUR, readings
+
+REMOTE = '''
+import penstock
+from app import Hours as Local, readings
+
+class Hours(Local):
+    """Litres by meter and hour, in the store."""
+    name = Local.name + ".remote"
+    reads, writes = readings, ()
+    store = penstock.Remote(penstock.Writing.{writing})
+'''
+
+
+def truth(count: int) -> dict[tuple[str, int], int]:
+    """Compute litres by meter and hour from the numbers alone."""
+    litres: Counter[tuple[str, int]] = Counter()
+    for n in range(count):
+        litres[f"m{n % 7}", n // 6 * HOUR] += n % 25
+    return dict(litres)
+
+
+@pytest.fixture(params=["postgres", "redis_server"])
+def store(request: pytest.FixtureRequest) -> str:
+    """The address of each store in turn."""
+    url: str = request.getfixturevalue(request.param).url
+    return url
+
+
+@pytest.fixture
+def remote_app(app: Path) -> Path:
+    """An app whose aggregator appends to a remote store."""
+    path = app.with_name("remote.py")
+    path.write_text(f"import sys; sys.path.insert(0, {str(app.parent)!r})\n" + REMOTE.replace("{writing}", "APPEND"))
+    return path
+
+
+def test_what_was_aggregated_can_be_asked_for(cli: Cli, app: Path, remote_app: Path, prefix: str, store: str) -> None:
+    """All results, those of a key, and the one of a key at a time are those computed apart; the password is shown nowhere."""
+    cli.ok("category", "create", str(app))
+    for start in (0, 1000):
+        cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=start))
+        done = cli("run", f"{remote_app}:Hours", "--until-end", PENSTOCK_STORE=store)
+        assert done.returncode == 0, done.stderr
+        assert PASSWORD not in done.stderr + done.stdout
+
+    def ask(*options: str) -> dict[tuple[str, int], int]:
+        asked = cli("query", f"{remote_app}:Hours", "--limit", "10000", "--json", *options, PENSTOCK_STORE=store)
+        assert asked.returncode == 0, asked.stderr
+        rows = map(json.loads, asked.stdout.splitlines())
+        return {(row["key"], row["start"]): row["value"] for row in rows}
+
+    expected = truth(2000)
+    assert ask() == expected
+    assert ask("--key", "m3") == {slot: litres for slot, litres in expected.items() if slot[0] == "m3"}
+    assert ask("--key", "m3", "--at", "1970-01-01T05:30") == {("m3", 5 * HOUR): expected["m3", 5 * HOUR]}
+    assert ask("--key", "nobody") == {}
+
+
+def test_a_store_that_is_not_named_is_asked_for(cli: Cli, app: Path, remote_app: Path) -> None:
+    """Nothing is read before it is known where the state is to go."""
+    cli.ok("category", "create", str(app))
+    done = cli("run", f"{remote_app}:Hours", "--until-end")
+
+    assert done.returncode == 1
+    assert "--store" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_password_is_said_at_once_and_not_shown(
+    cli: Cli, app: Path, remote_app: Path, prefix: str, postgres: object
+) -> None:
+    """The worker ends with where and why; nothing was read."""
+    url = str(getattr(postgres, "url", "")).replace(PASSWORD, "not-the-password")
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(10))
+    done = cli("run", f"{remote_app}:Hours", "--until-end", PENSTOCK_STORE=url)
+
+    assert done.returncode == 1
+    assert "password" in done.stderr
+    assert "not-the-password" not in done.stderr
+    assert "Traceback" not in done.stderr

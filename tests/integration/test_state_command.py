@@ -1,0 +1,448 @@
+"""`penstock state` as a person uses it: in another process, on states and backups that are really there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.cli import Cli
+
+from penstock.ops.local import running_hdfs
+from penstock.processors.cores import encode_slot
+from penstock.processors.kinds import Aggregator, Processor, Stateful
+from penstock.state.backups.manifest import Manifest
+from penstock.state.backups.owner import claim
+from penstock.state.backups.places import BackupPlace, LocalPlace, open_place
+from penstock.state.backups.shard import ShardBackups
+from penstock.state.folder import RocksStateFolder, current, shard_folder
+from penstock.state.rocks import RocksShardState
+from penstock.state.store import Delta, ShardIdentity
+
+HOUR = 3_600_000
+APP = """
+from datetime import timedelta
+import penstock as ps
+
+class Reading(ps.Record, frozen=True):
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+class Total(ps.Record, frozen=True):
+    litres: int
+    readings: int
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2)
+
+class Large(ps.Stateless):
+    reads = readings
+    def process(self, event):
+        return []
+
+class Totals(ps.Stateful):
+    reads, state = readings, Total
+    def process(self, event, state, context):
+        return state, []
+
+class Hours(ps.Aggregator):
+    reads = readings
+    monoid = ps.Mean()
+    window = ps.Tumbling(timedelta(hours=1))
+"""
+OPEN_AND_WRITE = """
+import sys
+from pathlib import Path
+from penstock.state.folder import RocksStateFolder
+from penstock.state.store import ShardIdentity
+root, processor, bucket, shape = sys.argv[1:]
+state = RocksStateFolder(Path(root)).open(ShardIdentity(processor, int(bucket), shape))
+state.save_together({}, {"readings": 99})
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Cli:
+    """The command line, in a folder with an app, without any broker."""
+    (tmp_path / "app.py").write_text(APP)
+    return Cli("127.0.0.1:1", tmp_path)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where the command line looks for states."""
+    return tmp_path / ".penstock" / "state"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> LocalPlace:
+    """Where backups are: `--backup place`."""
+    return LocalPlace(tmp_path / "place")
+
+
+def declared(folder: Path, name: str) -> type[Any]:
+    """Return a processor of the app."""
+    spec = importlib.util.spec_from_file_location("states_app", folder / "app.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: type[Any] = getattr(module, name)
+    return found
+
+
+def identity_of(processor: type[Processor], bucket: int) -> ShardIdentity:
+    shape = processor.state_shape()
+    assert shape is not None
+    return ShardIdentity(processor.name, bucket, shape)
+
+
+@contextmanager
+def opened(root: Path, processor: type[Processor], bucket: int) -> Iterator[RocksShardState]:
+    state = RocksStateFolder(root).open(identity_of(processor, bucket))
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+def fill_totals(root: Path, totals: type[Stateful], bucket: int = 0, offset: int = 5) -> None:
+    """Save the state of three meters."""
+    with opened(root, totals, bucket) as state:
+        totals_by_meter = {b"m%d" % n: msgspec.msgpack.encode({"litres": n * 10, "readings": n}) for n in range(3)}
+        state.save_together(dict(totals_by_meter), {"readings": offset})
+
+
+def back_up(place: BackupPlace, root: Path, processor: type[Processor], bucket: int = 0) -> Manifest:
+    """Make one more backup of a shard."""
+    me = identity_of(processor, bucket)
+    owner = claim(ShardBackups(place, me.processor, bucket), me)
+    with opened(root, processor, bucket) as state:
+        snapshot = root.parent / "snapshots" / f"{bucket}-{owner._epoch}"
+        state.snapshot(snapshot)
+        return owner.save(snapshot, state.position())
+
+
+@contextmanager
+def worker(root: Path, me: ShardIdentity) -> Iterator[None]:
+    """Have another process open a shard's state, as a worker does."""
+    command = [sys.executable, "-c", OPEN_AND_WRITE, str(root), me.processor, str(me.bucket), me.shape]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield
+        process.kill()
+
+
+def damage(place: LocalPlace, folder: Path, manifest: Manifest, name: str = ".sst") -> str:
+    """Change one byte of a file of a backup; return what the file is called there."""
+    file = next(file for file in manifest.files if file.name.endswith(name) or file.name.startswith(name))
+    path = (
+        folder
+        / "place"
+        / ShardBackups(place, manifest.identity.processor, manifest.identity.bucket).file_path(file.stored)
+    )
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    return file.stored
+
+
+# list
+
+
+def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalPlace) -> None:
+    """For people as a table, for programs as JSON; a shard that is only here or only there is among them."""
+    totals = declared(command.folder, "Totals")
+    fill_totals(root, totals, 0)
+    manifest = back_up(place, root, totals, 0)
+    fill_totals(root, totals, 0, offset=8)
+    fill_totals(root, totals, 1, offset=1234)
+    table = command.ok("state", "list", "--backup", "place")
+    first, second = json.loads(command.ok("state", "list", "totals", "--backup", "place", "--json"))
+    here = json.loads(command.ok("state", "list", "--json"))
+
+    assert "readings 1,234" in table
+    assert (first["local"]["position"], first["local"]["in_use"]) == ({"readings": 8}, False)
+    assert second["local"]["keys"] == 3
+    assert first["local"]["size_bytes"] > 1000
+    assert (first["kept"]["count"], first["kept"]["newest"]) == (1, str(manifest.id))
+    assert first["kept"]["position"] == {"readings": 5}
+    assert second["kept"] == {"count": 0, "size_bytes": 0, "newest": None, "time_ms": None, "position": None}
+    assert [shard["kept"] for shard in here] == [None, None]
+
+
+def test_list_tells_what_a_worker_has_open(command: Cli, root: Path) -> None:
+    """And does not disturb it: the position is that which the worker saved last."""
+    me = identity_of(declared(command.folder, "Totals"), 0)
+    with worker(root, me):
+        first = json.loads(command.ok("state", "list", "--json"))[0]
+        table = command.ok("state", "list")
+
+    assert first["local"]["in_use"] is True
+    assert first["local"]["position"] == {"readings": 99}
+    assert "a worker" in table
+
+
+def test_list_shows_a_damaged_state_beside_the_others(command: Cli, root: Path) -> None:
+    """It says what to do, and lists the rest."""
+    totals = declared(command.folder, "Totals")
+    for bucket in (0, 1):
+        fill_totals(root, totals, bucket)
+    database = current(shard_folder(root, identity_of(totals, 0)))
+    assert database is not None
+    next(database.glob("MANIFEST-*")).write_bytes(b"nothing of RocksDB's")
+    done = command("state", "list")
+
+    assert "readings 5" in done.stdout
+    assert "is damaged" in done.stderr
+    assert "Put the folder away" in done.stderr
+
+
+# verify
+
+
+def test_verify_finds_a_good_backup_behind_a_damaged_one(command: Cli, root: Path, place: LocalPlace) -> None:
+    """Exit code 0, for there is something to restore; the damaged file is named, and what to do."""
+    totals = declared(command.folder, "Totals")
+    fill_totals(root, totals)
+    back_up(place, root, totals)
+    fill_totals(root, totals, offset=8)
+    file = damage(place, command.folder, back_up(place, root, totals), name="MANIFEST")
+    done = command("state", "verify", "--backup", "place")
+    found = json.loads(command.ok("state", "verify", "totals", "--backup", "place", "--json"))
+
+    assert done.returncode == 0
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["is", "damaged", "good"]
+    assert file in done.stderr
+    assert "Remove the damaged files" in done.stderr
+    assert [verdict["good"] for verdict in found] == [False, True]
+
+
+def test_verify_fails_where_there_is_no_good_backup(command: Cli, root: Path, place: LocalPlace) -> None:
+    """With the bucket's name, also for a manifest that is not whole."""
+    totals = declared(command.folder, "Totals")
+    for bucket in (0, 1):
+        fill_totals(root, totals, bucket)
+    back_up(place, root, totals, 0)
+    manifest = back_up(place, root, totals, 1)
+    path = command.folder / "place" / ShardBackups(place, "totals", 1).manifest_path(manifest.id)
+    path.write_bytes(path.read_bytes()[:100])
+    done = command("state", "verify", "--backup", "place")
+
+    assert done.returncode == 1
+    assert "No good backup at" in done.stderr
+    assert "totals, bucket 1" in done.stderr
+    assert "its manifest cannot be read" in done.stderr
+    assert command("state", "verify", "--bucket", "0", "--backup", "place").returncode == 0
+
+
+# restore
+
+
+def test_restore_brings_lost_states_back(command: Cli, root: Path, place: LocalPlace) -> None:
+    """Several buckets side by side; the rate is told."""
+    totals = declared(command.folder, "Totals")
+    for bucket in (0, 1):
+        fill_totals(root, totals, bucket, offset=bucket + 5)
+        back_up(place, root, totals, bucket)
+        fill_totals(root, totals, bucket, offset=100)
+    done = command("state", "restore", "totals", "--backup", "place")
+    positions = []
+    for bucket in (0, 1):
+        with opened(root, totals, bucket) as state:
+            positions.append(state.position())
+            assert dict(state.items()).keys() == {b"m0", b"m1", b"m2"}
+
+    assert done.returncode == 0, done.stderr
+    assert "totals, bucket 1: backup 00000001-00000001" in done.stderr
+    assert "/s)" in done.stderr
+    assert positions == [{"readings": 5}, {"readings": 6}]
+
+
+def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place: LocalPlace) -> None:
+    """An older one than the newest, or none."""
+    totals = declared(command.folder, "Totals")
+    for offset in (5, 8):
+        fill_totals(root, totals, offset=offset)
+        back_up(place, root, totals)
+    options = ["--backup", "place", "--bucket", "0", "--backup-id"]
+    missing = command("state", "restore", "totals", *options, "00000009-00000001")
+    wrong = command("state", "restore", "totals", *options, "newest")
+    restored = json.loads(command.ok("state", "restore", "totals", *options, "00000001-00000001", "--json"))
+    with opened(root, totals, 0) as state:
+        position = state.position()
+
+    assert (missing.returncode, wrong.returncode) == (1, 1)
+    assert "is not there" in missing.stderr
+    assert "is no backup" in wrong.stderr
+    assert restored[0]["position"] == position == {"readings": 5}
+
+
+def test_restore_is_refused_while_a_worker_has_the_state_open(command: Cli, root: Path, place: LocalPlace) -> None:
+    """Of no bucket anything is changed; when the worker is gone, it works."""
+    totals = declared(command.folder, "Totals")
+    for bucket in (0, 1):
+        fill_totals(root, totals, bucket)
+        back_up(place, root, totals, bucket)
+    with worker(root, identity_of(totals, 1)):
+        refused = command("state", "restore", "totals", "--backup", "place")
+        databases = sorted(path.name for path in root.glob("totals/*/*"))
+    restored = command("state", "restore", "totals", "--backup", "place")
+
+    assert refused.returncode == 1
+    assert "Stop the worker" in refused.stderr
+    assert databases == ["000001", "000001"]
+    assert restored.returncode == 0
+
+
+def test_restore_goes_on_past_a_bucket_that_has_no_good_backup(command: Cli, root: Path, place: LocalPlace) -> None:
+    """The other bucket is restored, this one stays as it was, and the exit code tells."""
+    totals = declared(command.folder, "Totals")
+    for bucket in (0, 1):
+        fill_totals(root, totals, bucket)
+        manifest = back_up(place, root, totals, bucket)
+        fill_totals(root, totals, bucket, offset=50)
+    file = damage(place, command.folder, manifest)
+    done = command("state", "restore", "totals", "--backup", "place")
+    positions = []
+    for bucket in (0, 1):
+        with opened(root, totals, bucket) as state:
+            positions.append(state.position())
+
+    assert done.returncode == 1
+    assert file in done.stderr
+    assert "totals, bucket 1 has no good backup" in done.stderr
+    assert positions == [{"readings": 5}, {"readings": 50}]
+
+
+# inspect
+
+
+def test_inspect_decodes_the_state_of_a_worker_at_work(command: Cli, root: Path) -> None:
+    """Values as the processor declares them, and what is prepared; while another process has it open."""
+    totals = declared(command.folder, "Totals")
+    fill_totals(root, totals)
+    with opened(root, totals, 0) as state:
+        state.prepare(Delta({"readings": 5}, {"readings": 7}, {b"m1": None}))
+    with worker(root, identity_of(totals, 0)):
+        shown = command.ok("state", "inspect", "app.py:Totals", "--limit", "2")
+        found = json.loads(command.ok("state", "inspect", "app.py:Totals", "--key", "m2", "--json"))
+
+    assert '{"litres": 10, "readings": 1}' in shown
+    assert "m2" not in shown
+    assert "1 changes from readings 5 to readings 7" in shown
+    assert found["position"] == {"readings": 99}
+    assert found["entries"] == [{"key": "m2", "window": None, "value": {"litres": 20, "readings": 2}}]
+
+
+def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalPlace) -> None:
+    """An aggregator's keys, windows and the monoid's values; also of a backup, whatever the state is by now."""
+    hours: type[Aggregator] = declared(command.folder, "Hours")
+    monoid = hours.monoid
+    mean = monoid.encode(monoid.combine(monoid.lift(1), monoid.lift(2)))
+    with opened(root, hours, 1) as state:
+        state.save_together({encode_slot(key, n * HOUR): mean for key in "ab" for n in range(2)}, {"readings": 4})
+    manifest = back_up(place, root, hours, 1)
+    with opened(root, hours, 1) as state:
+        state.save({encode_slot("a", 0): None})
+    shown = command.ok("state", "inspect", "app.py:Hours", "--key", "a")
+    options = ["--bucket", "1", "--backup", "place", "--backup-id", str(manifest.id), "--json"]
+    found = json.loads(command.ok("state", "inspect", "app.py:hours", "--key", "a", *options))
+
+    assert "1970-01-01 01:00:00 to 1970-01-01 02:00:00  1.5" in shown
+    assert "1970-01-01 00:00:00 to" not in shown
+    assert [(entry["window"], entry["value"]) for entry in found["entries"]] == [
+        ([0, HOUR], 1.5),
+        ([HOUR, 2 * HOUR], 1.5),
+    ]
+
+
+def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
+    """State of a changed declaration is not shown, and says what it holds."""
+    fill_totals(root, declared(command.folder, "Totals"))
+    (command.folder / "app.py").write_text(APP.replace("state = readings, Total", "state = readings, int"))
+    done = command("state", "inspect", "app.py:Totals")
+
+    assert done.returncode == 1
+    assert "is of another shape: it holds Total by meter" in done.stderr
+    assert "keeps int by meter" in done.stderr
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["verify"], "No place of backups is named"),
+        (["list", "nobody"], "Nothing is kept of a processor 'nobody'"),
+        (["verify", "--backup", "s3://bucket/x"], "s3 is neither"),
+        (["verify", "--backup", "place"], "There is: nothing at all"),
+        (["restore", "nobody", "--backup", "place"], "Nothing is kept of processor 'nobody'"),
+        (
+            ["restore", "totals", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"],
+            "WebHDFS was asked",
+        ),
+        (["list", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"], "mend the address"),
+        (["inspect", "app.py:Large"], "keeps no state"),
+        (["inspect", "app.py:Nobody"], "There is no processor 'Nobody'"),
+        (["inspect", "app.py:Totals"], "Nothing is kept of processor 'totals'"),
+    ],
+)
+def test_errors_say_what_to_do(arguments: list[str], said: str, command: Cli) -> None:
+    """One paragraph on standard error, exit code 1, no trace."""
+    done = command("state", *arguments)
+
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_state_in_another_format_is_named(command: Cli, root: Path) -> None:
+    """It was written by another version of Penstock."""
+    totals = declared(command.folder, "Totals")
+    with opened(root, totals, 0) as state, state._family("identity") as family:
+        family[b"identity"] = json.dumps({"format": 99}).encode()
+        del family  # a handle keeps the lock
+    done = command("state", "inspect", "app.py:Totals")
+
+    assert done.returncode == 1
+    assert "is in format 99" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["list", "verify", "restore", "inspect"])
+def test_each_command_has_an_example(name: str, command: Cli) -> None:
+    """In its help."""
+    assert f"Example: penstock state {name}" in command.ok("state", name, "--help")
+
+
+def test_states_travel_over_hdfs(command: Cli, root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A real one: listed, verified, restored, looked into."""
+    totals = declared(command.folder, "Totals")
+    fill_totals(root, totals)
+    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as endpoints:
+        where = ["--backup", f"{endpoints['rpc']}/backups", "--webhdfs", endpoints["webhdfs"]]
+        manifest = back_up(open_place(where[1], where[3]), root, totals)
+        fill_totals(root, totals, offset=50)
+        listed = json.loads(command.ok("state", "list", "--json", *where))
+        verified = json.loads(command.ok("state", "verify", "--json", *where))
+        seen = command.ok("state", "inspect", "app.py:Totals", "--backup-id", str(manifest.id), *where)
+        command.ok("state", "restore", "totals", *where)
+    with opened(root, totals, 0) as state:
+        position = state.position()
+
+    assert listed[0]["kept"]["position"] == {"readings": 5}
+    assert [verdict["good"] for verdict in verified] == [True]
+    assert '{"litres": 10, "readings": 1}' in seen
+    assert position == {"readings": 5}

