@@ -83,11 +83,11 @@ class CountMany(ps.Aggregator):
         return Counted(key, window.start, value)
 
 
-def make(count: int, seed: int = 42) -> Iterator[Event]:
-    """Give events, one for each millisecond, the same ones for the same seed."""
+def make(count: int, *, dims: int = 100_000, seed: int = 42) -> Iterator[Event]:
+    """Give events of that many dimensions, one for each millisecond, the same ones for the same seed."""
     rng = random.Random(seed)
     texts = ["".join(rng.choices(string.ascii_lowercase + " ", k=60)) for _ in range(997)]
     start = 1_700_000_100_000
     for n in range(count):
         kind = ("view", "click", "share")[rng.randrange(3)]
-        yield Event(start + n, kind, str(rng.randrange(100_000)), f"t{rng.randrange(50)}", texts[n % 997])
+        yield Event(start + n, kind, str(rng.randrange(dims)), f"t{rng.randrange(50)}", texts[n % 997])

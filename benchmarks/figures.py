@@ -1,0 +1,47 @@
+"""Figures of what was measured, for the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+COLORS = ("#2b5d8a", "#c9772b", "#4f8a4b")
+"""Told apart by people who see fewer colors, too."""
+
+# Of Any: matplotlib's releases differ in how they type the names.
+_STYLE: Any = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    # Two drawings of the same numbers are the same file.
+    "svg.hashsalt": "penstock",
+}
+
+
+@contextmanager
+def drawing(name: str, panels: int, *, width: float = 9.0, height: float) -> Iterator[list[Axes]]:
+    """Give panels side by side, and write them to docs/figures when the block is done.
+
+    Args:
+        name: what the file is called.
+        panels: how many.
+        width: of the figure, in inches.
+        height: of the figure, in inches.
+    """
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield list(figure.subplots(1, panels, squeeze=False)[0])
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        figure.savefig(FOLDER / name, metadata={"Date": None})
+    print(f"Drawn: {FOLDER / name}")

@@ -1,0 +1,109 @@
+"""One worker with many buckets and many keys: how long until a lost state is back, and how much memory that takes.
+
+    python benchmarks/many_buckets.py [--keys 10000000] [--buckets 64]
+
+Starts a broker of its own, builds the state, backs it up to a folder, loses it, and starts again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+
+import penstock as ps
+from penstock.ops.assembling import Surroundings, assembled
+from penstock.ops.local import running_kafka
+from penstock.ops.preflight import Targets, ends_of, prepare
+from penstock.state.backups.places import BackupPlace, LocalPlace
+from penstock.state.backups.shard import newest_position
+from penstock.state.store import Offsets, ShardIdentity
+from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+BATCH = 50_000
+
+
+class Seen(ps.Record, frozen=True):
+    """A key was seen."""
+
+    key: str
+    at: ps.EventTime
+
+
+def counter(buckets: int) -> type[ps.Stateful]:
+    """Return a processor that counts each key."""
+
+    class Counts(ps.Stateful):
+        reads = ps.Category("seen", Seen, key="key", event_time="at", buckets=buckets)
+        state = int
+
+        def process(self, event: Seen, state: int | None, context: ps.Context) -> tuple[int, list[ps.Record]]:  # noqa: ARG002 - the kind's signature
+            return (state or 0) + 1, []
+
+    return Counts
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--keys", type=int, default=10_000_000)
+    arguments.add_argument("--buckets", type=int, default=64)
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder, running_kafka(Path(folder) / "kafka") as bootstrap:
+        measure(KafkaBus(KafkaSettings(bootstrap)), counter(given.buckets), given.keys, Path(folder))
+
+
+def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path) -> None:
+    """Build, back up, lose, and restore the state."""
+    fill(bus, processor.inputs()[0], keys)
+    targets = ends_of(processor.inputs(), bus)
+    place = LocalPlace(folder / "backups")
+    around = Surroundings(folder / "state", place, timedelta(seconds=5))
+    opened = prepare(processor, bus)
+    with assembled(opened, bus, around) as worker:
+        began = time.monotonic()
+        worker.run(lambda it: it.has_reached(targets) and is_backed_up(processor, place, targets))
+        print(f"built and backed up in {time.monotonic() - began:.1f} s, {rss()}")
+    size = sum(file.stat().st_size for file in around.state.rglob("*") if file.is_file())
+    shutil.rmtree(around.state)
+    with assembled(opened, bus, around) as worker:
+        began = time.monotonic()
+        worker.run(lambda it: it.has_reached(targets))
+        print(
+            f"{len(targets)} shards of {keys:,} keys, {size / 1e6:.0f} MB, back in {time.monotonic() - began:.1f} s, {rss()}"
+        )
+
+
+def is_backed_up(processor: type[ps.Stateful], place: BackupPlace, targets: Targets) -> bool:
+    """Tell whether the newest backup of each shard is of its end."""
+    return all(_newest(processor, place, bucket.number).get(bucket.category) == end for bucket, end in targets.items())
+
+
+def _newest(processor: type[ps.Stateful], place: BackupPlace, number: int) -> Offsets:
+    return newest_position(place, ShardIdentity(processor.name, number, processor.state_shape())) or {}
+
+
+def fill(bus: KafkaBus, category: ps.Category[Seen], keys: int) -> None:
+    """Write one event of each key."""
+    bus.catalog.create(CategorySpec.of(category))
+    writer = bus.writer()
+    for start in range(0, keys, BATCH):
+        numbers = range(start, min(start + BATCH, keys))
+        writer.send(category.name, (Outgoing(b"k%d" % n, b'{"key":"k%d","at":%d}' % (n, n)) for n in numbers))
+    writer.flush()
+    writer.close()
+
+
+def rss() -> str:
+    """Return the memory that this process takes."""
+    return f"{psutil.Process().memory_info().rss / 2**20:,.0f} MiB of memory"
+
+
+if __name__ == "__main__":
+    main()

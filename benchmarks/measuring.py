@@ -1,0 +1,83 @@
+"""The measured side of every benchmark of workers: one worker works on its input, up to a checkpoint."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import penstock as ps
+from penstock.ops.assembling import Surroundings, assembled
+from penstock.ops.collector import relax_collector
+from penstock.ops.preflight import prepare
+from penstock.ops.tally import Tally
+from penstock.ops.worker import Worker
+from penstock.state.checkpoints import Gap
+from penstock.transport.bus import Bus
+
+
+class Stretch:
+    """The part of a worker's work that is measured: what it handles after its first batch, or after warming up.
+
+    Args:
+        wanted: how many events the worker handles, those that do not count included.
+        warm_up: how many of them are handled, and saved, before any counts; with 0, the first batch is not saved apart.
+        checkpoints: after how many checkpoints that count it ends, if that comes first.
+    """
+
+    def __init__(self, wanted: int, warm_up: int, checkpoints: int) -> None:
+        self._wanted = wanted
+        self._warm_up = warm_up
+        self._checkpoints = checkpoints
+        self._before: Tally | None = None
+        self._began_s = self._saved_s = 0.0
+
+    def finished(self, worker: Worker) -> bool:
+        """Tell whether the worker may end; called after each turn."""
+        if self._before is None and worker.tally.events_in > self._warm_up:
+            if self._warm_up:
+                worker.save()
+            self._before = replace(worker.tally)
+            self._began_s = time.monotonic()
+        saved = worker.tally.checkpoints - self._before.checkpoints if self._before else 0
+        return saved >= self._checkpoints or worker.tally.events_in >= self._wanted
+
+    def at_gap(self, gap: Gap) -> None:
+        """Note when a checkpoint is complete."""
+        if gap == Gap(None):
+            self._saved_s = time.monotonic()
+
+    def measured(self, worker: Worker) -> tuple[int, float]:
+        """Return how many events it took, and the seconds until their last checkpoint was complete."""
+        before = self._before or Tally()
+        return worker.tally.events_in - before.events_in, self._saved_s - self._began_s
+
+
+def measured(
+    processor: type[ps.Processor],
+    bus: Bus,
+    wanted: int,
+    *,
+    warm_up: int = 0,
+    checkpoints: int = sys.maxsize,
+    store: str | None = None,
+) -> tuple[int, float]:
+    """Run one worker; return how many events were measured, and in how many seconds.
+
+    Args:
+        processor: what it runs, under a name that no worker has had.
+        bus: where the events are, or will be.
+        wanted: how many events it handles before it ends.
+        warm_up: how many of them are handled, and saved, before any counts; the first batch never does.
+        checkpoints: after how many measured checkpoints it ends, if that comes first.
+        store: the address of the store for remote state.
+    """
+    stretch = Stretch(wanted, warm_up, checkpoints)
+    relax_collector()
+    with TemporaryDirectory() as folder:
+        around = Surroundings(Path(folder), store=store)
+        with assembled(prepare(processor, bus), bus, around, at_gap=stretch.at_gap) as worker:
+            worker.run(stretch.finished)
+    return stretch.measured(worker)

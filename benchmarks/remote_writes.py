@@ -1,0 +1,95 @@
+"""How much faster a worker is when its store merges partials, than when they are merged by reading what is stored.
+
+    python benchmarks/remote_writes.py [--messages 8000000] [--rounds 1] [--intervals 0.5 1 2 5] [--seconds 4]
+
+Measures figure 12 of "Realtime Data Processing at Facebook" (Chen et al., 2016) again: the throughput of one worker that
+counts 20,000 keys in PostgreSQL, or in Redis, for each way of writing and each interval between its checkpoints. Each is measured
+for whole intervals, two at least. Starts all services itself. Prints a table, with the gain of append-only over read-modify-write, and draws docs/figures/remote-writes.svg.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+from events import by_dim, make
+from figures import COLORS, drawing
+from matplotlib.axes import Axes
+from remote_worker import KEYS, WARM_UP
+from rounds import broker, fill, medians, options, rate
+from stores import Store, stores
+
+import penstock as ps
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+
+class Case(NamedTuple):
+    """What is measured: a way of writing to a store, at an interval in seconds."""
+
+    store: str
+    interval: float
+    writing: ps.Writing
+
+
+Rates = dict[Case, float]
+
+
+def main() -> None:
+    """Measure, print and draw."""
+    parser = options(__doc__, messages=8_000_000, rounds=1)
+    parser.add_argument(
+        "--intervals", type=float, nargs="+", default=[0.5, 1.0, 2.0, 5.0], help="seconds between checkpoints"
+    )
+    parser.add_argument("--seconds", type=float, default=4.0, help="how long each is measured at least")
+    given = parser.parse_args()
+    with broker() as bootstrap, stores() as running:
+        fill(KafkaBus(KafkaSettings(bootstrap)), [by_dim], make(WARM_UP + given.messages, dims=KEYS))
+        cases = [Case(*case) for case in product(running, given.intervals, ps.Writing)]
+        rates = medians(cases, given.rounds, partial(measure, bootstrap, running, given.seconds))
+    show(rates)
+    draw(rates)
+
+
+def measure(bootstrap: str, running: dict[str, Store], seconds: float, case: Case) -> float:
+    """Return the messages/s of one worker that begins with an empty store."""
+    store = running[case.store]
+    store.clear()
+    checkpoints = max(2, math.ceil(seconds / case.interval))
+    return rate("remote_worker.py", bootstrap, case.writing.value, str(case.interval), str(checkpoints), store.url)
+
+
+def show(rates: Rates) -> None:
+    """Print the table, in messages/s."""
+    print(f"{'store':<12}{'interval s':>10}" + "".join(f"{way.value:>19}" for way in ps.Writing) + f"{'gain':>8}")
+    for store, interval in dict.fromkeys((case.store, case.interval) for case in rates):
+        of = {way: rates[Case(store, interval, way)] for way in ps.Writing}
+        gain = of[ps.Writing.APPEND] / of[ps.Writing.READ_MODIFY_WRITE] - 1
+        print(f"{store:<12}{interval:>10g}" + "".join(f"{value:>19,.0f}" for value in of.values()) + f"{gain:>+8.0%}")
+
+
+def draw(rates: Rates) -> None:
+    """Draw a panel for each store."""
+    names = list(dict.fromkeys(case.store for case in rates))
+    with drawing("remote-writes.svg", len(names), height=3.4) as panels:
+        for name, axes in zip(names, panels, strict=True):
+            _draw_lines(axes, {case: value for case, value in rates.items() if case.store == name})
+            axes.set_title(name)
+            axes.set_ylim(0, 1.05 * max(rates.values()))
+        panels[0].set_ylabel("messages/s")
+        panels[-1].legend(loc="lower right")
+
+
+def _draw_lines(axes: Axes, rates: Rates) -> None:
+    for way, color in zip(ps.Writing, COLORS, strict=True):
+        points = sorted((case.interval, value) for case, value in rates.items() if case.writing is way)
+        axes.plot(*zip(*points, strict=True), marker="o", color=color, label=way.value)
+    axes.set_xlabel("seconds between checkpoints")
+    axes.set_xlim(left=0)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid()
+
+
+if __name__ == "__main__":
+    main()

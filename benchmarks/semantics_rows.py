@@ -1,0 +1,101 @@
+"""The rows of the benchmark of semantics: a processor of each kind, for each pair of semantics that holds.
+
+Whatever their kind, they write the same answers, each of which covers its key's events up to a time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from events import Event, by_dim
+
+import penstock as ps
+from penstock.processors.categories import Category
+
+LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
+
+
+class Answer(ps.Record, frozen=True):
+    """What a key has come to."""
+
+    key: str
+    newest: ps.EventTime
+    n: int
+
+
+answers = ps.Category("bench_answers", Answer, key="key", event_time="newest", buckets=4, retention=None)
+
+
+def live(name: str) -> Category[Event]:
+    """Return a category for events that are written while they are read."""
+    return ps.Category(name, Event, key="dim_id", event_time="event_time", buckets=by_dim.buckets, retention=None)
+
+
+class Row(NamedTuple):
+    """A kind of processor, and how often an event counts in its state and its outputs appear."""
+
+    kind: str
+    state: ps.Semantics
+    output: ps.Semantics
+
+    @property
+    def pair(self) -> str:
+        """The semantics, in words: of state and output where there is state."""
+        return self.output.value if self.kind == "stateless" else f"{self.state.value}, {self.output.value}"
+
+    def processor(self, name: str, reads: Category[Event]) -> type[ps.Processor]:
+        """Return the processor, under this name."""
+        declared = {
+            "name": name,
+            "reads": reads,
+            "writes": answers,
+            "state_semantics": self.state,
+            "output_semantics": self.output,
+        }
+        return type("Measured", (_KINDS[self.kind],), declared)
+
+
+class _Answering(ps.Stateless):
+    """Answers each event."""
+
+    def process(self, event: Event) -> tuple[Answer]:
+        """Return the answer."""
+        return (Answer(event.dim_id, event.event_time, 1),)
+
+
+class _Counting(ps.Stateful):
+    """Answers each event with its key's count."""
+
+    state = int
+
+    def process(self, event: Event, state: int | None, context: ps.Context) -> tuple[int, tuple[Answer]]:
+        """Return the count and the answer."""
+        n = (state or 0) + 1
+        return n, (Answer(context.key, event.event_time, n),)
+
+
+class _Aggregating(ps.Aggregator):
+    """Answers at each checkpoint with the count of each key that changed."""
+
+    monoid = ps.TupleOf(ps.Count(), ps.Max())
+
+    def observe(self, event: Event) -> tuple[Event, int]:
+        """Return what is counted, and its time."""
+        return event, event.event_time
+
+    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Answer:  # noqa: ARG002 - it never ends
+        """Return the count so far."""
+        n, newest = value
+        return Answer(key, newest, n)
+
+
+_KINDS: dict[str, type[ps.Processor]] = {
+    "stateless": _Answering,
+    "stateful": _Counting,
+    "aggregator": _Aggregating,
+}
+PAIRS = ((LEAST, LEAST), (MOST, MOST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXACT))
+ROWS = (
+    *(Row("stateless", output, output) for output in (LEAST, MOST, EXACT)),
+    *(Row(kind, *pair) for kind in ("stateful", "aggregator") for pair in PAIRS),
+)

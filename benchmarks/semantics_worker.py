@@ -1,0 +1,26 @@
+"""The measured side: one worker of one row, which ends when it has handled so many events.
+
+    python semantics_worker.py BOOTSTRAP ROW READS WANTED
+
+ROW is the row's number. Prints the messages handled between its first batch and its last checkpoint, and the seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from measuring import measured
+from rounds import unique
+from semantics_rows import ROWS, live
+
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+
+def main(bootstrap: str, row: str, reads: str, wanted: str) -> None:
+    """Run the row's processor."""
+    processor = ROWS[int(row)].processor(unique("semantics"), live(reads))
+    print(*measured(processor, KafkaBus(KafkaSettings(bootstrap)), int(wanted)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
