@@ -61,11 +61,6 @@ class App:
         named = {c.name: c for processor in self.processors for c in (*processor.inputs(), *processor.outputs())}
         return list(named.values())
 
-    def sources(self) -> list[AnyCategory]:
-        """Return the categories that are read but written by none of the processors."""
-        written = {category.name for processor in self.processors for category in processor.outputs()}
-        return [category for category in self.categories() if category.name not in written]
-
     def processor(self, name: str) -> type[Processor]:
         """Return a processor by its class's name or its own.
 

@@ -11,30 +11,29 @@ import typer
 
 from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
-from .options import DEFAULT_FOLDER, AsJson, Folder, Warehouse, WebHdfs, warehouse_of
+from .options import (
+    DEFAULT_FOLDER,
+    AsJson,
+    BatchOutput,
+    First,
+    Folder,
+    Last,
+    Master,
+    Target,
+    Warehouse,
+    WebHdfs,
+    batch_output_of,
+    warehouse_of,
+)
 from .output import as_json, err, note, out, progress, table
 from .times import parse_day
-
-Target = Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor of it.")]
-First = Annotated[str, typer.Option("--from", metavar="DAY", help="The first day of event time (UTC), as 2013-01-01.")]
-Last = Annotated[str, typer.Option("--to", metavar="DAY", help="The last day, itself included.")]
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        metavar="LOCATION",
-        help="Where the batch's output is; by default the folder backfill in --dir.",
-        show_default=False,
-    ),
-]
-Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], yarn, spark://HOST:PORT, …")]
 
 
 def backfill(
     target: Target,
     first: First,
     last: Last,
-    output: Output = None,
+    output: BatchOutput = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what the output holds already.")] = False,
     master: Master = "local[*]",
     warehouse: Warehouse = None,
@@ -62,7 +61,7 @@ def backfill(
             open_warehouse(warehouse_of(warehouse, folder), webhdfs),
             first=days[0],
             last=days[1],
-            output=_output_of(output, str(folder)),
+            output=batch_output_of(output, folder),
             master=master,
             overwrite=overwrite,
             progress=show,
@@ -75,14 +74,14 @@ def backfill(
     for result in results:
         if result.note:
             note(f"{result.processor}: {result.note}.")
-    note(f"Written to {_output_of(output, str(folder))}.")
+    note(f"Written to {batch_output_of(output, folder)}.")
 
 
 def compare(
     target: Target,
     first: First,
     last: Last,
-    output: Output = None,
+    output: BatchOutput = None,
     master: Master = "local[*]",
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
@@ -109,7 +108,7 @@ def compare(
         found = compared(
             AppName.parse(target),
             open_warehouse(warehouse_of(warehouse, folder), webhdfs),
-            _output_of(output, str(folder)),
+            batch_output_of(output, folder),
             parse_day(first),
             parse_day(last),
             master=master,
@@ -123,7 +122,3 @@ def compare(
         note(f"Stream and batch differ in {', '.join(differ)}.")
         raise typer.Exit(1)
     note("Stream and batch agree.")
-
-
-def _output_of(location: str | None, folder: str) -> str:
-    return location or f"{folder}/backfill"

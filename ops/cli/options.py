@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,69 +11,55 @@ from ...transport.errors import BusError
 from ...transport.kafka import KafkaBus, KafkaSettings
 from ..local import LocalServices
 
+
+def _setting(name: str, metavar: str, says: str) -> Any:
+    """Make an option that a variable of the environment gives as well."""
+    variable = f"PENSTOCK_{name.upper().replace('-', '_')}"
+    return typer.Option(f"--{name}", envvar=variable, metavar=metavar, help=says, show_default=False)
+
+
 Kafka = Annotated[
-    str | None,
-    typer.Option(
-        "--kafka",
-        envvar="PENSTOCK_KAFKA",
-        metavar="HOST:PORT",
-        help="The Kafka cluster; by default the one that `penstock dev up` started.",
-        show_default=False,
-    ),
+    str | None, _setting("kafka", "HOST:PORT", "The Kafka cluster; by default the one that `penstock dev up` started.")
 ]
 KafkaConfig = Annotated[
     Path | None,
-    typer.Option(
-        "--kafka-config",
-        envvar="PENSTOCK_KAFKA_CONFIG",
-        metavar="FILE",
-        help="Further settings of librdkafka (SASL, TLS, …), a name=value on each line.",
-        show_default=False,
-    ),
+    _setting("kafka-config", "FILE", "Further settings of librdkafka (SASL, TLS, …), a name=value on each line."),
 ]
 Folder = Annotated[
     Path, typer.Option("--dir", envvar="PENSTOCK_DIR", help="Where local services and state keep their data.")
 ]
 Warehouse = Annotated[
     str | None,
-    typer.Option(
-        "--warehouse",
-        envvar="PENSTOCK_WAREHOUSE",
-        metavar="LOCATION",
-        help="A folder, or hdfs://HOST:PORT/PATH; by default the folder warehouse in --dir.",
-        show_default=False,
-    ),
+    _setting("warehouse", "LOCATION", "A folder, or hdfs://HOST:PORT/PATH; by default the folder warehouse in --dir."),
 ]
 WebHdfs = Annotated[
     str | None,
-    typer.Option(
-        "--webhdfs",
-        envvar="PENSTOCK_WEBHDFS",
-        metavar="URL",
-        help="Where WebHDFS answers, for what is kept on HDFS; by default port 9870 of its host.",
-        show_default=False,
-    ),
+    _setting("webhdfs", "URL", "Where WebHDFS answers, for what is kept on HDFS; by default port 9870 of its host."),
 ]
 Backup = Annotated[
-    str | None,
-    typer.Option(
-        "--backup",
-        envvar="PENSTOCK_BACKUP",
-        metavar="LOCATION",
-        help="Where backups are kept: a folder, or hdfs://HOST:PORT/PATH.",
-        show_default=False,
-    ),
+    str | None, _setting("backup", "LOCATION", "Where backups are kept: a folder, or hdfs://HOST:PORT/PATH.")
 ]
 Store = Annotated[
     str | None,
+    _setting(
+        "store",
+        "URL",
+        "Where remote state is: postgresql://… or redis://… . With a password, give it in the environment variable.",
+    ),
+]
+Target = Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor of it.")]
+First = Annotated[str, typer.Option("--from", metavar="DAY", help="The first day of event time (UTC), as 2013-01-01.")]
+Last = Annotated[str, typer.Option("--to", metavar="DAY", help="The last day, itself included.")]
+BatchOutput = Annotated[
+    str | None,
     typer.Option(
-        "--store",
-        envvar="PENSTOCK_STORE",
-        metavar="URL",
-        help="Where remote state is: postgresql://… or redis://… . With a password, give it in the environment variable.",
+        "--output",
+        metavar="LOCATION",
+        help="Where the batch's output is; by default the folder backfill in --dir.",
         show_default=False,
     ),
 ]
+Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], yarn, spark://HOST:PORT, …")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 DEFAULT_FOLDER = Path(".penstock")
 
@@ -96,3 +82,8 @@ def _local_kafka(folder: Path) -> str:
 def warehouse_of(location: str | None, folder: Path) -> str:
     """Return the location of the warehouse."""
     return location or str(folder / "warehouse")
+
+
+def batch_output_of(location: str | None, folder: Path) -> str:
+    """Return the location of the batch's output."""
+    return location or str(folder / "backfill")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hdfs import InsecureClient
 from support.cli import Cli
+from support.exactness import large_readings
 from support.meters import readings
 
 from penstock.ops.local import running_hdfs
@@ -36,7 +37,7 @@ def test_stream_and_batch_agree_on_hdfs(cli: Cli, app: Path, prefix: str, hdfs: 
     compared = json.loads(cli.ok("compare", str(app), *batch, "--json"))
 
     days = InsecureClient(hdfs["webhdfs"]).list(f"/warehouse/category={prefix}.readings")
-    kept = sum(n % 25 >= 10 for n in range(288))
+    kept = len(large_readings(288))
     assert sorted(days) == [f"ds=1970-01-0{day}" for day in (1, 2)]
     assert refused.returncode == 1
     assert "already" in refused.stderr

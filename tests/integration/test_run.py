@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.cli import Cli
-from support.meters import HOUR, readings
-from support.plain import values
+from support.exactness import expect_hours_count_each_reading_once, expect_totals_count_each_reading_once
+from support.meters import readings
 
 from penstock.ops.local import LocalServices
 from penstock.transport.errors import BusUnreachable
@@ -29,28 +28,14 @@ def members(kafka: str, group: str) -> int:
     return sum(bool(member.assignment.topic_partitions) for member in description.members)
 
 
-def expected(count: int) -> tuple[dict[str, int], dict[tuple[str, int], int]]:
-    """Compute totals by meter, and litres by meter and hour, from the numbers alone."""
-    by_meter: Counter[str] = Counter()
-    by_hour: Counter[tuple[str, int]] = Counter()
-    for n in range(count):
-        if n % 25 >= 10:
-            by_meter[f"m{n % 7}"] += n % 25
-            by_hour[f"m{n % 7}", n // 6 * HOUR] += n % 25
-    return dict(by_meter), dict(by_hour)
-
-
 def test_a_whole_app_runs_to_the_end(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
     """All three kinds, two codecs, each processor in a process of its own; every result as computed apart."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3000))
     cli.ok("run", str(app), "--until-end")
 
-    by_meter, by_hour = expected(3000)
-    totals = values(kafka, f"{prefix}.totals")
-    assert {total["meter"]: total["litres"] for total in totals} == by_meter
-    assert len(totals) == sum(n % 25 >= 10 for n in range(3000))
-    assert {(hour["meter"], hour["hour"]): hour["litres"] for hour in values(kafka, f"{prefix}.hours")} == by_hour
+    expect_totals_count_each_reading_once(kafka, prefix, 3000)
+    expect_hours_count_each_reading_once(kafka, prefix, 3000)
 
 
 def test_a_second_run_goes_on_where_the_first_ended(cli: Cli, app: Path, prefix: str, kafka: str) -> None:
@@ -60,11 +45,8 @@ def test_a_second_run_goes_on_where_the_first_ended(cli: Cli, app: Path, prefix:
         cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=start))
         cli.ok("run", str(app), "--until-end")
 
-    by_meter, by_hour = expected(3000)
-    totals = values(kafka, f"{prefix}.totals")
-    assert {total["meter"]: total["litres"] for total in totals} == by_meter
-    assert len(totals) == sum(n % 25 >= 10 for n in range(3000))
-    assert {(hour["meter"], hour["hour"]): hour["litres"] for hour in values(kafka, f"{prefix}.hours")} == by_hour
+    expect_totals_count_each_reading_once(kafka, prefix, 3000)
+    expect_hours_count_each_reading_once(kafka, prefix, 3000)
 
 
 def test_sigterm_ends_with_a_last_checkpoint(
@@ -82,11 +64,8 @@ def test_sigterm_ends_with_a_last_checkpoint(
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=3000))
     cli.ok("run", str(app), "--until-end")
 
-    by_meter, _ = expected(4000)
-    totals = values(kafka, f"{prefix}.totals")
     assert json.loads(out)["events_in"] > 0
-    assert {total["meter"]: total["litres"] for total in totals} == by_meter
-    assert len(totals) == sum(n % 25 >= 10 for n in range(4000))
+    expect_totals_count_each_reading_once(kafka, prefix, 4000)
 
 
 def test_two_workers_share_the_buckets_and_state_moves_with_them(
@@ -116,11 +95,8 @@ def test_two_workers_share_the_buckets_and_state_moves_with_them(
     second.send_signal(signal.SIGTERM)
     out, err = second.communicate(timeout=30)
 
-    by_meter, _ = expected(4000)
-    totals = values(kafka, f"{prefix}.totals")
     assert json.loads(out)["events_in"] > 0, err
-    assert {total["meter"]: total["litres"] for total in totals} == by_meter
-    assert len(totals) == sum(n % 25 >= 10 for n in range(4000))
+    expect_totals_count_each_reading_once(kafka, prefix, 4000)
 
 
 def test_a_whole_app_stops_in_good_order(
@@ -136,11 +112,8 @@ def test_a_whole_app_stops_in_good_order(
     assert running.returncode == 0, err
     cli.ok("run", str(app), "--until-end")
 
-    by_meter, by_hour = expected(2000)
-    totals = values(kafka, f"{prefix}.totals")
-    assert {total["meter"]: total["litres"] for total in totals} == by_meter
-    assert len(totals) == sum(n % 25 >= 10 for n in range(2000))
-    assert {(hour["meter"], hour["hour"]): hour["litres"] for hour in values(kafka, f"{prefix}.hours")} == by_hour
+    expect_totals_count_each_reading_once(kafka, prefix, 2000)
+    expect_hours_count_each_reading_once(kafka, prefix, 2000)
 
 
 def test_a_worker_that_gets_no_bucket_ends_when_the_others_have_read_all(
@@ -155,10 +128,7 @@ def test_a_worker_that_gets_no_bucket_ends_when_the_others_have_read_all(
         _, err = worker.communicate(timeout=60)
         assert worker.returncode == 0, err
 
-    by_meter, _ = expected(2000)
-    totals = values(kafka, f"{prefix}.totals")
-    assert {total["meter"]: total["litres"] for total in totals} == by_meter
-    assert len(totals) == sum(n % 25 >= 10 for n in range(2000))
+    expect_totals_count_each_reading_once(kafka, prefix, 2000)
 
 
 def test_a_worker_outlives_its_broker(app: Path, prefix: str, tmp_path: Path, wait_until: Callable[..., None]) -> None:

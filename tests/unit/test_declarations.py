@@ -133,7 +133,6 @@ def test_an_app_is_ordered_along_the_stream() -> None:
 
     assert [p.__name__ for p in app.processors] == ["First", "Second"]
     assert [c.name for c in app.categories()] == ["a", "b", "c"]
-    assert app.sources() == [a]
 
 
 def test_a_circle_is_refused() -> None:

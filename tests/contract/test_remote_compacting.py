@@ -1,0 +1,183 @@
+"""What compaction promises: partials become fewer, what is fetched stays, whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from itertools import count
+from typing import Any
+
+import pytest
+from support.databases import Postgres
+from support.proxy import Proxy
+from support.stores import EVER, LIMIT_S, OVERWRITING, A, B, Log, Opened, Place, aggregator, lifted, until, values
+
+import penstock as ps
+from penstock.processors.cores import encode_slot
+from penstock.state.remote import Compactor, compactor_of
+from penstock.state.remote.addresses import address_of
+from penstock.state.remote.folder import store_at
+from penstock.state.remote.seam import Shard
+from penstock.state.store import RemoteState
+
+
+def test_crowds_are_merged_in_order(url: str, opened: Opened) -> None:
+    """What has more partials than the limit becomes one; the rest is left alone; what is fetched does not change."""
+    monoid = Log()
+    processor = aggregator(monoid)
+    state = opened(url, processor)
+    for n in range(9):
+        state.save(lifted(monoid, a=n) | (lifted(monoid, b=n) if n < 4 else {}))
+    with closing(compactor_of(url, processor, more_than=4)) as compactor:
+        assert compactor.compact() == 1
+        assert compactor.compact() == 0
+    state.save(lifted(monoid, a=9))
+
+    assert values(state, monoid, A, B) == [list(range(10)), list(range(4))]
+    assert crowd_sizes(url, processor) == {A: 2, B: 4}
+
+
+def crowd_sizes(url: str, processor: type[ps.Aggregator]) -> dict[bytes, int]:
+    with closing(store_at(address_of(url))) as store:
+        found = store.crowds(Shard(processor.name, 0), 0)
+        return {crowd.slot: len(crowd.partials) for crowds in found for crowd in crowds}
+
+
+def remove_and_append(state: RemoteState) -> None:
+    state.save({A: None})
+    for n in (7, 8, 9):
+        state.save(lifted(Log(), a=n))
+
+
+MEANWHILE: dict[str, tuple[Callable[[RemoteState, Compactor], object], list[Any] | None]] = {
+    "appended": (lambda state, _: state.save(lifted(Log(), a=3)), [0, 1, 2, 3]),
+    "merged": (lambda _, faster: faster.compact(), [0, 1, 2]),
+    "removed": (lambda state, _: state.save({A: None}), None),
+    "removed and appended": (lambda state, _: remove_and_append(state), [7, 8, 9]),
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+def test_what_happens_while_a_crowd_is_merged_stays(url: str, opened: Opened, meanwhile: str) -> None:
+    """Between a compactor's reading and its writing, anybody may write, and another compactor may be faster."""
+    monoid = Log()
+    processor = aggregator(monoid)
+    state = opened(url, processor)
+    for n in range(3):
+        state.save(lifted(monoid, a=n))
+    happens, expected = MEANWHILE[meanwhile]
+    shard = Shard(processor.name, 0)
+    with closing(store_at(address_of(url))) as store, closing(compactor_of(url, processor, more_than=1)) as faster:
+        (crowd,) = [crowd for crowds in store.crowds(shard, 1) for crowd in crowds]
+        happens(state, faster)
+        store.replace(shard, [(crowd, monoid.encode([0, 1, 2]))])
+
+    assert values(state, monoid, A) == [expected]
+
+
+def test_other_partials_at_the_same_places_are_not_replaced(postgres: Postgres, opened: Opened) -> None:
+    """After a failover that lost saves, between a compactor's reading and its writing."""
+    monoid = Log()
+    processor = aggregator(monoid)
+    state = opened(postgres.url, processor)
+    for n in range(3):
+        state.save(lifted(monoid, a=n))
+    shard = Shard(processor.name, 0)
+    with closing(store_at(address_of(postgres.url))) as store, postgres.session() as session:
+        (crowd,) = [crowd for crowds in store.crowds(shard, 1) for crowd in crowds]
+        session.execute(
+            "UPDATE penstock_parts AS part SET encoded = %s FROM penstock_shards AS own "
+            "WHERE part.shard = own.shard AND own.processor = %s AND part.place = %s",
+            (monoid.encode([7]), processor.name, crowd.last),
+        )
+
+        assert store.replace(shard, [(crowd, monoid.encode([0, 1, 2]))]) == 0
+    assert values(state, monoid, A) == [[0, 1, 7]]
+
+
+def test_a_crowd_that_a_whole_value_replaced_stays_replaced(url: str, opened: Opened) -> None:
+    """Where the way of writing was changed while a compactor was at work."""
+    monoid = Log()
+    processor = aggregator(monoid)
+    state = opened(url, processor)
+    for n in range(3):
+        state.save(lifted(monoid, a=n))
+    shard = Shard(processor.name, 0)
+    with closing(store_at(address_of(url))) as store:
+        (crowd,) = [crowd for crowds in store.crowds(shard, 1) for crowd in crowds]
+        state = opened(url, processor, OVERWRITING)
+        state.save({A: monoid.encode([0, 1, 2, 3])})
+
+        assert store.replace(shard, [(crowd, monoid.encode([0, 1, 2]))]) == 0
+    assert values(state, monoid, A) == [[0, 1, 2, 3]]
+
+
+def test_a_compactor_disturbs_nobody(url: str, opened: Opened) -> None:
+    """It runs in a thread of its own while the owner appends and reads."""
+    monoid = Log()
+    processor = aggregator(monoid)
+    state = opened(url, processor)
+    with closing(compactor_of(url, processor, lambda: [0], more_than=2, pause_s=0.001)) as compactor:
+        compactor.start()
+        for n in range(150):
+            state.save(lifted(monoid, a=n, b=n))
+            assert values(state, monoid, A) == [list(range(n + 1))]
+        until(lambda: max(crowd_sizes(url, processor).values()) <= 2)
+
+    assert values(state, monoid, A, B) == [list(range(150))] * 2
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+from support.stores import Log, aggregator
+from penstock.state.remote import compactor_of
+processor = aggregator(Log())
+processor.name = {name!r}
+compactor = compactor_of({url!r}, processor, lambda: [0], more_than=1)
+while True:
+    if compactor.compact():
+        print("merged", flush=True)
+"""
+
+
+def test_a_compactor_may_be_killed_at_any_moment(url: str, opened: Opened) -> None:
+    """Nothing is lost and nothing counts twice, however often."""
+    monoid = Log()
+    processor = aggregator(monoid)
+    state = opened(url, processor)
+    slots = [encode_slot(f"key-{n}", EVER) for n in range(300)]
+    program = PROGRAM.format(path=sys.path, name=processor.name, url=url)
+    appended = count()
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as compacting:
+            assert compacting.stdout is not None
+            os.set_blocking(compacting.stdout.fileno(), False)
+            deadline = time.monotonic() + LIMIT_S
+            while not compacting.stdout.read():
+                assert time.monotonic() < deadline, "nothing was merged"
+                state.save(dict.fromkeys(slots, monoid.encode([next(appended)])))
+            state.save(dict.fromkeys(slots, monoid.encode([next(appended)])))
+            compacting.kill()
+
+    assert values(state, monoid, *slots) == [list(range(next(appended)))] * len(slots)
+
+
+def test_a_compactor_goes_on_after_a_lost_connection(place: Place, proxy: Proxy, opened: Opened) -> None:
+    """A pass that breaks is said and made again."""
+    monoid = Log()
+    processor = aggregator(monoid)
+    state = opened(place.url, processor)
+    with closing(compactor_of(place.through(proxy), processor, lambda: [0], more_than=2, pause_s=0.01)) as compactor:
+        proxy.refuse()
+        compactor.start()
+        for n in range(9):
+            state.save(lifted(monoid, a=n))
+        proxy.resume()
+        until(lambda: crowd_sizes(place.url, processor)[A] <= 2)
+
+    assert values(state, monoid, A) == [list(range(9))]

@@ -1,0 +1,126 @@
+"""What remote state promises of owners: who opened a shard last owns it, and only its writes count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import pytest
+from psycopg import sql
+from support.databases import Postgres
+from support.stores import (
+    APPENDING,
+    OUTBOX,
+    OVERWRITING,
+    A,
+    Opened,
+    Place,
+    aggregator,
+    identity_of,
+    lifted,
+    new_database,
+    values,
+)
+
+import penstock as ps
+from penstock.processors.stores import Writing
+from penstock.state.remote import StoreFenced, remote_states
+from penstock.state.store import Outbox, RemoteState
+
+WRITES: dict[str, Callable[[RemoteState], None]] = {
+    "save": lambda state: state.save({A: b"\x05"}),
+    "save_position": lambda state: state.save_position({"hits": 5}),
+    "save_together": lambda state: state.save_together({A: b"\x05"}, {"hits": 5}),
+    "save_with_outbox": lambda state: state.save_with_outbox({A: b"\x05"}, OUTBOX),
+    "clear_outbox": lambda state: state.clear_outbox(),
+}
+
+
+@pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing: Writing) -> None:
+    """Whoever opened a shard last owns it: every write of an older owner is refused, and says so."""
+    processor = aggregator(ps.Count())
+    zombie = opened(url, processor, writing)
+    zombie.save_with_outbox({A: b"\x01"}, Outbox({}, {"hits": 1}, [("pages", b"a", b"1")]))
+    owner = opened(url, processor, writing)
+    before = owner.fetch([A]), owner.outbox()
+
+    with pytest.raises(StoreFenced, match="opened again, as epoch 2"):
+        WRITES[write](zombie)
+
+    assert (owner.fetch([A]), owner.outbox()) == before
+    assert opened(url, processor, writing).position() == {"hits": 1}
+
+
+def test_a_store_that_went_back_is_noticed(place: Place, opened: Opened) -> None:
+    """After a failover that lost saves, nothing is written on top: the owner is told to open the shard again."""
+    processor = aggregator(ps.Count())
+    state = opened(place.url, processor)
+    for offset in range(3):
+        state.save_together({A: b"\x01"}, {"hits": offset})
+    take_back(place, processor, "saves")
+
+    with pytest.raises(StoreFenced, match="lost what it had saved"):
+        state.save_together({A: b"\x01"}, {"hits": 3})
+
+    assert values(opened(place.url, processor), ps.Count(), A) == [3]
+
+
+@pytest.mark.parametrize("saves", [0, 1])
+def test_an_epoch_that_was_given_twice_has_one_owner(place: Place, opened: Opened, saves: int) -> None:
+    """A failover that loses a claim takes its epoch back; who had it does not take the next owner's saves for its own."""
+    processor = aggregator(ps.Count())
+    first = opened(place.url, processor)
+    take_back(place, processor, "epoch")
+    second = opened(place.url, processor)
+    for _ in range(saves):
+        second.save({A: b"\x01"})
+
+    with pytest.raises(StoreFenced, match="opened again"):
+        first.save({A: b"\x05"})
+
+    second.save({A: b"\x01"})
+    assert values(second, ps.Count(), A) == [saves + 1]
+
+
+def take_back(place: Place, processor: type[ps.Aggregator], counted: Literal["epoch", "saves"]) -> None:
+    """Do to a shard what a failover does that loses the last claim or save: count it as never made."""
+    if isinstance(place.server, Postgres):
+        with place.server.session() as session:
+            change = sql.SQL("UPDATE penstock_shards SET {0} = {0} - 1 WHERE processor = %s")
+            session.execute(change.format(sql.Identifier(counted)), (processor.name,))
+    else:
+        with place.server.session() as client:
+            client.hincrby(f"penstock:{{{processor.name}:0}}:shard", counted, -1)
+
+
+def test_many_may_open_while_one_works(url: str, opened: Opened) -> None:
+    """Shards of a worker share what connects it, from any thread."""
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    states = opened.folder(remote_states(url, processor, writing=APPENDING))
+    working = states.open(identity_of(processor))
+    with ThreadPoolExecutor(4) as pool:
+        opening = [pool.submit(states.open, identity_of(processor, bucket)) for bucket in range(1, 13)]
+        for _ in range(30):
+            working.save(lifted(monoid, a=1))
+        others = [future.result() for future in opening]
+
+    assert values(working, monoid, A) == [30]
+    assert [state.position() for state in others] == [{}] * 12
+
+
+def test_workers_that_start_together_make_the_tables_once(postgres: Postgres) -> None:
+    """Each makes what is missing, and none trips over another."""
+    url = new_database(postgres)
+    processor = aggregator(ps.Count())
+    folders = [remote_states(url, processor) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        states = list(pool.map(lambda pair: pair[1].open(identity_of(processor, pair[0])), enumerate(folders)))
+    found = [state.fetch([A]) for state in states]
+    for folder in folders:
+        folder.close()
+
+    assert found == [[None]] * 8

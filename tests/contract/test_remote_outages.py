@@ -1,0 +1,273 @@
+"""What remote state promises while connections break and stores are away: every save counts once, or is known not to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from support.databases import Postgres, Redis
+from support.proxy import Proxy
+from support.stores import (
+    APPENDING,
+    EVER,
+    LIMIT_S,
+    OUTBOX,
+    A,
+    Log,
+    Opened,
+    Place,
+    aggregator,
+    fold,
+    identity_of,
+    lifted,
+    until,
+    values,
+)
+
+import penstock as ps
+from penstock.processors.cores import encode_slot
+from penstock.state.remote import RemoteStates, StoreUnreachable, postgres_connection, redis_store, remote_states
+from penstock.state.remote.addresses import address_of
+from penstock.state.remote.errors import StoreInterrupted
+from penstock.state.remote.folder import store_at
+from penstock.state.remote.retrying import Retrying
+
+
+@pytest.mark.parametrize("write", ["save", "save_together", "save_with_outbox"])
+def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, opened: Opened, write: str) -> None:
+    """The store has saved and the connection breaks before it says so: looking settles it, also for appended partials."""
+    for monoid in (ps.Count(), Log()):
+        processor = aggregator(monoid)
+        state = opened(place.through(proxy), processor)
+        partials = lifted(monoid, a=1)
+        state.save(partials)
+        lost = proxy.losses
+        proxy.lose_answer(place.saved)
+        saves: dict[str, Callable[[], None]] = {
+            "save": lambda: state.save(partials),  # noqa: B023 - called within the round
+            "save_together": lambda: state.save_together(partials, {"hits": 9}),  # noqa: B023
+            "save_with_outbox": lambda: state.save_with_outbox(partials, OUTBOX),  # noqa: B023
+        }
+        saves[write]()
+
+        assert proxy.losses == lost + 1
+        assert values(state, monoid, A) == [fold(monoid, [1, 1])]
+        state.save(partials)
+        assert values(opened(place.url, processor), monoid, A) == [fold(monoid, [1, 1, 1])]
+
+
+@pytest.mark.parametrize("sent", [0, 100, 5_000, 60_000])
+def test_a_save_that_breaks_on_its_way_counts_once(place: Place, proxy: Proxy, opened: Opened, sent: int) -> None:
+    """Whatever had arrived of it."""
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    state = opened(place.through(proxy), processor)
+    state.save(lifted(monoid, a=1))
+    slots = [encode_slot(f"key-{n}", EVER) for n in range(5_000)]
+    proxy.cut_after(sent)
+    state.save_together(dict.fromkeys(slots, b"\x01"), {"hits": 1})
+
+    assert proxy.losses == 1
+    assert values(state, monoid, *slots) == [1] * 5_000
+
+
+def test_a_lost_claim_or_fetch_is_repeated(place: Place, proxy: Proxy, opened: Opened) -> None:
+    """Opening and reading survive a lost connection."""
+    processor = aggregator(ps.Count())
+    proxy.cut_after(0)
+    state = opened(place.through(proxy), processor)
+    state.save({A: b"\x01"})
+    proxy.cut()
+
+    assert state.fetch([A]) == [b"\x01"]
+    assert proxy.losses == 1
+
+
+def test_a_large_save_goes_ahead_in_pieces(
+    redis_server: Redis, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one save, survives a broken connection, and leaves nothing behind in Redis that does not expire."""
+    monkeypatch.setattr(redis_store, "_SENT_AT_ONCE_BYTES", 10_000)
+    monkeypatch.setattr(redis_store, "_CHUNK_BYTES", 5_000)
+    monoid = Log()
+    processor = aggregator(monoid)
+    slots = [encode_slot(f"key-{n}", EVER) for n in range(2_000)]
+    with closing(Proxy(redis_server.target)) as proxy:
+        state = opened(redis_server.url.replace(f":{redis_server.target[1]}/", f":{proxy.port}/"), processor)
+        for cut_after in (45_000, 20_000):
+            proxy.cut_after(cut_after)
+            state.save(dict.fromkeys(slots, monoid.encode([1])))
+        assert proxy.losses == 2
+        assert values(state, monoid, *slots) == [[1, 1]] * 2_000
+    with redis_server.session() as client:
+        staged = client.keys(f"penstock:{{{processor.name}:0}}:staged:*")
+        assert all(0 < client.ttl(key) <= 3600 for key in staged)
+
+
+def test_pieces_that_are_missing_are_sent_again(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that expired or came in part is not taken for the whole."""
+    monkeypatch.setattr(redis_store, "_SENT_AT_ONCE_BYTES", 0)
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    store = redis_store.RedisStore(address_of(redis_server.url))
+    send = store._send_ahead
+    monkeypatch.setattr(store, "_send_ahead", lambda *arguments: None)
+    retrying = Retrying(pause=lambda _: monkeypatch.setattr(store, "_send_ahead", send))
+    with closing(RemoteStates(store, processor, APPENDING, retrying)) as states:
+        state = states.open(identity_of(processor))
+        state.save(lifted(monoid, a=1))
+
+        assert values(state, monoid, A) == [1]
+
+
+def test_a_restarted_store_is_gone_on_with(place: Place, opened: Opened) -> None:
+    """What was saved is there, and the owner need not open again."""
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    state = opened(place.url, processor)
+    state.save(lifted(monoid, a=1))
+    place.server.restart()
+    state.save(lifted(monoid, a=1))
+
+    assert values(state, monoid, A) == [2]
+
+
+def test_a_store_that_becomes_a_replica_is_waited_for(place: Place) -> None:
+    """During a failover writes are refused; they are repeated until the new primary takes them."""
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    retrying = Retrying(pause=lambda _: promote(place))
+    with closing(RemoteStates(store_at(address_of(place.url)), processor, APPENDING, retrying)) as states:
+        state = states.open(identity_of(processor))
+        state.save(lifted(monoid, a=1))
+        demote(place)
+        try:
+            state.save(lifted(monoid, a=1))
+        finally:
+            promote(place)
+
+        assert values(state, monoid, A) == [2]
+
+
+def demote(place: Place) -> None:
+    if isinstance(place.server, Postgres):
+        set_read_only(place.server, "on")
+    else:
+        with place.server.session() as client:
+            client.replicaof("127.0.0.1", 1)
+
+
+def promote(place: Place) -> None:
+    if isinstance(place.server, Postgres):
+        set_read_only(place.server, "off")
+    else:
+        with place.server.session() as client:
+            client.replicaof("NO", "ONE")
+
+
+def set_read_only(server: Postgres, setting: str) -> None:
+    with server.session(options="-c default_transaction_read_only=off") as session:
+        session.execute(f"ALTER SYSTEM SET default_transaction_read_only = {setting}")
+        session.execute("SELECT pg_reload_conf()")
+    until(lambda: shown(server, "default_transaction_read_only") == setting)
+
+
+def shown(server: Postgres, setting: str) -> Any:
+    with server.session() as session:
+        row = session.execute(f"SHOW {setting}").fetchone()
+    return row and row[0]
+
+
+def test_a_deadlock_is_survived(postgres: Postgres, opened: Opened) -> None:
+    """PostgreSQL ends our transaction for one that is not ours; the save is made again."""
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    state = opened(postgres.url, processor)
+    state.save(lifted(monoid, a=1))
+    with postgres.session() as other, ThreadPoolExecutor(1) as pool:
+        # The other one waits longer before it looks for deadlocks, so that ours is the one that is ended.
+        other.execute("SET deadlock_timeout = '30s'")
+        other.execute("BEGIN")
+        shard = "(SELECT shard FROM penstock_shards WHERE processor = %s)"
+        other.execute(f"SELECT FROM penstock_parts WHERE shard = {shard} FOR UPDATE", (processor.name,))
+        saving = pool.submit(state.save, lifted(monoid, a=1))
+        until(lambda: waiting_for_locks(postgres) == 1)
+        other.execute("SELECT FROM penstock_shards WHERE processor = %s FOR UPDATE", (processor.name,))
+        other.execute("ROLLBACK")
+        saving.result(LIMIT_S)
+
+    assert values(state, monoid, A) == [2]
+
+
+def waiting_for_locks(server: Postgres) -> int:
+    with server.session() as session:
+        row = session.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def test_an_owner_that_is_paused_in_its_transaction_is_ended(
+    postgres: Postgres, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the shard no longer than a set time; what it goes on to write is dropped."""
+    session = [setting.replace("'10s'", "'200ms'") for setting in postgres_connection._SESSION]
+    monkeypatch.setattr(postgres_connection, "_SESSION", session)
+    processor = aggregator(ps.Count())
+    opened(postgres.url, processor)
+    paused = postgres_connection.PostgresConnection(address_of(postgres.url))
+    with closing(paused), pytest.raises(StoreInterrupted):
+        save_with_a_pause(paused, processor, lambda: opened(postgres.url, processor))
+    owner = opened(postgres.url, processor)
+    owner.save_position({"hits": 1})
+    assert opened(postgres.url, processor).position() == {"hits": 1}
+
+
+def save_with_a_pause(
+    connection: postgres_connection.PostgresConnection, processor: type[ps.Aggregator], pause: Callable[[], object]
+) -> None:
+    with connection.transaction() as transaction:
+        transaction.execute("UPDATE penstock_shards SET saves = 77 WHERE processor = %s", (processor.name,))
+        pause()
+        transaction.execute("SELECT 1")
+
+
+def test_a_store_that_stays_away_is_reported(place: Place, proxy: Proxy, opened: Opened) -> None:
+    """After the limit; then nothing more is written before the state is opened again, for nobody knows what took effect."""
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    states = opened.folder(remote_states(place.through(proxy), processor, writing=APPENDING, retry_limit_s=0.2))
+    state = states.open(identity_of(processor))
+    proxy.lose_answer(place.saved)
+    state.save_together(lifted(monoid, a=1), {"hits": 1})
+    proxy.refuse()
+
+    with pytest.raises(StoreUnreachable, match="start again when the store is back"):
+        state.save_together(lifted(monoid, a=1), {"hits": 2})
+
+    proxy.resume()
+    with pytest.raises(StoreUnreachable, match="earlier write failed"):
+        state.save_together(lifted(monoid, a=1), {"hits": 2})
+    assert opened(place.url, processor).position() == {"hits": 1}
+
+
+def test_pauses_grow_and_end_at_the_limit() -> None:
+    """Between attempts it is waited for a random time below a bound that doubles, never beyond the limit."""
+    now = 0.0
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        nonlocal now
+        pauses.append(seconds)
+        now += max(seconds, 0.001)
+
+    def attempt() -> None:
+        raise StoreInterrupted("It is away.")
+
+    with pytest.raises(StoreUnreachable, match="It is away"):
+        Retrying(60.0, lambda: now, pause).call(attempt)
+
+    bounds = [min(0.05 * 2**n, 5.0) for n in range(len(pauses))]
+    assert all(0 <= waited <= bound for waited, bound in zip(pauses, bounds, strict=True))
+    assert 60.0 <= now < 60.1

@@ -1,0 +1,97 @@
+"""What reading results promises: whoever asks finds what was written, and becomes the owner of nothing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.databases import Postgres
+from support.stores import (
+    APPENDING,
+    OVERWRITING,
+    Log,
+    Opened,
+    aggregator,
+    fold,
+    hits,
+    identity_of,
+    lifted,
+    new_database,
+)
+
+import penstock as ps
+from penstock.processors.cores import encode_slot
+from penstock.processors.windows import Window
+from penstock.state.errors import ForeignState
+from penstock.state.remote import read_results, remote_states
+
+HOUR = 3_600_000
+
+
+def test_results_can_be_asked_for(url: str, opened: Opened) -> None:
+    """By key and window, by key, and all; without becoming the owner of anything."""
+    monoid = ps.Mean()
+    processor = aggregator(monoid, ps.Tumbling(timedelta(hours=1)))
+    folder = opened.folder(remote_states(url, processor, writing=APPENDING))
+    owners = [folder.open(identity_of(processor, bucket)) for bucket in range(hits.buckets)]
+    with read_results(url, processor) as results:
+        bucket = {key: results._shard_of(key).bucket for key in ("a", "*b?", "c")}
+        for key, hour in (("a", 0), ("a", 2), ("*b?", 0), ("c", 0), ("c", -1)):
+            for seen in (1, 2):
+                slot = encode_slot(key, hour * HOUR)
+                owners[bucket[key]].save({slot: monoid.encode(monoid.lift(hour + seen))})
+
+        assert results.result("a", Window(2 * HOUR, 3 * HOUR)) == 3.5
+        assert results.result("a", Window(HOUR, 2 * HOUR)) is None
+        assert list(results.results("c")) == [(Window(-HOUR, 0), 0.5), (Window(0, HOUR), 1.5)]
+        assert list(results.results("*b?")) == [(Window(0, HOUR), 1.5)]
+        assert list(results.results("nobody")) == []
+        everything = sorted(results.scan(100))
+        assert [(key, window.start // HOUR, value) for key, window, value in everything] == [
+            ("*b?", 0, 1.5),
+            ("a", 0, 1.5),
+            ("a", 2, 3.5),
+            ("c", -1, 0.5),
+            ("c", 0, 1.5),
+        ]
+        assert set(results.scan(2)) < set(everything)
+        assert len(list(results.scan(2))) == 2
+        assert list(results.scan(0)) == []
+    for owner in owners:
+        owner.save_position({"hits": 1})
+
+
+def test_reading_finds_what_writing_left(url: str, opened: Opened) -> None:
+    """Whole values, numbers, ranks and partials alike; results without windows need none to be named."""
+    monoids: list[ps.Monoid[Any]] = [ps.Count(), ps.Max(), Log()]
+    for monoid in monoids:
+        processor = aggregator(monoid)
+        with read_results(url, processor) as results:
+            bucket = results._shard_of("a").bucket
+            for writing in (OVERWRITING, APPENDING):
+                states = opened.folder(remote_states(url, processor, writing=writing))
+                states.open(identity_of(processor, bucket)).save(lifted(monoid, a=3))
+
+            assert results.result("a") == monoid.value(fold(monoid, [3, 3]))
+            assert [value for _, value in results.results("a")] == [results.result("a")]
+
+
+def test_nothing_is_found_where_nothing_was_written(url: str, postgres: Postgres) -> None:
+    """An unknown processor has no results, and asking makes no tables."""
+    for address in (url, new_database(postgres)):
+        with read_results(address, aggregator(ps.Count())) as results:
+            assert results.result("a") is None
+            assert list(results.scan(9)) == []
+
+
+def test_results_of_another_shape_are_not_misread(url: str, opened: Opened) -> None:
+    """A reader whose monoid differs from the writer's is told so."""
+    processor = aggregator(ps.Count())
+    states = opened.folder(remote_states(url, processor))
+    for bucket in range(hits.buckets):
+        states.open(identity_of(processor, bucket))
+    processor.monoid = ps.Sum()
+
+    with read_results(url, processor) as results, pytest.raises(ForeignState, match="Count"):
+        results.result("a")

@@ -1,0 +1,125 @@
+"""What remote state promises of writing: what was saved is there, in every store and by every way of writing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.stores import (
+    APPENDING,
+    EVER,
+    OUTBOX,
+    OVERWRITING,
+    A,
+    B,
+    C,
+    Opened,
+    aggregator,
+    identity_of,
+    lifted,
+    values,
+)
+
+import penstock as ps
+from penstock.processors.cores import Changes, encode_slot
+from penstock.processors.stores import Writing
+from penstock.state.errors import ForeignState, StateError
+from penstock.state.remote import remote_states
+from penstock.state.store import ShardIdentity
+
+
+def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
+    """It has no values, no position and no outbox."""
+    state = opened(url, aggregator(ps.Count()))
+
+    assert state.fetch([A, B]) == [None, None]
+    assert state.fetch([]) == []
+    assert state.position() == {}
+    assert state.outbox() is None
+
+
+@pytest.mark.parametrize("writing", [Writing.READ_MODIFY_WRITE, Writing.READ_MERGE_WRITE])
+def test_what_was_saved_is_there_after_reopening(url: str, opened: Opened, writing: Writing) -> None:
+    """Values and positions last; a removed slot is gone; positions of categories that are not named stay."""
+    processor = aggregator(ps.First())
+    state = opened(url, processor, writing)
+    state.save({A: b"\xa11", B: b"\xa12", b"": b"\x00"})
+    state.save({A: None, B: b"\xa13"})
+    state.save({})
+    state.save_position({"flights": 17, "planes": 2})
+    state.save_together({C: b"\xa14"}, {"flights": 18})
+    state.close()
+
+    state = opened(url, processor, writing)
+
+    assert state.fetch([B, A, b"", C, b"zz"]) == [b"\xa13", None, b"\x00", b"\xa14", None]
+    assert state.position() == {"flights": 18, "planes": 2}
+
+
+def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None:
+    """It is saved with the position at its end, survives other saves and reopening, and is dropped once."""
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    opened(url, processor).save_with_outbox(lifted(monoid, a=1), OUTBOX)
+    state = opened(url, processor)
+    state.save(lifted(monoid, a=1))
+
+    assert state.outbox() == OUTBOX
+    assert state.position() == {"hits": 9}
+    assert values(state, monoid, A) == [2]
+
+    state.clear_outbox()
+
+    assert state.outbox() is None
+    assert opened(url, processor).outbox() is None
+
+
+def test_shards_are_apart(url: str, opened: Opened) -> None:
+    """Bucket numbers and processors do not see one another's state."""
+    processor, other = aggregator(ps.Count()), aggregator(ps.Count())
+    states = opened.folder(remote_states(url, processor))
+    states.open(identity_of(processor, 1)).save({A: b"\x01"})
+
+    assert states.open(identity_of(processor, 11)).fetch([A]) == [None]
+    assert opened(url, other).fetch([A]) == [None]
+    assert states.open(identity_of(processor, 1)).fetch([A]) == [b"\x01"]
+
+
+def test_a_closed_state_is_not_used(url: str, opened: Opened) -> None:
+    """It says so, and does not write."""
+    state = opened(url, aggregator(ps.Count()))
+    state.close()
+    state.close()
+
+    with pytest.raises(StateError, match="closed already"):
+        state.save({A: b"\x01"})
+    with pytest.raises(StateError, match="closed already"):
+        state.fetch([A])
+
+
+def test_state_of_another_shape_is_refused_and_kept(url: str, opened: Opened) -> None:
+    """A changed monoid or window does not get bytes it would misread, and the owner stays the owner."""
+    monoid = ps.Count()
+    processor = aggregator(monoid)
+    states = opened.folder(remote_states(url, processor))
+    state = states.open(identity_of(processor))
+    state.save(lifted(monoid, a=1))
+
+    with pytest.raises(ForeignState, match=r"Count\(\) in Ever\(\) by page.*expected was Sum") as refused:
+        states.open(ShardIdentity(processor.name, 0, "Sum"))
+
+    assert "Nothing was changed" in str(refused.value)
+    state.save_position({"hits": 1})
+    assert values(state, monoid, A) == [1]
+
+
+@pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
+@pytest.mark.parametrize("monoid", [ps.Count(), ps.Sum(), ps.Max(), ps.Last()], ids=repr)
+def test_a_save_of_many_slots_is_one(url: str, opened: Opened, monoid: ps.Monoid[Any], writing: Writing) -> None:
+    """Twenty thousand slots, more than Lua unpacks at once, are saved and fetched in the order asked for."""
+    state = opened(url, aggregator(monoid), writing)
+    changes: Changes = {encode_slot(f"key-{n}", EVER): monoid.encode(monoid.lift(n)) for n in range(20_000)}
+    state.save_together(changes, {"hits": 20_000})
+    asked = [*reversed(changes), A]
+
+    assert state.fetch(asked) == [*reversed(changes.values()), None]
