@@ -20,7 +20,7 @@ from ..state.store import StateFolder
 from ..transport.bus import Bus
 from .backing_up import WorkerBackups
 from .identity import worker_identity
-from .opening import Backups, NoBackups
+from .opening import NoBackups
 from .worker import Place, Worker
 
 OPENING_THREADS = 4
@@ -56,6 +56,7 @@ def assembled(
     *,
     from_earliest: bool = False,
     at_gap: Callable[[Gap], None] = lambda _: None,
+    backups: WorkerBackups | None = None,
 ) -> Iterator[Worker]:
     """Give a worker of this machine, ready to run.
 
@@ -65,14 +66,16 @@ def assembled(
         around: what it has around it.
         from_earliest: whether events that are gone from the bus may be left out.
         at_gap: called in each gap of a checkpoint.
+        backups: what `backups_of` gave for these surroundings, for whoever wants to ask it meanwhile.
     """
     with (
         worker_identity(around.state, processor.name) as identity,
         ThreadPoolExecutor(OPENING_THREADS) as threads,
+        ThreadPoolExecutor(1) as saver,
         _states(type(processor), around) as states,
     ):
-        place = Place(bus, states, identity, _backups(around))
-        yield Worker(processor, place, threads, from_earliest=from_earliest, at_gap=at_gap)
+        place = Place(bus, states, identity, backups or backups_of(around) or NoBackups())
+        yield Worker(processor, place, threads, saver, from_earliest=from_earliest, at_gap=at_gap)
 
 
 @contextmanager
@@ -95,7 +98,8 @@ def _states(processor: type[Processor], around: Surroundings) -> Iterator[StateF
             yield states
 
 
-def _backups(around: Surroundings) -> Backups:
+def backups_of(around: Surroundings) -> WorkerBackups | None:
+    """Return what is to back up the states of one worker there; None where none are backed up."""
     if around.backups is None:
-        return NoBackups()
+        return None
     return WorkerBackups(around.backups, around.state, around.backup_every)

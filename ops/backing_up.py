@@ -8,7 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Event
 
+from ..state.backups.ages import Ages
+from ..state.backups.arrears import Arrears
 from ..state.backups.errors import BackupAbandoned, PlaceUnreachable
+from ..state.backups.interruptible import InterruptiblePlace
 from ..state.backups.keeper import BackupKeeper
 from ..state.backups.places import BackupPlace
 from ..state.backups.restoring import restore_shard
@@ -21,6 +24,10 @@ from .resuming import is_behind
 _LOG = logging.getLogger("penstock.state")
 ASK_AGAIN_S = 2.0
 """How long to wait before a place that did not answer is asked again for a state that is nowhere else."""
+SAY_EVERY_S = 30.0
+"""How often it is said that a shard waits for such a place."""
+LONG_WAIT_S = 60.0
+"""After how long it is said what can be done about it."""
 
 
 class WorkerBackups:
@@ -33,44 +40,80 @@ class WorkerBackups:
     """
 
     def __init__(self, place: BackupPlace, states: Path, every: timedelta) -> None:
-        self._place = place
+        self._closed = Event()
+        self._place = InterruptiblePlace(place, self._expect_open)
         self._states = states
         self._keeper = BackupKeeper(place, every)
-        self._closed = Event()
 
     def refresh(self, identity: ShardIdentity, committed: Offsets) -> None:
         """Where the local state is missing or behind, put a newer one from a backup in its place, if there is one.
 
         A place that does not answer is waited for only where there is no local state to go on from.
+
+        Raises:
+            BackupAbandoned: closed meanwhile; nothing was changed.
         """
         local = self._local_position(identity)
         if not is_behind(local or {}, committed):
             return
-        while not self._closed.is_set():
-            try:
-                self._restore_newer(identity, local)
-            except PlaceUnreachable as error:
-                if local is not None:
-                    _LOG.warning("%s The state on this disk is caught up from the bus.", error)
-                    return
-                _LOG.warning("%s Bucket %d has no state here, so it waits for its backup.", error, identity.bucket)
-                self._closed.wait(ASK_AGAIN_S)
-            else:
-                return
+        if local is None:
+            self._wait_for_backup(identity)
+            return
+        try:
+            self._restore_newer(identity, local)
+        except PlaceUnreachable as error:
+            _LOG.warning("%s The state on this disk is caught up from the bus.", error)
 
     def _local_position(self, identity: ShardIdentity) -> Offsets | None:
+        """Return what the local state reflects; None where there is none, or one that was begun and never saved to."""
         folder = current(shard_folder(self._states, identity))
         if folder is None:
             return None
         with viewed(folder) as state:
-            return state.position()
+            position = state.position()
+            return position if position or state.prepared() is not None else None
 
-    def _restore_newer(self, identity: ShardIdentity, local: Offsets | None) -> None:
+    def _wait_for_backup(self, identity: ShardIdentity) -> None:
+        # Not from the bus meanwhile: it may have dropped early events that only the backup still has.
+        waiting = Arrears(SAY_EVERY_S)
+        while True:
+            try:
+                self._restore_newer(identity, {})
+            except PlaceUnreachable as error:
+                if waiting.is_to_be_said():
+                    self._say_waiting(identity, waiting.lasted_s(), error)
+                self._closed.wait(ASK_AGAIN_S)
+                self._expect_open()
+            else:
+                waited_s = waiting.end()
+                if waited_s is not None:
+                    _LOG.warning(
+                        "%s, bucket %d has waited %.0f s for its backup.", identity.processor, identity.bucket, waited_s
+                    )
+                return
+
+    def _say_waiting(self, identity: ShardIdentity, waited_s: float, error: PlaceUnreachable) -> None:
+        _LOG.warning(
+            "%s, bucket %d waits for its backup at %s%s, for it has no state on this disk: %s",
+            identity.processor,
+            identity.bucket,
+            self._place.location,
+            f" since {waited_s:.0f} s" if waited_s >= LONG_WAIT_S else "",
+            error,
+        )
+        if waited_s >= LONG_WAIT_S:
+            _LOG.warning(
+                "It goes on waiting, and its events wait on the bus, which may drop them in time. Mend the place, or name the one "
+                "that has the backups. Or stop this worker and start it without --backup: then the state is built anew from the "
+                "bus, or, if the bus no longer keeps all that it was made of, it says so and changes nothing."
+            )
+
+    def _restore_newer(self, identity: ShardIdentity, local: Offsets) -> None:
         newest = newest_position(self._place, identity)
-        if newest is None or not is_behind(local or {}, newest):
+        if newest is None or not is_behind(local, newest):
             return
         began_s, shard = time.monotonic(), shard_folder(self._states, identity)
-        manifest = restore_shard(self._place, identity, shard, self._expect_open, self._expect_open)
+        manifest = restore_shard(self._place, identity, shard, confirm=self._expect_open)
         if manifest is not None:
             size_bytes, took_s = sum(file.size_bytes for file in manifest.files), time.monotonic() - began_s
             _LOG.warning(
@@ -83,9 +126,13 @@ class WorkerBackups:
                 took_s,
             )
 
-    def _expect_open(self, *_: int) -> None:
+    def _expect_open(self) -> None:
         if self._closed.is_set():
-            raise BackupAbandoned("The worker was stopped while it restored a state; nothing was changed.")
+            raise BackupAbandoned("The worker was stopped while it looked for a backup; nothing was changed.")
+
+    def ages(self) -> Ages:
+        """Return how old the newest backups of the states are that are backed up now. Any thread may call."""
+        return self._keeper.ages()
 
     def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
         """Back an open state up from now on."""

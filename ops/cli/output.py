@@ -15,6 +15,7 @@ from rich.table import Table
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+_UNITS = (("days", 86_400), ("h", 3_600), ("min", 60))
 _COUNTED = re.compile(r"(\d+) of (\d+)$")
 
 
@@ -49,6 +50,14 @@ def facts(values: Mapping[str, object]) -> None:
     width = max(map(len, values))
     for name, value in values.items():
         out.print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", soft_wrap=True)
+
+
+def span(seconds: float) -> str:
+    """Return a span of time as people say it."""
+    for name, length_s in _UNITS:
+        if seconds >= 2 * length_s:
+            return f"{seconds // length_s:,.0f} {name}"
+    return f"{seconds:.0f} s"
 
 
 @contextmanager

@@ -13,11 +13,12 @@ from rich.progress import Progress, TaskID
 
 from ...processors.apps import App, AppName
 from ...processors.kinds import Processor
+from ...state.backups.ages import Ages
 from ...state.backups.places import open_place
 from ...transport.bus import CategorySpec
 from ...transport.errors import CategoryExists
 from ...transport.kafka import KafkaBus
-from ..assembling import Surroundings, assembled
+from ..assembling import Surroundings, assembled, backups_of
 from ..collector import relax_collector
 from ..ending import AtEnd
 from ..nodes import levels_of, penstock_command, run_together
@@ -25,7 +26,7 @@ from ..preflight import ends_of, prepare
 from ..worker import Worker
 from .categories import specs_of
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, KafkaConfig, Store, WebHdfs, connect
-from .output import as_json, note, progress
+from .output import as_json, note, progress, span
 from .signals import interrupt, stopping_on_signals
 
 
@@ -139,22 +140,39 @@ def _run_one(
     targets = ends_of(processor.inputs(), bus)
     at_end = AtEnd(targets, processor.name, bus)
     relax_collector()
+    backups, ages = backups_of(around), Ages({}, 0.0)
     with (
-        assembled(opened, bus, around, from_earliest=stopping.from_earliest) as worker,
+        assembled(opened, bus, around, from_earliest=stopping.from_earliest, backups=backups) as worker,
         stopping_on_signals(worker.stop),
         progress() as bars,
     ):
         bar = bars.add_task(processor.__name__, total=None)
 
         def finished(worker: Worker) -> bool:
-            bars.update(bar, completed=worker.tally.events_in)
+            nonlocal ages
+            if backups is not None:
+                ages = backups.ages()  # at each turn: when the run has ended, the shards are others'
+            bars.update(bar, completed=worker.tally.events_in, description=f"{processor.__name__}{_lateness(ages)}")
             return stopping.until_end and at_end(worker)
 
         worker.run(finished, keep_place=stopping.keep_place)
     if json:
-        as_json({"processor": processor.name, **asdict(worker.tally)})
+        as_json({"processor": processor.name, **asdict(worker.tally), **_described(ages)})
     else:
         note(f"{processor.__name__}: {worker.tally}")
+
+
+def _lateness(ages: Ages) -> str:
+    """Return what a progress line says of backups: nothing as long as they keep up."""
+    late = ages.late
+    return f", {len(late)} of {len(ages.of)} shards without a backup for {span(max(late.values()))}" if late else ""
+
+
+def _described(ages: Ages) -> dict[str, float | int | None]:
+    return {
+        "backup_age_s": None if ages.oldest_s is None else round(ages.oldest_s, 3),
+        "shards_without_backup": ages.without,
+    }
 
 
 def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, until_end: bool) -> None:

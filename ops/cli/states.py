@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from json import dumps
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ...processors.apps import AppName
 from ...processors.kinds import Processor
+from ...state.backups.ages import TOO_OLD
 from ...state.backups.entries import Inspected, inspection
 from ...state.backups.errors import BackupError
 from ...state.backups.fetching import Progress as Fetched
@@ -31,7 +31,7 @@ from ...state.errors import StateError
 from ...state.rocks import RocksShardState
 from ...state.store import Offsets
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs
-from .output import as_json, complain, err, facts, note, table
+from .output import as_json, complain, err, facts, note, span, table
 from .times import shown_time, shown_window
 
 app = typer.Typer(help="Look at the states of shards and at their backups, and restore them.", no_args_is_help=True)
@@ -73,6 +73,7 @@ def list_(
     table([*columns, "backups", "stored", "newest", "age", "its position"], [_listed(shard) for shard in found])
     for problem in filter(None, (shard.problem for shard in found)):
         complain(problem)
+    _warn_of_age(found)
 
 
 @app.command()
@@ -215,10 +216,28 @@ def _listed(shard: Surveyed) -> list[object]:
     if local is not None:
         here = [_position(local.position), decimal(local.size_bytes), local.keys, "a worker" if local.in_use else ""]
     if kept is not None:
-        there = [kept.count, decimal(kept.size_bytes), "", "", ""]
-    if kept is not None and kept.time_ms is not None and kept.position is not None:
-        there[2:] = [shown_time(kept.time_ms), _age(kept.time_ms), _position(kept.position)]
+        there = [kept.count, decimal(kept.size_bytes), "", "none good" if kept.count else "never", ""]
+    if kept is not None and kept.time_ms is not None and kept.position is not None and kept.age_s is not None:
+        age = f"{span(kept.age_s)} ago" + ", late" * shard.late
+        there[2:] = [shown_time(kept.time_ms), age, _position(kept.position)]
     return [shard.processor, shard.bucket, *here, *there]
+
+
+def _warn_of_age(found: list[Surveyed]) -> None:
+    """Name the states here that a lost disk would set far back."""
+    late = [shard for shard in found if shard.late]
+    without = [shard for shard in found if shard.local and shard.kept and shard.kept.newest is None]
+    if late:
+        note(
+            f"Warning: the newest backup of {_named(late)} is more than {TOO_OLD} intervals old, and the state here has gone on "
+            "since. Look whether the worker runs with --backup, and what it says of that place."
+        )
+    if without:
+        note(f"Warning: of {_named(without)} there is a state here, and no good backup there.")
+
+
+def _named(shards: list[Surveyed]) -> str:
+    return "; ".join(str(ShardName(shard.processor, shard.bucket)) for shard in shards)
 
 
 def _judged(name: ShardName, verdict: Verdict) -> list[object]:
@@ -290,7 +309,3 @@ def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
 
 def _position(position: Offsets) -> str:
     return ", ".join(f"{category} {offset:,}" for category, offset in sorted(position.items())) or "nothing read"
-
-
-def _age(time_ms: int) -> str:
-    return str(timedelta(seconds=max(0, round(time.time() - time_ms / 1000))))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ..rocks import viewed
 from ..store import Offsets, ShardIdentity
+from .ages import Age
 from .errors import BackupAbandoned
 from .owner import BackupOwner, claim
 from .places import BackupPlace
@@ -41,11 +42,15 @@ class AdoptedShard:
         state: the open state.
         place: where backups are kept.
         due_s: when it is to be backed up next; as all times here, of the monotonic clock.
+        interval_s: how often it is backed up.
     """
 
-    def __init__(self, identity: ShardIdentity, state: OpenState, place: BackupPlace, due_s: float) -> None:
+    def __init__(
+        self, identity: ShardIdentity, state: OpenState, place: BackupPlace, due_s: float, interval_s: float
+    ) -> None:
         self.identity = identity
         self.due_s = due_s
+        self._interval_s = interval_s
         self._state: OpenState | None = state
         self._folder = state.folder
         self._backups = ShardBackups(place, identity.processor, identity.bucket)
@@ -57,9 +62,10 @@ class AdoptedShard:
     def __str__(self) -> str:
         return str(self._backups)
 
-    def age_s(self) -> float:
-        """Return how long ago the state was what its newest backup is; since adoption, where none is known of."""
-        return time.monotonic() - self._current_s
+    def age(self) -> Age:
+        """Return how old the newest backup is. Any thread may call."""
+        owner = self._owner
+        return Age(time.monotonic() - self._current_s, known=owner is not None and owner.newest is not None)
 
     def release(self) -> None:
         """Touch the state no more. Waits for nothing but a snapshot that is being made."""
@@ -97,7 +103,7 @@ class AdoptedShard:
     def _expect_owner(self) -> BackupOwner:
         if self._owner is None:
             drop_leftovers(self._folder)
-            self._owner = claim(self._backups, self.identity, self._go_on)
+            self._owner = claim(self._backups, self.identity, self._go_on, self._interval_s)
             if self._owner.newest is not None:
                 age_s = time.time() - self._owner.newest.time_ms / 1000
                 self._current_s = time.monotonic() - max(age_s, 0.0)

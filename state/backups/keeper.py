@@ -14,14 +14,16 @@ from datetime import timedelta
 from ..errors import StateError
 from ..store import ShardIdentity
 from .adopted import AdoptedShard, OpenState
+from .ages import TOO_OLD, Ages
+from .arrears import Arrears
 from .errors import BackupAbandoned, BackupFenced, PlaceUnreachable
 from .outage import Outage
 from .places import BackupPlace
 
 _LOG = logging.getLogger("penstock.state")
 CLOSE_LIMIT_S = 2.0
-TOO_OLD = 3
-"""How many intervals old the newest backup of a shard may be before somebody is told."""
+REMIND_EVERY_S = 600.0
+"""How often it is said that backups are late, while they are."""
 
 
 class BackupKeeper:
@@ -41,15 +43,15 @@ class BackupKeeper:
         self._changed = threading.Condition()
         self._outage = Outage(self._interval_s)
         self._thread: threading.Thread | None = None
+        self._behind = Arrears(REMIND_EVERY_S)
         self._closed = False
-        self._told_of_age = False
 
     def adopt(self, identity: ShardIdentity, state: OpenState) -> None:
         """Back an open state up from now on, first within one interval."""
         self.release(identity)
         due_s = time.monotonic() + random.uniform(0.0, self._interval_s)  # noqa: S311 - spreads work, keeps no secret
         with self._changed:
-            self._shards[identity] = AdoptedShard(identity, state, self._place, due_s)
+            self._shards[identity] = AdoptedShard(identity, state, self._place, due_s, self._interval_s)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="penstock-backups", daemon=True)
                 self._thread.start()
@@ -62,18 +64,15 @@ class BackupKeeper:
         if shard is not None:
             shard.release()
 
-    def ages(self) -> dict[ShardIdentity, float]:
-        """Return for each shard how many seconds ago its state was what its newest good backup is.
-
-        A shard that does not go on does not age. One that another owner backs up now is left out.
-        """
+    def ages(self) -> Ages:
+        """Return how old the newest backups of the shards are."""
         with self._changed:
             shards = list(self._shards.values())
-        return {shard.identity: shard.age_s() for shard in shards}
+        return Ages({shard.identity: shard.age() for shard in shards}, self._interval_s)
 
     def close(self) -> None:
         """Release all and stop. What is being stored is given up: without its manifest it is no backup."""
-        for identity in list(self.ages()):
+        for identity in list(self.ages().of):
             self.release(identity)
         with self._changed:
             self._closed = True
@@ -84,7 +83,7 @@ class BackupKeeper:
 
     def _work(self) -> None:
         while not self._closed:
-            self._warn_of_age()
+            self._tell_of_age()
             shard = self._wait_for_due()
             if shard is not None:
                 self._attempt(shard)
@@ -133,11 +132,12 @@ class BackupKeeper:
         # Behind the others that are due: it may be this shard's folder alone that is out of reach.
         shard.due_s = max(shard.due_s, time.monotonic())
         if self._outage.failed():
+            self._behind.begin()
             _LOG.warning(
                 "Backups of %s do not keep up, the newest is of its state %.0f s ago: %s Work goes on; backups are tried again, "
                 "and it is said when they have caught up.",
                 shard,
-                shard.age_s(),
+                shard.age().seconds,
                 error,
             )
 
@@ -146,24 +146,31 @@ class BackupKeeper:
         now_s = time.monotonic()
         with self._changed:
             behind = any(shard.due_s <= now_s for shard in self._shards.values() if shard is not done)
-        if not behind and self._outage.over():
-            # As loud as the message that it takes back.
-            _LOG.warning("Backups at %s have caught up.", self._place.location)
+        if not behind:
+            self._outage.over()
 
-    def _warn_of_age(self) -> None:
-        old = {identity: age_s for identity, age_s in self.ages().items() if age_s > TOO_OLD * self._interval_s}
-        if old and not self._told_of_age:
-            oldest = max(old, key=lambda identity: old[identity])
-            _LOG.warning(
-                "%d of %d shards have had no backup at %s for more than %d intervals. The oldest, %s, bucket %d, would be restored "
-                "as it was %.0f s ago, and would have to catch up from there. Work goes on. Look whether the place answers, "
-                "or make the interval longer.",
-                len(old),
-                len(self._shards),
-                self._place.location,
-                TOO_OLD,
-                oldest.processor,
-                oldest.bucket,
-                old[oldest],
-            )
-        self._told_of_age = bool(old)
+    def _tell_of_age(self) -> None:
+        late = self.ages().late
+        if late and self._behind.is_to_be_said():
+            self._warn_of_age(late)
+        if late or self._outage.lasting:
+            return
+        behind_s = self._behind.end()
+        if behind_s is not None:
+            # As loud as the message that it takes back.
+            _LOG.warning("Backups at %s have caught up. They were behind for %.0f s.", self._place.location, behind_s)
+
+    def _warn_of_age(self, late: dict[ShardIdentity, float]) -> None:
+        oldest = max(late, key=lambda shard: late[shard])
+        _LOG.warning(
+            "%d of %d shards have had no backup at %s for more than %d intervals. The oldest, %s, bucket %d, would be restored "
+            "as it was %.0f s ago, or from the bus alone, and would have to catch up from there. Work goes on. Look whether the "
+            "place answers, or make the interval longer.",
+            len(late),
+            len(self._shards),
+            self._place.location,
+            TOO_OLD,
+            oldest.processor,
+            oldest.bucket,
+            late[oldest],
+        )

@@ -96,6 +96,7 @@ class Manifest(msgspec.Struct, frozen=True):
         sequence: which of its backups.
         time_ms: when the state was as it is here, in milliseconds since 1970, UTC.
         files: what the database is made of.
+        interval_s: how often its owner makes one, in seconds; None where that is not known.
     """
 
     format: int
@@ -105,6 +106,8 @@ class Manifest(msgspec.Struct, frozen=True):
     sequence: int
     time_ms: int
     files: tuple[StoredFile, ...]
+    # Manifests of the same format may lack it, and whoever does not know it leaves it out.
+    interval_s: float | None = None
 
     @property
     def id(self) -> BackupId:

@@ -36,7 +36,6 @@ class Outage:
         """Pause no more; what is behind may still have to catch up."""
         self._pause_s, self.until_s = self._first_s, 0.0
 
-    def over(self) -> bool:
-        """Note that nothing is behind any more; return whether anything was."""
-        ended, self.lasting = self.lasting, False
-        return ended
+    def over(self) -> None:
+        """Note that nothing is behind any more."""
+        self.lasting = False

@@ -42,12 +42,15 @@ class BackupOwner:
         epoch: int,
         newest: Manifest | None,
         go_on: Callable[[], None],
+        *,
+        interval_s: float | None,
     ) -> None:
         self._backups = backups
         self._place = backups.place
         self._identity = identity
         self._epoch = epoch
         self._go_on = go_on
+        self._interval_s = interval_s
         self._sequence = 0
         self._digests: dict[tuple[str, int], str] = {}
         self._writing = threading.Lock()
@@ -83,7 +86,8 @@ class BackupOwner:
             files = self._store(snapshot)
             # Counted before it is written: where that fails it may still come about, and no number is given twice.
             self._sequence += 1
-            manifest = Manifest(FORMAT, self._identity, position, self._epoch, self._sequence, time_ms, files)
+            number = self._epoch, self._sequence
+            manifest = Manifest(FORMAT, self._identity, position, *number, time_ms, files, self._interval_s)
             self._expect_wanted()
             self._place.put(self._backups.manifest_path(manifest.id), [manifest.encode()])
             self._digests = {(file.name, file.size_bytes): file.sha256 for file in files}
@@ -148,20 +152,26 @@ class BackupOwner:
             self._place.delete(path)
 
 
-def claim(backups: ShardBackups, identity: ShardIdentity, go_on: Callable[[], None] = lambda: None) -> BackupOwner:
+def claim(
+    backups: ShardBackups,
+    identity: ShardIdentity,
+    go_on: Callable[[], None] = lambda: None,
+    interval_s: float | None = None,
+) -> BackupOwner:
     """Own a shard's backups from now on; whoever owned them writes nothing more.
 
     Args:
         backups: the shard's.
         identity: whose state is going to be saved.
         go_on: called between all steps; what it raises stops what is being done, and there is no backup of it.
+        interval_s: how often it is going to be saved, for those who wonder whether a backup is late.
     """
     while True:
         # Manifests count too, should their owners' claims have been removed.
         epochs = [*backups.claims(), *(backup.epoch for backup in backups.ids())]
         epoch = max(epochs, default=0) + 1
         if backups.place.create(backups.claim_path(epoch), _signature()):
-            return BackupOwner(backups, identity, epoch, backups.newest(), go_on)
+            return BackupOwner(backups, identity, epoch, backups.newest(), go_on, interval_s=interval_s)
 
 
 def _signature() -> bytes:

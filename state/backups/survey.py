@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from ..errors import StateError, StateInUse
 from ..folder import current, shard_folder
 from ..rocks import RocksShardState, explained, viewed
 from ..store import Offsets, ShardIdentity
+from .ages import is_late
+from .manifest import Manifest
 from .places import BackupPlace
-from .shard import ShardBackups
+from .shard import ShardBackups, damages_of
 
 _LOOKS = 3
 _T = TypeVar("_T")
@@ -53,7 +56,9 @@ class LocalState:
 
 @dataclass(frozen=True)
 class KeptBackups:
-    """A shard's backups at a place; of the newest that can be read, what its manifest says.
+    """A shard's backups at a place, and what the manifest of the newest good one says.
+
+    Good is here one whose files are all there in their sizes: whether they are what was saved takes reading them.
 
     Args:
         count: how many there are.
@@ -61,6 +66,8 @@ class KeptBackups:
         newest: the newest one.
         time_ms: when the state was as it is there, in milliseconds since 1970, UTC.
         position: what it reflects.
+        age_s: how long ago that was.
+        interval_s: how often the worker that made it makes one; None where that is not known.
     """
 
     count: int
@@ -68,6 +75,8 @@ class KeptBackups:
     newest: str | None = None
     time_ms: int | None = None
     position: Offsets | None = None
+    age_s: float | None = None
+    interval_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,7 @@ class Surveyed:
         local: its database here; None where there is none, or none that can be read.
         problem: why the database cannot be read.
         kept: its backups; None where no place was asked.
+        late: whether the state here has gone on since the newest backup, which is too old for how often they are made.
     """
 
     processor: str
@@ -87,6 +97,7 @@ class Surveyed:
     local: LocalState | None
     problem: str | None
     kept: KeptBackups | None
+    late: bool
 
 
 def survey(root: Path, place: BackupPlace | None, processor: str | None) -> list[Surveyed]:
@@ -119,11 +130,22 @@ def kept_shards(place: BackupPlace) -> list[ShardName]:
 
 
 def _surveyed(root: Path, place: BackupPlace | None, name: ShardName) -> Surveyed:
-    kept = _kept_backups(ShardBackups(place, *name)) if place else None
+    local, problem = None, None
     try:
-        return Surveyed(*name, look(name.folder(root), _measured), None, kept)
+        # Before its backups: one that is made meanwhile is not taken for a late one.
+        local = look(name.folder(root), _measured)
     except StateError as error:
-        return Surveyed(*name, None, str(error), kept)
+        problem = str(error)
+    kept = _kept_backups(ShardBackups(place, *name)) if place else None
+    return Surveyed(*name, local, problem, kept, local is not None and kept is not None and _is_behind(kept, local))
+
+
+def _is_behind(kept: KeptBackups, local: LocalState) -> bool:
+    """Tell whether a backup is late. A state that does not go on needs no newer one, however old that is."""
+    if kept.position is None or kept.age_s is None or kept.interval_s is None:
+        return False
+    gone_on = any(offset > kept.position.get(name, 0) for name, offset in local.position.items())
+    return gone_on and is_late(kept.age_s, kept.interval_s)
 
 
 def _folders(place: BackupPlace, folder: str) -> list[str]:
@@ -155,10 +177,16 @@ def refuse_open(shard: Path) -> None:
 
 
 def _kept_backups(backups: ShardBackups) -> KeptBackups:
-    count, size_bytes, newest = len(backups.ids()), sum(backups.files().values()), backups.newest()
-    if newest is None:
-        return KeptBackups(count, size_bytes)
-    return KeptBackups(count, size_bytes, str(newest.id), newest.time_ms, newest.position)
+    # Manifests before files: those of a backup that is made meanwhile need not be listed.
+    manifests, files = list(backups.manifests()), backups.files()
+    count, size_bytes = len(backups.ids()), sum(files.values())
+    newest = next((manifest for manifest in manifests if not damages_of(manifest, files)), None)
+    return KeptBackups(count, size_bytes) if newest is None else _described(newest, count, size_bytes)
+
+
+def _described(newest: Manifest, count: int, size_bytes: int) -> KeptBackups:
+    age_s = max(0.0, round(time.time() - newest.time_ms / 1000, 3))
+    return KeptBackups(count, size_bytes, str(newest.id), newest.time_ms, newest.position, age_s, newest.interval_s)
 
 
 def _look_once(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,16 +12,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from penstock.ops.backing_up import WorkerBackups
 from penstock.ops.local import LocalServices, running_hdfs
 from penstock.state.backups.errors import BackupAbandoned, BackupError, BackupFenced, NotStored, PlaceUnreachable
 from penstock.state.backups.keeper import BackupKeeper
@@ -32,7 +37,7 @@ from penstock.state.backups.shard import ShardBackups, newest_position
 from penstock.state.backups.survey import look
 from penstock.state.backups.verifying import verify
 from penstock.state.errors import ForeignState, StateDamaged
-from penstock.state.folder import RocksStateFolder, shard_folder
+from penstock.state.folder import RocksStateFolder, current, shard_folder
 from penstock.state.rocks import RocksShardState, viewed
 from penstock.state.store import Delta, ShardIdentity
 
@@ -856,10 +861,11 @@ def test_a_state_that_does_not_go_on_is_not_backed_up_again(
         wait_until(lambda: len(backups_at(folder_place.place).ids()) == 1)
         seen = len(looked)
         wait_until(lambda: len(looked) > seen + 5)
-        age_s = keeper.ages()[ME]
+        age = keeper.ages().of[ME]
 
     assert len(backups_at(folder_place.place).ids()) == 1
-    assert age_s < 5 * OFTEN.total_seconds()
+    assert age.seconds < 5 * OFTEN.total_seconds()
+    assert age.known
 
 
 def test_a_place_that_is_down_at_the_start_is_waited_for(
@@ -873,14 +879,65 @@ def test_a_place_that_is_down_at_the_start_is_waited_for(
     with keeping(folder_place, state) as keeper:
         wait_until(lambda: len(folder_place.asked) > 4)
         wait_until(lambda: "more than 3 intervals" in caplog.text)
-        old_s = keeper.ages()[ME]
+        old = keeper.ages()
         switch.on = True
         wait_until(lambda: "caught up" in caplog.messages[-1])
-        young_s = keeper.ages()[ME]
+        young = keeper.ages()
 
-    assert old_s > 3 * OFTEN.total_seconds() > young_s
+    assert old.late[ME] > 3 * OFTEN.total_seconds() > young.of[ME].seconds
+    assert (old.oldest_s, old.without) == (None, 1)
+    assert (young.oldest_s, young.without, young.late) == (young.of[ME].seconds, 0, {})
     assert len([text for text in caplog.messages if "do not keep up" in text]) == 1
     assert newest_position(folder_place, ME) == {"flights": 0}
+
+
+def test_lateness_is_said_seldom_and_taken_back_with_how_long_it_was(
+    folder_place: WatchedPlace,
+    state: RocksShardState,
+    wait_until: WaitUntil,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often it is tried; also where the place answers and is merely slow."""
+    monkeypatch.setattr("penstock.state.backups.keeper.REMIND_EVERY_S", 1.0)
+    slow, tries = threading.Event(), 20
+
+    def said(text: str) -> list[str]:
+        return [message for message in caplog.messages if text in message]
+
+    def take_long(step: str, path: str) -> None:
+        if step == "put":
+            slow.wait(1.0)
+
+    folder_place.before = Switch()
+    with keeping(folder_place, state):
+        wait_until(lambda: len(folder_place.asked) > tries)
+        wait_until(lambda: len(said("more than 3 intervals")) == 2)
+        folder_place.before = Switch(on=True)
+        wait_until(lambda: len(said("caught up. They were behind for")) == 1)
+        folder_place.before = take_long
+        go_on(state, 1)
+        wait_until(lambda: len(said("more than 3 intervals")) == 3)
+        slow.set()
+        wait_until(lambda: len(said("caught up")) == 2)
+
+    assert len(said("do not keep up")) == 1
+    assert int(re.findall(r"behind for (\d+) s", caplog.text)[0]) >= 1
+
+
+def test_a_backup_says_how_often_they_are_made(
+    folder_place: WatchedPlace, state: RocksShardState, wait_until: WaitUntil
+) -> None:
+    """In its manifest; one that does not say it is as good."""
+    with keeping(folder_place, state):
+        wait_until(lambda: backups_at(folder_place).ids() != [])
+    manifest = _newest(folder_place)
+    said = json.loads(msgspec.json.encode(manifest))
+    body = json.dumps({name: value for name, value in said.items() if name != "interval_s"})
+    sealed = f'{{"checksum": "{sha256(body.encode()).hexdigest()}", "manifest": {body}}}'
+
+    assert manifest.interval_s == OFTEN.total_seconds()
+    assert Manifest.decode(sealed.encode()) == msgspec.structs.replace(manifest, interval_s=None)
 
 
 def test_a_place_that_goes_down_in_the_middle_is_waited_for(
@@ -938,7 +995,7 @@ def test_a_release_does_not_wait_for_a_place_that_hangs(
         wait_until(lambda: len(list(state.folder.parent.iterdir())) == 1)
 
     assert took_s < 0.1
-    assert keeper.ages() == {}
+    assert keeper.ages().of == {}
     assert backups_at(folder_place).ids() == []
     assert len(folder_place.stored()) == 2
 
@@ -994,12 +1051,12 @@ def test_of_two_keepers_the_older_is_fenced(
         with keeping(folder_place, state) as newer:
             wait_until(lambda: _newest(folder_place).epoch == 2)
             go_on(state, 1)
-            wait_until(lambda: older.ages() == {})
+            wait_until(lambda: older.ages().of == {})
             wait_until(lambda: newest_position(folder_place, ME) == {"flights": 1})
             ages = newer.ages()
 
     assert "owner 2 does" in caplog.text
-    assert list(ages) == [ME]
+    assert list(ages.of) == [ME]
     assert _newest(folder_place).epoch == 2
 
 
@@ -1047,6 +1104,97 @@ def test_an_unexpected_error_ends_neither_the_keeper_nor_other_backups(
     assert "ZeroDivisionError: of the place" in caplog.text
 
 
+# What a worker waits for.
+
+
+@contextmanager
+def refreshing(place: BackupPlace, states: Path) -> Iterator[tuple[WorkerBackups, Future[None]]]:
+    """Have a worker look for a state that its group has committed for; in a thread of its own."""
+    with closing(WorkerBackups(place, states, OFTEN)) as backups, ThreadPoolExecutor(1) as threads:
+        refreshed = threads.submit(backups.refresh, ME, {"flights": 1})
+        try:
+            yield backups, refreshed
+        finally:
+            backups.close()
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["no state", "an empty state"])
+def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
+    begun: bool,
+    folder_place: WatchedPlace,
+    state: RocksShardState,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At once, then now and then, after a while with what can be done; not at each try."""
+    for name, value in {"ASK_AGAIN_S": 0.01, "SAY_EVERY_S": 0.5, "LONG_WAIT_S": 0.6}.items():
+        monkeypatch.setattr(f"penstock.ops.backing_up.{name}", value)
+    back_up(claim(backups_at(folder_place), ME), state, tmp_path, 1)
+    if begun:
+        RocksStateFolder(tmp_path / "other").open(ME).close()
+    folder_place.before = switch = Switch()
+    asked = len(folder_place.asked)
+    with refreshing(folder_place, tmp_path / "other") as (_, refreshed):
+        wait_until(lambda: len(folder_place.asked) > asked + 2)
+        at_once = [text for text in caplog.messages if "waits for its backup" in text]
+        wait_until(lambda: "Mend the place, or name the one" in caplog.text)
+        tries, said = len(folder_place.asked) - asked, caplog.text.count("waits for its backup")
+        switch.on = True
+        refreshed.result(30)
+
+    assert len(at_once) == 1
+    assert said < tries / 2
+    assert "has waited" in caplog.text
+    with viewed(current(shard_folder(tmp_path / "other", ME)) or Path()) as found:
+        assert found.position() == {"flights": 1}
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["saved", "prepared alone"])
+def test_a_state_that_is_here_waits_for_no_place(
+    prepared: bool, folder_place: WatchedPlace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is caught up from the bus, or is so already by what its first checkpoint had prepared."""
+    state = RocksStateFolder(tmp_path / "other").open(ME)
+    if prepared:
+        state.prepare(Delta({}, {"flights": 1}, {b"key": b"value"}))
+    else:
+        state.save_together({b"key": b"value"}, {"more": 1})
+    state.close()
+    folder_place.before = Switch()
+    with refreshing(folder_place, tmp_path / "other") as (_, refreshed):
+        refreshed.result(30)
+
+    assert "caught up from the bus" in caplog.text
+
+
+def test_whoever_stops_waiting_for_a_place_that_hangs_asks_it_no_more(
+    folder_place: WatchedPlace, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The request it hangs in is its last, however many files there are, and no half restored state is left."""
+    back_up(claim(backups_at(folder_place), ME), state, tmp_path, 1)
+    reached, let_go = threading.Event(), threading.Event()
+
+    def hang(step: str, path: str) -> None:
+        if step == "read" and "/files/" in path:
+            reached.set()
+            let_go.wait(30)
+            raise PlaceUnreachable(f"{path} was not read: timeout.")
+
+    folder_place.before = hang
+    with refreshing(folder_place, tmp_path / "other") as (backups, refreshed):
+        assert reached.wait(30)
+        backups.close()
+        asked = len(folder_place.asked)
+        let_go.set()
+        with pytest.raises(BackupAbandoned, match="nothing was changed"):
+            refreshed.result(30)
+
+    assert len(folder_place.asked) - asked <= 8, "beyond the files that are fetched side by side"
+    assert not list(shard_folder(tmp_path / "other", ME).glob("*"))
+
+
 def test_an_hdfs_that_stops_and_comes_back_is_waited_for(
     state: RocksShardState, tmp_path: Path, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1059,11 +1207,11 @@ def test_an_hdfs_that_stops_and_comes_back_is_waited_for(
             wait_until(lambda: newest_position(place, ME) == {"flights": 0})
             services.down(["hdfs"], lambda _: None)
             go_on(state, 1)
-            wait_until(lambda: keeper.ages()[ME] > 1.0)
+            wait_until(lambda: keeper.ages().of[ME].seconds > 1.0)
             services.up(["hdfs"], lambda _: None)
             wait_until(lambda: newest_position(place, ME) == {"flights": 1})
             wait_until(lambda: "caught up" in caplog.messages[-1])
-            wait_until(lambda: keeper.ages()[ME] < 1.0)
+            wait_until(lambda: keeper.ages().of[ME].seconds < 1.0)
         values = restored(place, tmp_path / "target")
     finally:
         services.down(["hdfs"], lambda _: None)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
+import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.cli import Cli
+from support.meters import readings
 
 from penstock.ops.local import running_hdfs
 from penstock.processors.cores import encode_slot
@@ -177,8 +181,61 @@ def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalPla
     assert first["local"]["size_bytes"] > 1000
     assert (first["kept"]["count"], first["kept"]["newest"]) == (1, str(manifest.id))
     assert first["kept"]["position"] == {"readings": 5}
-    assert second["kept"] == {"count": 0, "size_bytes": 0, "newest": None, "time_ms": None, "position": None}
+    assert {name: value for name, value in second["kept"].items() if value is not None} == {"count": 0, "size_bytes": 0}
     assert [shard["kept"] for shard in here] == [None, None]
+
+
+def back_up_long_ago(place: BackupPlace, root: Path, totals: type[Stateful], bucket: int) -> None:
+    """Make a backup as it was made an hour ago by a worker that makes one each minute."""
+    manifest = back_up(place, root, totals, bucket)
+    aged = msgspec.structs.replace(manifest, time_ms=manifest.time_ms - HOUR, interval_s=60.0)
+    place.put(ShardBackups(place, totals.name, bucket).manifest_path(manifest.id), [aged.encode()])
+
+
+def test_list_shows_how_old_backups_are(command: Cli, root: Path, place: LocalPlace) -> None:
+    """Late is one behind which the state has gone on; a state that has none, or none that is whole, is named."""
+    totals = declared(command.folder, "Totals")
+    for bucket in range(4):
+        fill_totals(root, totals, bucket)
+    for bucket in (0, 1):
+        back_up_long_ago(place, root, totals, bucket)
+    fill_totals(root, totals, 1, offset=8)
+    lost = next(file for file in back_up(place, root, totals, 3).files if file.name.endswith(".sst"))
+    place.delete(ShardBackups(place, "totals", 3).file_path(lost.stored))
+    shown = command("state", "list", "--backup", "place")
+    found = json.loads(command.ok("state", "list", "--backup", "place", "--json"))
+    rows = [line for line in shown.stdout.splitlines() if line.startswith("totals")]
+
+    assert [("60 min ago" in row, "late" in row) for row in rows] == [
+        (True, False),
+        (True, True),
+        (False,) * 2,
+        (False,) * 2,
+    ]
+    assert "never" in rows[2]
+    assert "none good" in rows[3]
+    assert "the newest backup of totals, bucket 1 is more than 3 intervals old" in shown.stderr
+    assert "of totals, bucket 2; totals, bucket 3 there is a state here, and no good backup" in shown.stderr
+    assert [shard["late"] for shard in found] == [False, True, False, False]
+    assert 3600 <= found[0]["kept"]["age_s"] < 3700
+    assert [shard["kept"]["age_s"] for shard in found[2:]] == [None, None]
+
+
+def test_a_backup_that_does_not_say_how_often_they_are_made_is_not_called_late(
+    command: Cli, root: Path, place: LocalPlace
+) -> None:
+    """Its age is shown, and whoever looks may judge."""
+    totals = declared(command.folder, "Totals")
+    fill_totals(root, totals)
+    manifest = back_up(place, root, totals)
+    aged = msgspec.structs.replace(manifest, time_ms=manifest.time_ms - 72 * HOUR)
+    place.put(ShardBackups(place, "totals", 0).manifest_path(manifest.id), [aged.encode()])
+    fill_totals(root, totals, offset=8)
+    shown = command("state", "list", "--backup", "place")
+
+    assert "3 days ago" in shown.stdout
+    assert "late" not in shown.stdout
+    assert shown.stderr == ""
 
 
 def test_list_tells_what_a_worker_has_open(command: Cli, root: Path) -> None:
@@ -446,3 +503,62 @@ def test_states_travel_over_hdfs(command: Cli, root: Path, tmp_path_factory: pyt
     assert [verdict["good"] for verdict in verified] == [True]
     assert '{"litres": 10, "readings": 1}' in seen
     assert position == {"readings": 5}
+
+
+# What a run says of its backups.
+
+
+def test_a_run_says_how_old_its_backups_are(cli: Cli, app: Path, prefix: str, wait_until: Callable[..., None]) -> None:
+    """In the JSON that it ends with: the age of the oldest, of how many shards there is none, and nothing without a place."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
+    bare = json.loads(cli.ok("run", f"{app}:Totals", "--until-end", "--json"))
+    worker = cli.start("run", f"{app}:Totals", "--json", "--backup", "place", "--backup-every", "1")
+    shards = [ShardBackups(LocalPlace(cli.folder / "place"), f"{prefix}.totals", bucket) for bucket in range(4)]
+    for count in (1, 2):  # with the second, the run has long seen the first
+        cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
+        wait_until(lambda count=count: all(len(shard.ids()) >= count for shard in shards))
+    worker.terminate()
+    said = json.loads(worker.communicate(timeout=60)[0])
+
+    assert (bare["backup_age_s"], bare["shards_without_backup"]) == (None, 0)
+    assert 0 <= said["backup_age_s"] < 30
+    assert said["shards_without_backup"] == 0
+
+
+def test_a_run_shows_that_backups_are_late(cli: Cli, app: Path, prefix: str) -> None:
+    """On its progress line at a terminal; where none was ever made, the JSON gives no age but how many lack one."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
+    (cli.folder / "file").touch()
+    screen, terminal = os.openpty()
+    options = ["--json", "--backup", "file/place", "--backup-every", "1"]
+    command = [sys.executable, "-m", "penstock", "run", f"{app}:Totals", *options]
+    environment = {**cli._environment, "TERM": "xterm"}
+    with subprocess.Popen(
+        command, cwd=cli.folder, env=environment, stdout=subprocess.PIPE, stderr=terminal, text=True
+    ) as worker:
+        os.close(terminal)
+        try:
+            shown = read_until(screen, rb"Totals, \d of 4 shards without a backup for \d+ s")
+            worker.terminate()
+            read_until(screen, rb"$^")
+            said = json.loads(worker.communicate(timeout=60)[0])
+        finally:
+            worker.kill()
+            os.close(screen)
+
+    assert shown
+    assert (said["backup_age_s"], said["shards_without_backup"]) == (None, 4)
+
+
+def read_until(screen: int, pattern: bytes) -> bool:
+    """Read what a terminal shows up to something; return whether that came before the terminal's end."""
+    seen = b""
+    while not re.search(pattern, seen):
+        assert select.select([screen], [], [], 60.0)[0], seen
+        try:
+            seen += os.read(screen, 10_000)
+        except OSError:  # the last program that wrote to it has ended
+            return False
+    return True

@@ -1,0 +1,382 @@
+"""HDFS out of order under a worker at work: events are processed as ever, and afterwards there are good backups again.
+
+A state is backed up twice a second here, and HDFS is given three seconds to answer, so what lasts ten seconds is to these
+backups what twenty minutes are to those of once a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from support.subjects import BUCKETS, EXACT, Event, Subject, events
+from support.trials import expect_kept, prepared
+from support.verdicts import send
+from support.victims import Job
+
+from penstock.ops.assembling import Surroundings
+from penstock.ops.local import LocalServices
+from penstock.ops.local.hdfs import Hdfs
+from penstock.state.backups import hdfs_place
+from penstock.state.backups.places import BackupPlace, open_place
+from penstock.state.backups.shard import newest_position
+from penstock.state.folder import current
+from penstock.state.store import Offsets, ShardIdentity
+from penstock.transport.kafka import KafkaBus
+
+SUBJECT = Subject("stateful", EXACT, EXACT)
+EVERY = timedelta(seconds=0.5)
+LONG_S = 20 * EVERY.total_seconds()
+ANSWER_LIMIT_S = 3.0
+STOP_LIMIT_S = 20.0
+WaitUntil = Callable[..., None]
+
+
+class Gated:
+    """A place whose uploads stand still in the middle of a file for as long as a gate is shut.
+
+    Args:
+        place: where the files go.
+        gate: a folder; the gate is shut while it holds a file `shut`, and `reached` tells that an upload has come to it.
+    """
+
+    def __init__(self, place: BackupPlace, gate: Path) -> None:
+        self._place = place
+        self._gate = gate
+        self.location = place.location
+        self.create, self.read = place.create, place.read
+        self.contents, self.delete = place.contents, place.delete
+
+    def put(self, path: str, chunks: Iterable[bytes]) -> None:
+        self._place.put(path, self._halved(chunks))
+
+    def _halved(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            half = len(chunk) // 2
+            yield chunk[:half]
+            while (self._gate / "shut").exists():
+                (self._gate / "reached").touch()
+                time.sleep(0.02)
+            yield chunk[half:]
+
+
+@dataclass(frozen=True)
+class BackedUp(Job):
+    """A job with backups at any place.
+
+    Args:
+        location: the place.
+        webhdfs: where it answers.
+        gate: a folder for the gate, and for the worker's log.
+        answer_limit_s: how long the worker waits for an answer of HDFS.
+    """
+
+    location: str = ""
+    webhdfs: str = ""
+    gate: Path = Path()
+    answer_limit_s: float = ANSWER_LIMIT_S
+
+    def around(self) -> Surroundings:
+        """Prepare the worker's process, too."""
+        logging.basicConfig(filename=self.gate / "log", level=logging.WARNING)
+        hdfs_place.ANSWER_LIMIT_S = self.answer_limit_s
+        return Surroundings(self.folder, Gated(self.place(), self.gate), EVERY)
+
+    def place(self) -> BackupPlace:
+        return open_place(self.location, self.webhdfs)
+
+    @property
+    def category(self) -> str:
+        return f"{self.prefix}.events"
+
+    @property
+    def log(self) -> str:
+        log = self.gate / "log"
+        return log.read_text() if log.exists() else ""
+
+    def shards(self) -> list[Path]:
+        return [self.folder / f"{self.prefix}.subject" / f"{number:05d}" for number in range(BUCKETS)]
+
+    def backed_up(self) -> list[int]:
+        """Return up to where each bucket's newest backup has read."""
+        place, shape = self.place(), self.subject.make(self.prefix).state_shape() or ""
+        identities = [ShardIdentity(f"{self.prefix}.subject", number, shape) for number in range(BUCKETS)]
+        found: list[Offsets] = [newest_position(place, identity) or {} for identity in identities]
+        return [position.get(self.category, 0) for position in found]
+
+
+class Cluster:
+    """An HDFS, any part of which can be killed, frozen and brought back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._services = LocalServices(folder)
+
+    def up(self) -> dict[str, str]:
+        """Bring back what is missing, and return when files can be written; the addresses are always the same."""
+        for process in self.processes().values():
+            process.resume()
+        return self._services.up(["hdfs"], lambda _: None)["hdfs"].endpoints
+
+    def down(self) -> None:
+        for process in self.processes().values():
+            process.resume()  # one that is frozen does not end when it is asked to
+        self._services.down(["hdfs"], lambda _: None)
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """Return those that live."""
+        hdfs = Hdfs(self._folder)
+        found = {"NameNode": hdfs._name_node.process(), "DataNode": hdfs._data_node.process()}
+        return {name: process for name, process in found.items() if process is not None}
+
+    def strike(self, name: str, number: signal.Signals) -> None:
+        self.processes()[name].send_signal(number)
+
+
+class Load:
+    """Sends events of a few keys, some hundred a second, in a block; knows which."""
+
+    def __init__(self, kafka: str, category: str) -> None:
+        self.sent: list[Event] = []
+        self._kafka = kafka
+        self._category = category
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+
+    def __enter__(self) -> Load:  # noqa: PYI034 - Self needs Python 3.11
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Send no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _send(self) -> None:
+        while not self._ended.wait(0.1):
+            batch = events(30, start=len(self.sent))
+            send(self._kafka, self._category, batch)
+            self.sent += batch
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One HDFS for all tests here."""
+    cluster = Cluster(tmp_path_factory.mktemp("hdfs"))
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.fixture
+def job(cluster: Cluster, kafka_bus: KafkaBus, prefix: str, tmp_path: Path) -> Iterator[BackedUp]:
+    """A job with backups on HDFS, which is in order before and after."""
+    endpoints = cluster.up()
+    yield backed_up_job(f"{endpoints['rpc']}/{tmp_path.name}", endpoints["webhdfs"], kafka_bus, prefix, tmp_path)
+    cluster.up()
+
+
+def backed_up_job(location: str, webhdfs: str, bus: KafkaBus, prefix: str, folder: Path) -> BackedUp:
+    made = prepared(SUBJECT, [], prefix, bus, folder / "state")
+    (folder / "gate").mkdir()
+    return BackedUp(SUBJECT, prefix, made.kafka, made.folder, location=location, webhdfs=webhdfs, gate=folder / "gate")
+
+
+@contextmanager
+def working(job: BackedUp) -> Iterator[ForkServerProcess]:
+    """Keep a worker at work, which is killed in the end if it still lives."""
+    worker = replace(job, endless=True).start()
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.join()
+
+
+def stop(worker: ForkServerProcess) -> int | None:
+    """Ask a worker to end; how it ended, None where it did not within the limit."""
+    worker.terminate()
+    worker.join(STOP_LIMIT_S)
+    return worker.exitcode
+
+
+def committed(bus: KafkaBus, job: BackedUp) -> list[int]:
+    found = bus.catalog.committed(f"{job.prefix}.subject", job.category)
+    return [found.get(number, 0) for number in range(BUCKETS)]
+
+
+def is_done(bus: KafkaBus, job: BackedUp) -> bool:
+    """Tell whether all that was sent is processed."""
+    ends = bus.catalog.describe(job.category).ends
+    return committed(bus, job) == [ends[number] for number in range(BUCKETS)]
+
+
+def expect_progress(bus: KafkaBus, job: BackedUp, wait_until: WaitUntil) -> None:
+    """Expect events of each bucket to be processed from now on, a hundred and more."""
+    before = committed(bus, job)
+    wait_until(lambda: all(now > then + 100 for now, then in zip(committed(bus, job), before, strict=True)))
+
+
+def await_backup(bus: KafkaBus, job: BackedUp, wait_until: WaitUntil) -> None:
+    """Wait for backups of what is processed by now."""
+    now = committed(bus, job)
+    wait_until(lambda: all(made >= then for made, then in zip(job.backed_up(), now, strict=True)))
+
+
+def forget_what_is_backed_up(job: BackedUp) -> None:
+    """Lose the disk, and let the bus drop what went into the backups: nothing else has it now."""
+    shutil.rmtree(job.folder)
+    admin = AdminClient({"bootstrap.servers": job.kafka})
+    dropped = [TopicPartition(job.category, number, offset) for number, offset in enumerate(job.backed_up())]
+    for future in admin.delete_records(dropped).values():
+        future.result(timeout=30)
+
+
+def expect_exact(bus: KafkaBus, job: BackedUp, worker: ForkServerProcess, sent: list[Event], wait: WaitUntil) -> None:
+    """Expect the right result of all events, also of a worker that has nothing but the backups to go on from."""
+    wait(lambda: is_done(bus, job))
+    assert stop(worker) == 0
+    expect_kept(job, sent)
+    forget_what_is_backed_up(job)
+    later = events(100, start=len(sent))
+    send(job.kafka, job.category, later)
+    assert job.run() == 0
+    expect_kept(job, sent + later)
+
+
+def stopped_in_an_upload(job: BackedUp, cluster: Cluster, name: str, by: signal.Signals, wait_until: WaitUntil) -> None:
+    """Strike a daemon when half a file has been sent."""
+    (job.gate / "shut").touch()
+    wait_until((job.gate / "reached").exists)
+    cluster.strike(name, by)
+    (job.gate / "shut").unlink()
+
+
+def test_hdfs_that_comes_after_the_worker_is_waited_for(
+    cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
+) -> None:
+    """A worker that starts without it works, and its first backups are made when HDFS is there."""
+    cluster.down()
+    with Load(job.kafka, job.category) as load, working(job) as worker:
+        expect_progress(kafka_bus, job, wait_until)
+        wait_until(lambda: "do not keep up" in job.log)
+        cluster.up()
+        await_backup(kafka_bus, job, wait_until)
+        wait_until(lambda: "have caught up" in job.log)
+        load.end()
+        expect_exact(kafka_bus, job, worker, load.sent, wait_until)
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+@pytest.mark.parametrize("name", ["DataNode", "NameNode"])
+def test_a_daemon_lost_in_the_middle_of_an_upload_costs_nothing(
+    name: str, by: signal.Signals, cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
+) -> None:
+    """Frozen, it takes connections and never answers. When it is back, so are backups."""
+    with Load(job.kafka, job.category) as load, working(job) as worker:
+        wait_until(lambda: all(job.backed_up()))
+        stopped_in_an_upload(job, cluster, name, by, wait_until)
+        wait_until(lambda: "do not keep up" in job.log)
+        expect_progress(kafka_bus, job, wait_until)
+        cluster.up()
+        await_backup(kafka_bus, job, wait_until)
+        load.end()
+        expect_exact(kafka_bus, job, worker, load.sent, wait_until)
+
+
+def test_an_hdfs_that_hangs_for_long_costs_nothing(
+    cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
+) -> None:
+    """For twenty intervals, as twenty minutes are by default; it is told, and not at each try."""
+    with Load(job.kafka, job.category) as load, working(job) as worker:
+        wait_until(lambda: all(job.backed_up()))
+        for name in cluster.processes():
+            cluster.strike(name, signal.SIGSTOP)
+        told, began_s = job.log.count("do not keep up"), time.monotonic()
+        while time.monotonic() < began_s + LONG_S:
+            expect_progress(kafka_bus, job, wait_until)
+        told = job.log.count("do not keep up") - told
+        cluster.up()
+        await_backup(kafka_bus, job, wait_until)
+        wait_until(lambda: "have caught up" in job.log)
+        load.end()
+        expect_exact(kafka_bus, job, worker, load.sent, wait_until)
+
+    assert job.log.count("more than 3 intervals") == 1
+    assert told <= 1
+
+
+def test_a_worker_is_stopped_while_hdfs_hangs(
+    cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
+) -> None:
+    """In the middle of an upload; it ends in order, long before HDFS has had its time to answer, and a later one goes on."""
+    job = replace(job, answer_limit_s=3 * STOP_LIMIT_S)
+    with Load(job.kafka, job.category) as load, working(job) as worker:
+        wait_until(lambda: all(job.backed_up()))
+        stopped_in_an_upload(job, cluster, "NameNode", signal.SIGSTOP, wait_until)
+        assert stop(worker) == 0
+    cluster.up()
+    with working(job) as worker:
+        expect_exact(kafka_bus, job, worker, load.sent, wait_until)
+
+
+def test_a_lost_state_waits_for_an_hdfs_that_hangs(
+    cluster: Cluster, job: BackedUp, kafka_bus: KafkaBus, wait_until: WaitUntil
+) -> None:
+    """It says so once, not at each try; stopped meanwhile, it ends and leaves no state that counts from nothing."""
+    sent = events(1000)
+    send(job.kafka, job.category, sent)
+    with working(job) as worker:
+        wait_until(lambda: is_done(kafka_bus, job))
+        await_backup(kafka_bus, job, wait_until)
+        assert stop(worker) == 0
+    forget_what_is_backed_up(job)
+    cluster.strike("NameNode", signal.SIGSTOP)
+    with working(job) as worker:
+        wait_until(lambda: job.log.count("waits for its backup") == BUCKETS)
+        assert stop(worker) == 0
+    assert [current(shard) for shard in job.shards()] == [None] * BUCKETS
+    (job.gate / "log").unlink()
+    with working(job) as worker:
+        wait_until(lambda: job.log.count("waits for its backup") == BUCKETS)
+        cluster.up()
+        wait_until(lambda: job.log.count("for its backup.") == BUCKETS)
+        assert stop(worker) == 0
+
+    assert job.log.count("waits for its backup") == BUCKETS
+    expect_kept(job, sent)
+
+
+def test_a_backup_folder_that_cannot_be_written_stops_nothing(
+    kafka_bus: KafkaBus, prefix: str, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """A file stands where the folder should be: it is told with what to mend, and when that is done, backups are made."""
+    (tmp_path / "file").touch()
+    job = backed_up_job(str(tmp_path / "file" / "backups"), "", kafka_bus, prefix, tmp_path)
+    with Load(job.kafka, job.category) as load, working(job) as worker:
+        expect_progress(kafka_bus, job, wait_until)
+        wait_until(lambda: "Mend the folder" in job.log and "more than 3 intervals" in job.log)
+        expect_progress(kafka_bus, job, wait_until)
+        (tmp_path / "file").unlink()
+        await_backup(kafka_bus, job, wait_until)
+        load.end()
+        expect_exact(kafka_bus, job, worker, load.sent, wait_until)
+
+    assert job.log.count("Mend the folder") == 1
