@@ -18,7 +18,7 @@ from ..processors.kinds import Processor
 from ..state.checkpoints import Step, steps_of
 from ..state.store import Offsets, ShardState
 from ..transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from .shard import Shard
+from .shard import Sealed
 
 READ_WAIT_S = 1.0
 
@@ -35,11 +35,11 @@ def changelog_of(processor: type[Processor]) -> CategorySpec | None:
     return CategorySpec(f"{processor.name}.changelog", processor.inputs()[0].buckets, compacted=True)
 
 
-def logged(shard: Shard) -> Iterator[Outgoing]:
+def logged(sealed: Sealed) -> Iterator[Outgoing]:
     """Give the messages that say what a checkpoint does to a shard."""
-    for key, value in shard.overlay.changes.items():
-        yield Outgoing(_CHANGE + key, value, shard.number)
-    yield Outgoing(_POSITION, _encode(shard.position), shard.number)
+    for key, value in sealed.changes.items():
+        yield Outgoing(_CHANGE + key, value, sealed.number)
+    yield Outgoing(_POSITION, _encode(sealed.position), sealed.number)
 
 
 def replay(bus: Bus, changelog: str, number: int, state: ShardState) -> None:

@@ -154,7 +154,7 @@ class Driver:
             try:
                 while not worker.has_reached(targets):
                     worker.turn()
-                worker.checkpoint()
+                worker.save()
             except Killed:
                 self._bury(processor)
                 armed = None
@@ -171,7 +171,7 @@ class Driver:
     def _worker(self, processor: type[Processor], at_gap: Callable[[Gap], None]) -> Worker:
         if processor not in self._workers:
             place = Place(self.bus, self._states[processor], "driver")
-            self._workers[processor] = Worker(self._processors[processor], place, Inline(), clock=self.clock)
+            self._workers[processor] = Worker(self._processors[processor], place, Inline(), Inline(), clock=self.clock)
         worker = self._workers[processor]
         worker.at_gap = at_gap
         return worker

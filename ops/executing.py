@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -12,7 +13,7 @@ from ..state.store import Outbox
 from ..transport.bus import Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
 from ..transport.errors import DeliveryFailed
 from .changelog import changelog_of, logged
-from .shard import Shard
+from .shard import Sealed, Shard
 
 TRANSACTION_LIMIT_S = 10.0
 """How much longer than a checkpoint's interval a transaction may stay open before the bus ends it."""
@@ -39,18 +40,33 @@ class Executing:
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps
         self._transactions = self._open_transactions() if Step.COMMIT_TRANSACTION in steps else None
         self._writer: Writer = self._transactions or bus.writer()
+        self._waiting: list[tuple[str, list[Outgoing]]] | None = None
 
     def _open_transactions(self) -> TransactionalWriter:
         return self._bus.transactional_writer(self._identity, self._reader, self._timeout_s)
 
     def send(self, shard: Shard, category: str, messages: Iterable[Outgoing]) -> None:
-        """Send outputs, or hold them back, as the row says."""
+        """Send outputs, or hold them back, as the row says; those that a checkpoint under way is not about wait for its end."""
         if self._holds:
             shard.held.extend((category, key, value) for key, value, _ in messages)
+        elif self._waiting is not None:
+            self._waiting.append((category, list(messages)))
         else:
             self._writer.send(category, messages)
 
-    def perform(self, step: Step, shards: Sequence[Shard]) -> None:
+    def begin(self) -> None:
+        """Keep what is sent from now on until `end`: steps are performed, perhaps in another thread."""
+        self._waiting = []
+        if self._transactions is not None:
+            self._transactions.enlist()
+
+    def end(self) -> None:
+        """Send what was kept."""
+        waiting, self._waiting = self._waiting or [], None
+        for category, messages in waiting:
+            self._writer.send(category, messages)
+
+    def perform(self, step: Step, shards: Sequence[Sealed]) -> None:
         """Perform one step for these shards; it is durable on return."""
         match step:
             case Step.LOG_CHANGES:
@@ -72,15 +88,17 @@ class Executing:
 
     def send_outbox(self, shard: Shard, outbox: Outbox) -> None:
         """Send the outputs that a checkpoint had saved with a shard's state when its worker died."""
-        shard.held = list(outbox.messages)
-        self._send_held([shard])
-        self._commit(shard.positions())
-        shard.perform(Step.CLEAR_OUTBOX)
-        shard.settled()
+        sealed = replace(shard.seal(), held=list(outbox.messages))
+        self.begin()
+        self._send_held([sealed])
+        self._commit(sealed.positions())
+        sealed.perform(Step.CLEAR_OUTBOX)
+        shard.settle(sealed)
+        self.end()
 
     def renew(self, reader: Reader) -> None:
         """Take back what was sent and not committed, and be ready to send again, with a membership that may be another."""
-        self._reader = reader
+        self._reader, self._waiting = reader, None
         if self._transactions is not None:
             self._transactions.close()
             self._writer = self._transactions = self._open_transactions()
@@ -94,7 +112,7 @@ class Executing:
         """Let go of the connection; what was not flushed or committed is dropped."""
         self._writer.close()
 
-    def _send_held(self, shards: Sequence[Shard]) -> None:
+    def _send_held(self, shards: Sequence[Sealed]) -> None:
         for shard in shards:
             for category, messages in groupby(shard.take_held(), itemgetter(0)):
                 self._writer.send(category, (Outgoing(key, value) for _, key, value in messages))
@@ -111,5 +129,5 @@ class Executing:
         self._transactions.commit(positions)
 
 
-def _positions(shards: Sequence[Shard]) -> list[Position]:
+def _positions(shards: Sequence[Sealed]) -> list[Position]:
     return [position for shard in shards for position in shard.positions()]

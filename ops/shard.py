@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from ..processors.cores import Core, join_of, open_core
+from ..processors.cores import Changes, Core, join_of, open_core
 from ..processors.kinds import Processor
 from ..state.checkpoints import Step
 from ..state.overlay import Overlay
@@ -42,7 +42,7 @@ class Shard:
         muted_until: by category, the offset up to which outputs are on the bus already.
         committed: the group's positions, as far as is known.
         saved_position: the position at the last checkpoint.
-        held: outputs that wait for their step of the checkpoint.
+        held: outputs that wait for their step of a checkpoint.
     """
 
     number: int
@@ -78,17 +78,58 @@ class Shard:
             yield from _part(_between(batch, begin, border), muted=True)
         yield from _part(_between(batch, max(begin, border)), muted=False)
 
-    def positions(self) -> list[Position]:
-        """Return the group's positions as they should be after a checkpoint."""
-        return [Position(Bucket(category, self.number), offset) for category, offset in self._reached().items()]
+    def seal(self) -> Sealed:
+        """Hand what is to be saved over to a checkpoint, as it is now."""
+        held, self.held = self.held, []
+        return Sealed(
+            self.number, self.state, self.committed, dict(self.position), self._reached(), self.overlay.seal(), held
+        )
 
-    def settled(self) -> None:
+    def settle(self, sealed: Sealed) -> None:
         """Note that a checkpoint is complete."""
-        self.saved_position, self.committed = dict(self.position), self._reached()
+        self.overlay.settle(sealed.changes)
+        self.saved_position, self.committed = sealed.position, sealed.reached
+
+    def take_back(self, sealed: Sealed) -> None:
+        """Keep for the next checkpoint what one that was broken off has not saved."""
+        self.overlay.settle(sealed.changes)
+        self.held[:0] = sealed.held
+
+    def close(self) -> None:
+        """Let go of the state; what was not saved is dropped."""
+        if self.state is not None:
+            self.state.close()
+
+
+@dataclass
+class Sealed:
+    """What a checkpoint saves of a shard; what has been saved, or sent, is no longer in it.
+
+    Args:
+        number: the shard's bucket number.
+        state: its saved state.
+        before: the group's positions so far.
+        position: next unread offset by input category.
+        reached: the group's positions after the checkpoint.
+        changes: what changed in the state.
+        held: outputs that wait for their step.
+    """
+
+    number: int
+    state: Any
+    before: Offsets
+    position: Offsets
+    reached: Offsets
+    changes: Changes
+    held: list[HeldOutput]
+
+    def positions(self) -> list[Position]:
+        """Return the group's positions as they should be after the checkpoint."""
+        return [Position(Bucket(category, self.number), offset) for category, offset in self.reached.items()]
 
     def perform(self, step: Step) -> None:
         """Perform a step that concerns the state."""
-        state, changes = self.state, self.overlay.changes
+        state, changes = self.state, self.changes
         match step:
             case Step.SAVE_STATE:
                 state.save(changes)
@@ -97,25 +138,20 @@ class Shard:
             case Step.SAVE_TOGETHER:
                 state.save_together(changes, self.position)
             case Step.PREPARE_STATE:
-                state.prepare(Delta(self.committed, dict(self.position), changes))
+                state.prepare(Delta(self.before, self.position, changes))
             case Step.APPLY_STATE:
                 state.apply()
             case Step.SAVE_WITH_OUTBOX:
-                state.save_with_outbox(changes, Outbox(self.committed, dict(self.position), self.held))
+                state.save_with_outbox(changes, Outbox(self.before, self.position, self.held))
             case Step.CLEAR_OUTBOX:
                 state.clear_outbox()
         if step in _STATE_IS_SAVED:
-            self.overlay.clear()
+            self.changes = {}
 
     def take_held(self) -> list[HeldOutput]:
         """Hand over the outputs that wait."""
         held, self.held = self.held, []
         return held
-
-    def close(self) -> None:
-        """Let go of the state; what was not saved is dropped."""
-        if self.state is not None:
-            self.state.close()
 
 
 def new_shard(

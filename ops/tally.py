@@ -36,6 +36,11 @@ class Pending:
         self.events += events
         self.size_bytes += size_bytes
 
+    def put_back(self, earlier: Pending) -> None:
+        """Take up again what was not saved."""
+        self.add(earlier.events, earlier.size_bytes)
+        self.since_s = earlier.since_s
+
     def due(self, processor: Processor, now_s: float) -> bool:
         """Tell whether a checkpoint is due; never for nothing."""
         every = processor.checkpoint

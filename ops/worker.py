@@ -1,7 +1,7 @@
 """The worker: one process's share of a processor's buckets, from the bus through the processor and back.
 
     poll -> decode -> feed -> encode -> send or hold    for each batch
-    the steps of the processor's row, one by one        at each checkpoint
+    the steps of the processor's row, one by one        at each checkpoint, while the loop goes on
 
 It performs what the cores and the step table say, and chooses nothing itself.
 """
@@ -9,8 +9,9 @@ It performs what the cores and the step table say, and chooses nothing itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..processors.kinds import OnBad, Processor
 from ..processors.routes import Routes
 from ..processors.semantics import Semantics
 from ..state.checkpoints import Gap, steps_of
-from ..state.remote.errors import StoreFenced
+from ..state.remote.errors import StoreFenced, StoreUnreachable
 from ..state.store import StateFolder
 from ..transport.bus import Bucket, Bus, Outgoing, RawBatch, Reader
 from ..transport.codec_of import Codecs
@@ -30,17 +31,24 @@ from .clock import Clock, SystemClock
 from .executing import Executing
 from .opening import Backups, NoBackups, Openings
 from .refusals import Refusal, refusals, until_stop
+from .saving import Saving
 from .shard import Shard
 from .tally import Pending, Tally
 
 _LOG = logging.getLogger("penstock.worker")
 POLL_WAIT_S = 0.1
+SAVING_POLL_WAIT_S = 0.005
+"""How long a poll may take while outputs wait for the end of a checkpoint."""
 LOGGED_LETTERS = 20
 """How many dead letters a worker logs one by one."""
 DISMISSALS_LIMIT = 5
-"""How often a worker joins its group anew before it takes somebody else's use of its identity for lasting."""
+DISMISSALS_WITHIN_S = 600.0
+"""How often a worker joins its group anew in a while before it takes somebody else's use of its identity for lasting."""
 FENCED_PAUSE_S = 5.0
 """How long a worker that was refused waits before it opens its shards again: by then it knows whether they are still its own."""
+
+_TAKEN_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable)
+"""What leaves open how far a checkpoint came: its shards are opened again, which finds out."""
 
 
 class EventRefused(PenstockError):
@@ -75,6 +83,7 @@ class Worker:
         processor: opened.
         place: where it runs.
         threads: open shards.
+        saver: saves checkpoints, one at a time.
         clock: tells when a checkpoint is due.
         at_gap: called in each gap of a checkpoint; a test may raise there.
         from_earliest: whether events that are gone from the bus may be left out.
@@ -85,6 +94,7 @@ class Worker:
         processor: Processor,
         place: Place,
         threads: Executor,
+        saver: Executor,
         *,
         clock: Clock | None = None,
         at_gap: Callable[[Gap], None] = lambda _: None,
@@ -107,11 +117,16 @@ class Worker:
         self._shards: dict[int, Shard] = {}
         self._reopen_s: float | None = None
         self._pending = Pending(self._clock.monotonic_s())
-        self._dismissals = 0
+        self._being_saved = self._pending
+        self._dismissals_s: list[float] = []
         self._stopping = False
         self.tally = Tally()
         self._reader = self._joined()
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
+        self._saving = Saving(self._steps, self._executing, saver, self._pass_gap)
+
+    def _pass_gap(self, gap: Gap) -> None:
+        self.at_gap(gap)
 
     def _joined(self) -> Reader:
         return self._place.bus.reader(self._processor.name, list(self._inputs), self, self._place.identity)
@@ -130,26 +145,27 @@ class Worker:
             if not keep_place:
                 self._reader.leave()
         except BaseException:
-            self.lost([])  # what is not saved is done again by whoever owns the buckets next
+            self._saving.abandon()
+            self._let_go(list(self._owned))  # what is not saved is done again by whoever owns the buckets next
             raise
         finally:
             self._close()
 
     def turn(self) -> None:
-        """Take over what was opened, poll once, process what came, and save a checkpoint if one is due."""
+        """Take over what was opened, poll once, process what came, and begin a checkpoint if one is due."""
         try:
             self._take_over()
-            polled = self._reader.poll(POLL_WAIT_S)
+            polled = self._reader.poll(SAVING_POLL_WAIT_S if self._saving.under_way else POLL_WAIT_S)
             for batch in polled.batches:
                 self._process(batch)
                 self._save_if_due()
             for bucket, end in polled.ended:
                 self._note_end(bucket, end)
             self._save_if_due()
-        except (Aborted, Fenced, StoreFenced) as error:
-            self._start_over(error)
         except Dismissed as error:
             self._join_anew(error)
+        except _TAKEN_BACK as error:
+            self._start_over(error)
 
     def stop(self) -> None:
         """Ask `run` to end after the turn it is in; may be called from a signal handler."""
@@ -177,6 +193,7 @@ class Worker:
             shard = opened.shard
             self._shards[shard.number] = shard
             if opened.unsent is not None:
+                self._settle()
                 self._executing.send_outbox(shard, opened.unsent)
             self._adopt(shard)
             self._reader.start(opened.begins)
@@ -241,10 +258,12 @@ class Worker:
         """Save what came before an event, then stop there."""
         offset = batch.messages[refusal.at].offset()
         shard.position[batch.bucket.category] = offset
-        self.checkpoint()
+        self.save()
+        saved = shard.saved_position == shard.position
+        before = "is saved" if saved else "will be read again, since it could not be saved just now,"
         raise EventRefused(
-            f"{batch.bucket} at offset {offset}: {refusal.reason}. All before this event is saved and nothing was "
-            f"skipped: the worker stops here, and begins with it when it is started again. Mend {self._name} or what "
+            f"{batch.bucket} at offset {offset}: {refusal.reason}. All before this event {before} and nothing was "
+            f"skipped: the worker stops here, and comes to it again when it is started again. Mend {self._name} or what "
             f"produces such events, or let them go to {self._letters.name} (`{refusal.policy} = OnBad.DEAD_LETTER`)."
         ) from refusal.cause
 
@@ -269,33 +288,55 @@ class Worker:
             shard.position[bucket.category] = end
 
     def _save_if_due(self) -> None:
+        """Note a checkpoint that was saved meanwhile, and begin one that is due; two are never under way."""
+        self._note_saved()
         if self._pending.due(self._processor, self._clock.monotonic_s()):
-            self.save()
+            self._settle()
+            self._begin()
+            self._note_saved()
+
+    def _note_saved(self) -> None:
+        while self._saving.ready:
+            self._advance()
 
     def save(self) -> None:
-        """Save a checkpoint; where that cannot be now, what is left of it is saved with the next one, or done again."""
+        """Save a checkpoint and wait for it; where that cannot be now, what is left is saved with the next one, or done again."""
+        with self._starting_over():
+            self._settle()
+            self._begin()
+            self._settle()
+
+    @contextmanager
+    def _starting_over(self) -> Iterator[None]:
+        """Start over where the checkpoint that the block is about is taken back."""
         try:
-            self.checkpoint()
-        except Unsettled as error:
-            _LOG.info("%s", error)
-        except (Aborted, Fenced, StoreFenced) as error:
+            yield
+        except Dismissed as error:
+            _LOG.info("%s", error)  # the next poll says so too, and joins anew
+        except _TAKEN_BACK as error:
             self._start_over(error)
 
-    def checkpoint(self) -> None:
-        """Make everything durable that was read so far, step by step."""
+    def _begin(self) -> None:
+        """Begin to save everything that was read so far."""
         for shard in self._shards.values():
             self._drain(shard, muted=self._mutes(shard))
         shards = [shard for shard in self._shards.values() if shard.has_news]
-        if not shards:
-            return
-        for step in self._steps:
-            self.at_gap(Gap(step))
-            self._executing.perform(step, shards)
-        self.at_gap(Gap(None))
-        for shard in shards:
-            shard.settled()
-        self._pending = Pending(self._clock.monotonic_s())
-        self.tally.checkpoints += 1
+        if shards:
+            self._being_saved, self._pending = self._pending, Pending(self._clock.monotonic_s())
+            self._saving.begin(shards)
+
+    def _settle(self) -> None:
+        """Wait for the checkpoint under way, if there is one."""
+        while self._saving.under_way:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Bring the checkpoint under way nearer to its end; what it leaves is saved with the next one."""
+        try:
+            self.tally.checkpoints += self._saving.advance()
+        except Unsettled as error:
+            _LOG.info("%s", error)
+            self._pending.put_back(self._being_saved)
 
     def _mutes(self, shard: Shard) -> bool:
         """Tell whether what a core gives at a checkpoint is on the bus already.
@@ -318,8 +359,10 @@ class Worker:
         self._let_go(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
-        """Close shards without saving: those of the buckets, or all."""
-        self._let_go(buckets or list(self._owned))
+        """Close shards without saving."""
+        with self._starting_over():
+            self._settle()
+        self._let_go(buckets)
         if self._executing.takes_back and self._owned:
             self._start_over(None)  # what those buckets gave is in one transaction with the others' outputs
 
@@ -333,6 +376,7 @@ class Worker:
         """Drop what is not saved, and go on from the last checkpoint with whatever is still ours."""
         if error is not None:
             _LOG.warning("%s", error)
+        self._saving.abandon()
         self._executing.renew(self._reader)
         self._close_shards(set(self._shards))
         self._openings.stop()
@@ -345,10 +389,12 @@ class Worker:
         Raises:
             Dismissed: that has happened time and again.
         """
-        self._dismissals += 1
-        if self._dismissals > DISMISSALS_LIMIT:
+        now_s = self._clock.monotonic_s()
+        self._dismissals_s = [when for when in self._dismissals_s if now_s - when < DISMISSALS_WITHIN_S] + [now_s]
+        if len(self._dismissals_s) > DISMISSALS_LIMIT:
             raise error
         _LOG.warning("%s", error)
+        self._saving.abandon()
         self._let_go(list(self._owned))
         self._reader.close()
         self._reader = self._joined()

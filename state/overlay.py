@@ -8,25 +8,26 @@ from ..processors.cores import Changes, Join, StateReader
 
 
 class Overlay:
-    """Changes that wait, over saved state.
+    """Changes that wait, over those that a checkpoint is saving, over saved state.
 
     Args:
-        saved: the state under them.
+        saved: the state under them. It is read while a checkpoint writes to it: what that changes is never looked up there.
         join: gives what two changes of one key amount to.
     """
 
     def __init__(self, saved: StateReader, join: Join) -> None:
         self._saved = saved
         self._join = join
+        self._sealed: Changes = {}
         self.changes: Changes = {}
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, with the changes that wait."""
-        waiting = self.changes
-        if not waiting:
+        """Return the value of each key, with the changes that wait or are being saved."""
+        changes, sealed = self.changes, self._sealed
+        if not (changes or sealed):
             return self._saved.fetch(keys)
-        saved = iter(self._saved.fetch([key for key in keys if key not in waiting]))
-        return [waiting[key] if key in waiting else next(saved) for key in keys]
+        saved = iter(self._saved.fetch([key for key in keys if key not in changes and key not in sealed]))
+        return [changes[key] if key in changes else sealed[key] if key in sealed else next(saved) for key in keys]
 
     def add(self, changes: Changes) -> None:
         """Put changes on top."""
@@ -37,6 +38,12 @@ class Overlay:
             earlier = self.changes.get(key)
             self.changes[key] = later if earlier is None or later is None else self._join(earlier, later)
 
-    def clear(self) -> None:
-        """Forget the changes: they are saved."""
-        self.changes = {}
+    def seal(self) -> Changes:
+        """Hand the changes over to a checkpoint; later ones lie above them."""
+        self._sealed, self.changes = self.changes, {}
+        return self._sealed
+
+    def settle(self, unsaved: Changes) -> None:
+        """End a checkpoint: what it has not saved waits again, under what came later."""
+        later, self.changes, self._sealed = self.changes, unsaved, {}
+        self.add(later)

@@ -219,6 +219,10 @@ class TransactionalWriter(Writer, Protocol):
     closed, and another opened.
     """
 
+    def enlist(self) -> None:
+        """Note the membership that the next commit depends on, as it is now. Called by the thread that polls the member."""
+        ...
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Make all that was sent since the last commit count, and the positions, as one; durable on return.
 

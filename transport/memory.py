@@ -323,6 +323,9 @@ class _TransactionalWriter:
     def flush(self) -> None:
         """Do nothing: what was sent waits here."""
 
+    def enlist(self) -> None:
+        """Do nothing: who owns what is looked up when it matters."""
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Store what waits, and the positions."""
         if not self._bus.is_current(self):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import synchronize
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import pytest
 from support.subjects import EXACT, Event, Subject, events
 from support.trials import expect_kept, prepared
 from support.verdicts import send
-from support.victims import Job
+from support.victims import Job, event
 
 import penstock as ps
 from penstock.ops.local import LocalServices
@@ -73,12 +74,19 @@ class Trouble:
         self._job = job
         self._rng = rng
         self._restart_broker = restart_broker
-        self._workers = [job.start() for _ in range(WORKERS)]
+        self._up: dict[ForkServerProcess, synchronize.Event] = {}
+        self._workers = [self._started() for _ in range(WORKERS)]
         self.log: list[str] = []
+
+    def _started(self) -> ForkServerProcess:
+        up = event()
+        worker = self._job.start(up=up)
+        self._up[worker] = up
+        return worker
 
     def strike(self) -> None:
         """Let something happen."""
-        happens = self._rng.choices([self._kill, self._pause, self._stop, self._restart_broker], [4, 3, 3, 1])[0]
+        happens = self._rng.choices([self._kill, self._pause, self._stop, self._restart], [4, 3, 3, 1])[0]
         self.log.append(happens.__name__.strip("_"))
         happens()
 
@@ -97,7 +105,12 @@ class Trouble:
             f"a worker ended with {worker.exitcode}"
         )  # -by: it had just begun
         time.sleep(self._rng.choice([0.0, 0.5, 3.0]))  # back at once, or when its buckets have gone to others
-        self._workers.append(self._job.start())
+        self._workers.append(self._started())
+
+    def _restart(self) -> None:
+        for worker in self._workers:  # one that is just starting is told that there is no broker, and ends
+            assert self._up[worker].wait(END_LIMIT_S)
+        self._restart_broker()
 
     def _pause(self) -> None:
         worker = self._rng.choice(self._workers)
@@ -135,7 +148,6 @@ def test_exactly_once_whatever_happens(kind: str, prefix: str, tmp_path: Path) -
     kafka = services.up(["kafka"], progress=print)["kafka"].endpoints["bootstrap"]
 
     def restart_broker() -> None:
-        time.sleep(3)  # a worker that has just been started is told at once that there is no broker, and ends
         services.down(["kafka"], progress=print)
         services.up(["kafka"], progress=print)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import penstock as ps
@@ -91,9 +92,9 @@ class Job:
         place = None if self.backups is None else LocalPlace(self.backups)
         return Surroundings(self.folder, place, timedelta(seconds=1), self.store)
 
-    def start(self, death: Death | None = None) -> ForkServerProcess:
-        """Start the worker; it ends when it has read what is there now, or dies before."""
-        process = _processes.Process(target=_work, args=(self, death), daemon=True)
+    def start(self, death: Death | None = None, up: Event | None = None) -> ForkServerProcess:
+        """Start the worker; it ends when it has read what is there now, or dies before. It sets `up` when it is a member."""
+        process = _processes.Process(target=_work, args=(self, death, up), daemon=True)
         process.start()
         return process
 
@@ -108,7 +109,12 @@ class Job:
         return process.exitcode
 
 
-def _work(job: Job, death: Death | None) -> None:
+def event() -> Event:
+    """Return an event to share with a worker."""
+    return _processes.Event()
+
+
+def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
     faulthandler.enable()
     kafka_reader.POLL_LIMIT = job.batch
     bus = KafkaBus(KafkaSettings(job.kafka, job.settings))
@@ -129,6 +135,8 @@ def _work(job: Job, death: Death | None) -> None:
             stopping_on_signals(worker.stop),
         ):
             at_end = AtEnd(targets, processor.name, bus)
+            if up is not None:
+                up.set()
             worker.run(lambda it: not job.endless and at_end(it))
     except PenstockError as error:
         sys.stderr.write(f"{error}\n")

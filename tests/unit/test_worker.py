@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
 from datetime import timedelta
+from itertools import product
 from typing import Any, ClassVar
 
 import pytest
@@ -142,7 +144,7 @@ class Silent(Totals):
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: StateFolder, identity: str = "test") -> Worker:
     """Start a worker beside a driver, on its bus and by its clock."""
-    return Worker(processor(), Place(driver.bus, states, identity), Inline(), clock=driver.clock)
+    return Worker(processor(), Place(driver.bus, states, identity), Inline(), Inline(), clock=driver.clock)
 
 
 HOUR = 3_600_000
@@ -460,6 +462,59 @@ def test_a_checkpoint_falls_at_whichever_limit_comes_first(
     assert worker.tally.checkpoints == int(due)
 
 
+class Patient(Executor):
+    """Does what it is given when it is told to."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._waiting.append(lambda: future.set_result(fn(*args, **kwargs)))
+        return future
+
+    def work_for(self, worker: Worker) -> None:
+        while self._waiting:
+            self._waiting.pop()()
+            worker.turn()
+
+
+@pytest.mark.parametrize("processor", [Totals, Exact, Silent, Large, LargeOnce])
+def test_work_goes_on_while_a_checkpoint_is_being_saved(processor: type[ps.Processor]) -> None:
+    """Events are processed over the state that is being saved; their outputs and positions wait for the checkpoint's end."""
+    driver, saver = Driver(processor), Patient()
+    place = Place(driver.bus, MemoryStateFolder(), "test")
+    worker = Worker(processor(), place, Inline(), saver, clock=driver.clock)
+    written, name = processor.outputs()[0], processor.name
+    worker.turn()
+    driver.clock.advance(60)
+    for at in range(2):
+        for meter in range(4):
+            driver.bus.append(
+                "readings", Outgoing(b"m%d" % meter, b'{"meter":"m%d","at":%d,"litres":10}' % (meter, at))
+            )
+        worker.turn()
+        driver.clock.advance(0.1)
+    processed, seen = worker.tally.events_in, Counter(driver.read(written))
+    saver.work_for(worker)
+    first = driver.bus.committed(name, "readings")
+    driver.clock.advance(60)
+    worker.turn()
+    saver.work_for(worker)
+
+    truth = Counter(_truth(written, 4, 2))
+    assert processed == 8
+    assert seen < truth
+    assert sum(first.values()) < 8
+    assert Counter(driver.read(written)) == truth
+    assert sum(driver.bus.committed(name, "readings").values()) == 8
+
+
+def _truth(category: ps.Category[Any], meters: int, events: int) -> Iterable[Any]:
+    for meter, at in product(range(meters), range(events)):
+        yield Reading(f"m{meter}", at, 10) if category is large else Total(f"m{meter}", at, 10 * (at + 1), at + 1)
+
+
 def test_two_workers_share_buckets_and_state_follows() -> None:
     """When a second worker joins and the first leaves, each key's count goes on where it stood."""
     driver = Driver(Totals)
@@ -496,7 +551,7 @@ def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
     driver.bus.append("readings", Outgoing(b"m0", b'{"meter":"m0","at":1,"litres":1}'))
     while elsewhere.tally.events_in < len(EVENTS) + 1:
         elsewhere.turn()
-    elsewhere.checkpoint()
+    elsewhere.save()
 
     last = [total for total in driver.read(totals) if total.meter == "m0"][-1]
     assert last.readings == sum(event.meter == "m0" for event in EVENTS) + 1

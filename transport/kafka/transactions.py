@@ -51,6 +51,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         super().__init__(settings.for_transactional_writer(identity, timeout_s))
         self._identity = identity
         self._membership = membership
+        self._member = membership()
         self._begun = False
         # Ends what a dead process of this identity left open, and fences one that is not quite dead.
         self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S))
@@ -66,12 +67,16 @@ class KafkaTransactionalWriter(KafkaWriter):
                 self._producer.begin_transaction()
             self._begun = True
 
+    def enlist(self) -> None:
+        """Note the membership that the next commit depends on."""
+        self._member = self._membership()
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Make what was sent and the positions count."""
         self._begin()
         offsets = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
         if offsets:
-            self._persist(lambda: self._producer.send_offsets_to_transaction(offsets, self._membership(), STEP_LIMIT_S))
+            self._persist(lambda: self._producer.send_offsets_to_transaction(offsets, self._member, STEP_LIMIT_S))
         self._persist(lambda: self._producer.commit_transaction(STEP_LIMIT_S))
         self._begun = False
 
