@@ -363,8 +363,8 @@ class Worker:
         with self._starting_over():
             self._settle()
         self._let_go(buckets)
-        if self._executing.takes_back and self._owned:
-            self._start_over(None)  # what those buckets gave is in one transaction with the others' outputs
+        if self._executing.takes_back:
+            self._start_over(None)  # what those buckets gave is in one transaction with whatever comes next
 
     def _let_go(self, buckets: Sequence[Bucket]) -> None:
         numbers = {bucket.number for bucket in buckets}

@@ -542,6 +542,24 @@ def test_two_workers_share_buckets_and_state_follows() -> None:
     assert counts == {1: 30, 2: 30, 3: 30}
 
 
+def test_what_lost_buckets_gave_is_taken_back() -> None:
+    """Also when all are lost at once, and come back before anybody else has done their work."""
+    driver = Driver(LargeOnce)
+    worker = worker_of(LargeOnce, driver, MemoryStateFolder())
+    worker.turn()
+    for n in range(30):
+        driver.bus.append("readings", Outgoing(b"m%d" % n, b'{"meter":"m%d","at":1,"litres":10}' % n))
+    worker.turn()
+    buckets = [Bucket("readings", number) for number in range(3)]
+    worker.lost(buckets)
+    worker.gained(buckets)
+    for _ in range(3):
+        worker.turn()
+    worker.save()
+
+    assert Counter(event.meter for event in driver.read(large)) == {f"m{n}": 1 for n in range(30)}
+
+
 def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
     """A group that had committed, on a machine without the state, reads all again instead of counting from nothing."""
     driver = Driver(Totals)
