@@ -228,7 +228,7 @@ class TransactionalWriter(Writer, Protocol):
 
         Raises:
             Aborted: nothing of it counts, and the positions are as before.
-            Fenced: somebody else uses the identity; whether it counts, the committed positions tell.
+            Fenced: somebody else uses the identity, or nobody answers; whether it counts, the committed positions tell.
         """
         ...
 

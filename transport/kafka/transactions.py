@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ..bus import Outgoing, Position
-from ..errors import Aborted, BusError, Fenced
+from ..errors import Aborted, BusError, BusUnreachable, Fenced
 from .settings import KafkaSettings
 from .translation import translate, translated
 from .writer import KafkaWriter
@@ -18,8 +18,11 @@ from .writer import KafkaWriter
 _LOG = logging.getLogger("penstock.kafka")
 STEP_LIMIT_S = 10.0
 """How long one attempt at a step of a transaction may take."""
-RETRY_LIMIT_S = 300.0
-"""How long a step is tried again while no broker answers."""
+OPENING_LIMIT_S = 300.0
+"""How long a writer tries to open while no broker answers."""
+COMMIT_LIMIT_S = 30.0
+"""How long a step of a commit is tried again. After it a new writer does better: one whose broker was restarted may look for the
+coordinator for ever."""
 
 # What befalls messages that may well arrive when they are sent again in another transaction.
 _PASSING = frozenset(
@@ -54,7 +57,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         self._member = membership()
         self._begun = False
         # Ends what a dead process of this identity left open, and fences one that is not quite dead.
-        self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S))
+        self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S), OPENING_LIMIT_S)
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Hand messages over."""
@@ -75,9 +78,15 @@ class KafkaTransactionalWriter(KafkaWriter):
         """Make what was sent and the positions count."""
         self._begin()
         offsets = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
-        if offsets:
-            self._persist(lambda: self._producer.send_offsets_to_transaction(offsets, self._member, STEP_LIMIT_S))
-        self._persist(lambda: self._producer.commit_transaction(STEP_LIMIT_S))
+        try:
+            if offsets:
+                self._persist(
+                    lambda: self._producer.send_offsets_to_transaction(offsets, self._member, STEP_LIMIT_S),
+                    COMMIT_LIMIT_S,
+                )
+            self._persist(lambda: self._producer.commit_transaction(STEP_LIMIT_S), COMMIT_LIMIT_S)
+        except BusUnreachable as error:
+            raise Fenced(f"{error} Whether the transaction counts, the group's positions tell.") from error
         self._begun = False
 
     def _failure(self, failed: Sequence[tuple[KafkaError, str]]) -> BusError:
@@ -90,7 +99,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         if self._begun:
             self._begun = False
             self._failed.clear()
-            self._persist(lambda: self._producer.abort_transaction(STEP_LIMIT_S))
+            self._persist(lambda: self._producer.abort_transaction(STEP_LIMIT_S), STEP_LIMIT_S)
 
     def close(self) -> None:
         """Drop what was not committed and let go of the connection."""
@@ -100,9 +109,9 @@ class KafkaTransactionalWriter(KafkaWriter):
         except BusError as error:
             _LOG.info("%s What was open counts for nothing: the bus ends it, at the latest when its time is up.", error)
 
-    def _persist(self, step: Callable[[], None]) -> None:
+    def _persist(self, step: Callable[[], None], limit_s: float) -> None:
         """Take a step of the transaction, again while the error says that it may succeed."""
-        deadline = time.monotonic() + RETRY_LIMIT_S
+        deadline = time.monotonic() + limit_s
         while True:
             try:
                 step()
