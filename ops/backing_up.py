@@ -45,19 +45,19 @@ class WorkerBackups:
         self._states = states
         self._keeper = BackupKeeper(place, every)
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets) -> None:
+    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event) -> None:
         """Where the local state is missing or behind, put a newer one from a backup in its place, if there is one.
 
         A place that does not answer is waited for only where there is no local state to go on from.
 
         Raises:
-            BackupAbandoned: closed meanwhile; nothing was changed.
+            BackupAbandoned: closed or dropped meanwhile; nothing was changed.
         """
         local = self._local_position(identity)
         if not is_behind(local or {}, committed):
             return
         if local is None:
-            self._wait_for_backup(identity)
+            self._wait_for_backup(identity, dropped)
             return
         try:
             self._restore_newer(identity, local)
@@ -73,7 +73,7 @@ class WorkerBackups:
             position = state.position()
             return position if position or state.prepared() is not None else None
 
-    def _wait_for_backup(self, identity: ShardIdentity) -> None:
+    def _wait_for_backup(self, identity: ShardIdentity, dropped: Event) -> None:
         # Not from the bus meanwhile: it may have dropped early events that only the backup still has.
         waiting = Arrears(SAY_EVERY_S)
         while True:
@@ -82,8 +82,8 @@ class WorkerBackups:
             except PlaceUnreachable as error:
                 if waiting.is_to_be_said():
                     self._say_waiting(identity, waiting.lasted_s(), error)
-                self._closed.wait(ASK_AGAIN_S)
-                self._expect_open()
+                if dropped.wait(ASK_AGAIN_S):
+                    raise BackupAbandoned("Nobody waits for this state any more; nothing was changed.") from error
             else:
                 waited_s = waiting.end()
                 if waited_s is not None:

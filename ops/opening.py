@@ -1,25 +1,29 @@
 """Opening shards beside the loop: what is slow about taking a bucket over happens here, in threads.
 
 wait until the group's positions are decided -> refresh the state from a backup where it is behind -> open it
--> settle what was prepared -> find where to go on
+-> refuse what was never on this bus -> settle what was prepared -> find where to go on
+
+A bus or a store that does not answer is asked again, for as long as the shard is wanted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..processors.kinds import Processor
 from ..state.checkpoints import Step, Steps, steps_of
+from ..state.remote.errors import StoreUnreachable
+from ..state.remote.retrying import Seldom, pauses
 from ..state.store import LocalState, Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ..transport.bus import Bucket, Bus, Position
 from ..transport.errors import BusUnreachable
 from .changelog import changelog_of, replay
-from .resuming import Resumption, counts, first_kept, is_behind, resume
+from .resuming import Resumption, counts, expect_reached, first_kept, is_behind, resume
 from .shard import Shard, new_shard
 
 _LOG = logging.getLogger("penstock.worker")
@@ -30,8 +34,11 @@ LOOK_AGAIN_S = 0.5
 class Backups(Protocol):
     """What keeps copies of shards' states elsewhere. Any thread may call."""
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets) -> None:
-        """Where the local state is missing or behind, put a newer one from a backup in its place, if there is one."""
+    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event) -> None:
+        """Where the local state is missing or behind, put a newer one from a backup in its place, if there is one.
+
+        Whoever waits for that waits no longer than until nobody wants the shard any more, which `dropped` says.
+        """
         ...
 
     def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
@@ -50,7 +57,7 @@ class Backups(Protocol):
 class NoBackups:
     """Nothing is kept elsewhere."""
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets) -> None:
+    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event) -> None:
         """Do nothing."""
 
     def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
@@ -80,13 +87,32 @@ class Opened:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the bus says about the inputs: positions of the group and first kept offsets, by category and bucket number."""
+    """What the bus says about the inputs, by category and bucket number.
+
+    Args:
+        committed: positions of the group.
+        starts: first offsets that are kept.
+        ends: offsets after the last event; looked at after the positions, which therefore do not lie beyond.
+    """
 
     committed: dict[str, dict[int, int]]
     starts: dict[str, dict[int, int]]
+    ends: dict[str, dict[int, int]]
 
     def committed_at(self, number: int) -> Offsets:
         return {name: offsets[number] for name, offsets in self.committed.items() if number in offsets}
+
+
+class _Opening(NamedTuple):
+    """A shard that is being opened.
+
+    Args:
+        shard: comes when it is open.
+        dropped: set when nobody wants it any more.
+    """
+
+    shard: Future[Opened]
+    dropped: Event
 
 
 class Openings:
@@ -119,30 +145,34 @@ class Openings:
         self._backups = backups
         self._threads = threads
         self._from_earliest = from_earliest
-        self._waiting: dict[int, Future[Opened]] = {}
+        self._waiting: dict[int, _Opening] = {}
         self._closed = Event()
+        self._seldom = Seldom()
 
     def begin(self, numbers: Sequence[int]) -> None:
         """Begin to open shards; returns at once."""
         facts = self._threads.submit(self._look)
         for number in numbers:
-            self._waiting[number] = self._threads.submit(self._open, number, facts)
+            dropped = Event()
+            self._waiting[number] = _Opening(self._threads.submit(self._open, number, facts, dropped), dropped)
 
     def drop(self, numbers: Sequence[int]) -> None:
         """Open these no further; what is open by then is closed."""
         for number in numbers:
             opening = self._waiting.pop(number, None)
-            if opening is not None and not opening.cancel():
-                opening.add_done_callback(self._discard)
+            if opening is not None:
+                opening.dropped.set()
+                if not opening.shard.cancel():
+                    opening.shard.add_done_callback(self._discard)
 
-    def finished(self) -> list[Opened]:
-        """Return the shards that are open now.
+    def finished(self) -> Iterator[Opened]:
+        """Give the shards that are open now, each when it is asked for.
 
         Raises:
             PenstockError: one of them cannot be opened.
         """
-        done = [number for number, opening in self._waiting.items() if opening.done()]
-        return [self._waiting.pop(number).result() for number in done]
+        for number in [number for number, opening in self._waiting.items() if opening.shard.done()]:
+            yield self._waiting.pop(number).shard.result()
 
     def stop(self) -> None:
         """Open none of those that are being opened any further."""
@@ -177,16 +207,42 @@ class Openings:
     def _ask(self) -> _Facts:
         catalog, names = self._bus.catalog, [category.name for category in self._processor.inputs()]
         committed = {name: dict(catalog.committed(self._processor.name, name)) for name in names}
-        return _Facts(committed, {name: dict(catalog.describe(name).starts) for name in names})
+        found = {name: catalog.describe(name) for name in names}
+        starts = {name: dict(category.starts) for name, category in found.items()}
+        return _Facts(committed, starts, {name: dict(category.ends) for name, category in found.items()})
 
-    def _open(self, number: int, looked: Future[_Facts]) -> Opened:
-        facts = looked.result()
+    def _open(self, number: int, looked: Future[_Facts], dropped: Event) -> Opened:
+        """Try until the store answers: one that is away for long stops no worker."""
+        facts, waits = looked.result(), pauses()
+        while True:
+            try:
+                return self._attempt(number, facts, dropped)
+            except StoreUnreachable as error:
+                if dropped.wait(next(waits)):
+                    raise
+                self._tell_waiting(number, error)
+                facts = self._look()  # by the time the store answers, the bus may have dropped events
+
+    def _tell_waiting(self, number: int, error: StoreUnreachable) -> None:
+        if self._seldom.due():
+            _LOG.warning(
+                "%s reads no further in its buckets (%d, and maybe others) until the store of its state answers, which it is asked "
+                "to again and again. What is saved is safe, and what is not is read again: nothing is lost. %s",
+                self._processor.name,
+                number,
+                error,
+            )
+
+    def _attempt(self, number: int, facts: _Facts, dropped: Event) -> Opened:
         committed, identity = facts.committed_at(number), self.identity(number)
+        self._expect_reached(number, committed, facts, "its group's committed position")
         if identity is None:
             return self._opened(number, None, committed, facts)
-        self._backups.refresh(identity, committed)
+        self._backups.refresh(identity, committed, dropped)
         state = self._states.open(identity)
         try:
+            # Before anything is settled: what belongs to another bus stays as it is.
+            self._expect_reached(number, state.position(), facts, "its state")
             unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
             if self._changelog is not None and is_behind(state.position(), committed):
                 replay(self._bus, self._changelog.name, number, state)
@@ -194,6 +250,17 @@ class Openings:
         except BaseException:
             state.close()
             raise
+
+    def _expect_reached(self, number: int, position: Offsets, facts: _Facts, witness: str) -> None:
+        """Refuse a position that the bus has never come to."""
+        for name, offset in position.items():
+            if name not in facts.ends:
+                continue  # an input that the processor does not read any more
+            end = facts.ends[name][number]
+            if offset > end:
+                # Who had the bucket before us may have gone on, and saved, since we looked.
+                end = self._look().ends[name][number]
+            expect_reached(self._processor.name, Bucket(name, number), offset, end, witness)
 
     def _settle(self, state: Any, committed: Offsets, what: str) -> Outbox | None:
         """Finish, or take back, what a checkpoint had begun when its worker died; return what is still to be sent."""

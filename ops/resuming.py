@@ -106,3 +106,28 @@ def first_kept(owner: str, bucket: Bucket, begin: int, start: int, *, from_earli
         "a backup of its state that is newer (`penstock state list`, `penstock state restore`); give it another name and fill it "
         "from the warehouse with `penstock backfill`; or leave the missing events out with `penstock run … --from-earliest`."
     )
+
+
+def expect_reached(owner: str, bucket: Bucket, offset: int, end: int, witness: str) -> None:
+    """Refuse to go on in a bucket of which more was read than the bus has.
+
+    Args:
+        owner: the processor's name.
+        bucket: the bucket.
+        offset: the next unread offset.
+        end: the offset after the last event on the bus.
+        witness: what says so, such as "its state".
+
+    Raises:
+        OffsetOutOfRange: what was read is not what the bus has now, and a person must choose.
+    """
+    if offset <= end:
+        return
+    raise OffsetOutOfRange(
+        f"{owner} has read {bucket} up to offset {offset:,}, says {witness}, but on this bus that bucket ends at offset {end:,}: "
+        "this is the state of another cluster, or the category was deleted and created anew, or the bus has lost its last events. "
+        "To go on would skip whatever comes up to that offset, so it does not start. Nothing was read and no state was changed. "
+        "Choose: name the cluster that the state belongs to (`--kafka`), or the state that belongs to this one (`--dir`, or "
+        "`--store` for remote state); restore a backup from before (`penstock state list`, `penstock state restore`); or give "
+        "the processor another name, under which it reads from the first event. `penstock category list` shows what is here."
+    )

@@ -380,7 +380,7 @@ class Worker:
         self._executing.renew(self._reader)
         self._close_shards(set(self._shards))
         self._openings.stop()
-        pause = 0.0 if error is None or isinstance(error, Aborted) else FENCED_PAUSE_S
+        pause = FENCED_PAUSE_S if isinstance(error, (Fenced, StoreFenced)) else 0.0
         self._reopen_s = self._clock.monotonic_s() + pause
 
     def _join_anew(self, error: Dismissed) -> None:

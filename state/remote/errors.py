@@ -8,7 +8,7 @@ class StoreFenced(StateError):
 
 
 class StoreUnreachable(StateError):
-    """The store gave no answer for as long as we may wait: close the shard, and open it again when the store is back."""
+    """The store gave no answer for as long as one call waits: close the shard, and open it again, until it answers."""
 
 
 class StoreRefused(StateError):

@@ -68,15 +68,17 @@ class RedisConnection:
     @contextmanager
     def client(self) -> Iterator[Any]:
         """Give the client; what goes wrong in the block is raised in our words."""
+        client = None
         try:
-            yield self._connected()
+            client = self._connected()
+            yield client
         except PenstockError:
             raise
         except (redis.RedisError, OSError) as error:
             wrong = explained(self.address, error)
             if isinstance(wrong, StoreInterrupted):
                 # A replica that once was the primary keeps its connections open: the next attempt asks anew who is.
-                self.close()
+                self._forget(client)
             raise wrong from error
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any] = ()) -> Any:
@@ -91,6 +93,12 @@ class RedisConnection:
         if client is not None:
             with suppress(redis.RedisError, OSError):
                 client.close()
+
+    def _forget(self, client: Any) -> None:
+        """Make a new client next time. This one is not closed: other threads may be in the middle of a call on it."""
+        with self._lock:
+            if self._client is client:
+                self._client = None
 
     def _connected(self) -> Any:
         with self._lock:

@@ -1108,10 +1108,12 @@ def test_an_unexpected_error_ends_neither_the_keeper_nor_other_backups(
 
 
 @contextmanager
-def refreshing(place: BackupPlace, states: Path) -> Iterator[tuple[WorkerBackups, Future[None]]]:
+def refreshing(
+    place: BackupPlace, states: Path, dropped: threading.Event | None = None
+) -> Iterator[tuple[WorkerBackups, Future[None]]]:
     """Have a worker look for a state that its group has committed for; in a thread of its own."""
     with closing(WorkerBackups(place, states, OFTEN)) as backups, ThreadPoolExecutor(1) as threads:
-        refreshed = threads.submit(backups.refresh, ME, {"flights": 1})
+        refreshed = threads.submit(backups.refresh, ME, {"flights": 1}, dropped or threading.Event())
         try:
             yield backups, refreshed
         finally:
@@ -1193,6 +1195,18 @@ def test_whoever_stops_waiting_for_a_place_that_hangs_asks_it_no_more(
 
     assert len(folder_place.asked) - asked <= 8, "beyond the files that are fetched side by side"
     assert not list(shard_folder(tmp_path / "other", ME).glob("*"))
+
+
+def test_a_shard_that_went_elsewhere_waits_for_no_place(
+    folder_place: WatchedPlace, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """It does not keep those from being opened that are still wanted."""
+    folder_place.before, dropped = Switch(), threading.Event()
+    with refreshing(folder_place, tmp_path / "other", dropped) as (_, refreshed):
+        wait_until(lambda: folder_place.asked != [])
+        dropped.set()
+        with pytest.raises(BackupAbandoned, match="Nobody waits"):
+            refreshed.result(30)
 
 
 def test_an_hdfs_that_stops_and_comes_back_is_waited_for(

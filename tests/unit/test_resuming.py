@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.subjects import EXACT, LEAST, MOST, Subject
 
-from penstock.ops.resuming import Undecided, counts, first_kept, resume
+from penstock.ops.opening import NoBackups, Opened, Openings
+from penstock.ops.resuming import Undecided, counts, expect_reached, first_kept, resume
 from penstock.ops.shard import new_shard
 from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState, Offsets
-from penstock.transport.bus import Bucket, Outgoing, RawBatch
+from penstock.state.remote.errors import StoreRefused, StoreUnreachable
+from penstock.state.remote.retrying import REPEAT_LINE_S, Seldom
+from penstock.state.store import Delta, MemoryShardState, Offsets, ShardIdentity, StateFolder
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing, RawBatch
 from penstock.transport.errors import OffsetOutOfRange
-from penstock.transport.memory import StoredMessage
+from penstock.transport.memory import MemoryBus, StoredMessage, _Group
 
 OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 50))
 SOME_OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 3), min_size=1)
@@ -73,6 +78,183 @@ def test_events_that_are_gone_are_left_out_only_when_told_so() -> None:
         first_kept("p", BUCKET, 5, 1005, from_earliest=False)
 
 
+def test_a_position_that_the_bus_never_came_to_is_refused() -> None:
+    """At the end of a bucket one may stand; beyond it, what was read is not what the bus has."""
+    expect_reached("p", BUCKET, 1000, 1000, "its state")
+    with pytest.raises(OffsetOutOfRange) as refused:
+        expect_reached("p", BUCKET, 1001, 1000, "its state")
+
+    for words in ("p has read x.events/0 up to offset 1,001, says its state", "ends at offset 1,000", "created anew"):
+        assert words in str(refused.value)
+
+
+SUBJECT = Subject("stateful", EXACT, EXACT).make("x")
+
+
+class StateThere(StateFolder):
+    """One state, and what happens when it is opened."""
+
+    def __init__(self, state: MemoryShardState, happens: Callable[[], object] = lambda: None) -> None:
+        self._state = state
+        self._happens = happens
+        self.asked = 0
+
+    def open(self, identity: ShardIdentity) -> MemoryShardState:
+        self.asked += 1
+        self._happens()
+        return self._state
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    """A bus with twenty messages in bucket 0 of the subject's input."""
+    bus = MemoryBus()
+    bus.create(CategorySpec(BUCKET.category, 2))
+    more(bus, 20)
+    return bus
+
+
+def more(bus: MemoryBus, count: int) -> None:
+    bus.writer().send(BUCKET.category, [Outgoing(None, b"{}", BUCKET.number)] * count)
+
+
+def standing_at(offset: int) -> MemoryShardState:
+    state = MemoryShardState()
+    state.save_position({BUCKET.category: offset})
+    return state
+
+
+@pytest.fixture
+def openings(bus: MemoryBus) -> Iterator[Callable[[StateFolder], Openings]]:
+    """Opens shards in a thread."""
+    made: list[Openings] = []
+    with ThreadPoolExecutor(1) as threads:
+
+        def make(states: StateFolder) -> Openings:
+            made.append(Openings(SUBJECT(), bus, states, NoBackups(), threads, from_earliest=False))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.close()
+
+
+@pytest.fixture
+def opened(
+    openings: Callable[[StateFolder], Openings], wait_until: Callable[[Callable[[], bool]], None]
+) -> Callable[[StateFolder], Opened]:
+    """Open the shard of bucket 0, and wait for it."""
+
+    def open_(states: StateFolder) -> Opened:
+        opening = openings(states)
+        opening.begin([BUCKET.number])
+        found: list[Opened] = []
+
+        def is_open() -> bool:
+            found.extend(opening.finished())
+            return bool(found)
+
+        wait_until(is_open)
+        return found[0]
+
+    return open_
+
+
+def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], Opened]) -> None:
+    """Its position is refused before what was prepared in it is decided by a group that knows nothing of it."""
+    state = standing_at(21)
+    state.prepare(Delta({}, {BUCKET.category: 30}, {b"k": b"v"}))
+    with pytest.raises(OffsetOutOfRange, match="another cluster"):
+        opened(StateThere(state))
+
+    assert state.prepared() is not None
+
+
+def test_a_group_that_is_beyond_the_bus_is_refused(bus: MemoryBus, opened: Callable[[StateFolder], Opened]) -> None:
+    """Whatever the state says; which is not even opened."""
+    bus._groups[SUBJECT.name] = _Group(positions={BUCKET: 21})
+    states = StateThere(standing_at(3))
+    with pytest.raises(OffsetOutOfRange, match="group's committed position"):
+        opened(states)
+
+    assert states.asked == 0
+
+
+def test_what_was_saved_since_the_bus_was_asked_is_not_refused(
+    bus: MemoryBus, opened: Callable[[StateFolder], Opened]
+) -> None:
+    """Who had the bucket before may read and save until the state is opened."""
+    shard = opened(StateThere(standing_at(25), lambda: more(bus, 5))).shard
+
+    assert shard.position == {BUCKET.category: 25}
+
+
+def away(times: int) -> Callable[[], None]:
+    """Return what raises so many times, as a store does that does not answer."""
+    left = iter(range(times))
+
+    def ask() -> None:
+        if next(left, None) is not None:
+            raise StoreUnreachable("It is away.")
+
+    return ask
+
+
+def test_a_store_that_does_not_answer_is_asked_again(
+    opened: Callable[[StateFolder], Opened], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The shard opens when it is back; meanwhile it is said once what waits."""
+    states = StateThere(standing_at(3), away(4))
+    shard = opened(states).shard
+
+    assert shard.position == {BUCKET.category: 3}
+    assert states.asked == 5
+    said = [record.message for record in caplog.records if "It is away" in record.message]
+    assert len(said) == 1
+    assert said[0].startswith("x.subject reads no further")
+    assert "nothing is lost" in said[0]
+
+
+@pytest.mark.parametrize("end", [lambda it: it.drop([BUCKET.number]), Openings.close], ids=["dropped", "closed"])
+def test_a_store_is_not_asked_for_a_shard_that_nobody_wants(
+    end: Callable[[Openings], None],
+    openings: Callable[[StateFolder], Openings],
+    wait_until: Callable[[Callable[[], bool]], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A bucket that went elsewhere, or a worker that ends, waits no more."""
+    caplog.set_level("INFO")
+    states = StateThere(standing_at(3), away(10**9))
+    opening = openings(states)
+    opening.begin([BUCKET.number])
+    wait_until(lambda: states.asked > 1)
+    end(opening)
+    wait_until(lambda: "was not opened: It is away." in caplog.text)
+
+    assert list(opening.finished()) == []
+
+
+def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder], Opened]) -> None:
+    """A wrong password does not mend itself."""
+
+    def refuse() -> None:
+        raise StoreRefused("Wrong password.")
+
+    states = StateThere(standing_at(3), refuse)
+    with pytest.raises(StoreRefused):
+        opened(states)
+
+    assert states.asked == 1
+
+
+def test_a_line_is_said_at_first_and_then_seldom() -> None:
+    """Not more than once in half a minute."""
+    now = iter([5.0, 6.0, 5.0 + REPEAT_LINE_S, 6.0 + REPEAT_LINE_S])
+    seldom = Seldom(lambda: next(now))
+
+    assert [seldom.due() for _ in range(4)] == [True, False, True, False]
+
+
 @given(first=st.integers(0, 20), size=st.integers(1, 20), begin=st.integers(0, 40), border=st.integers(0, 40))
 def test_a_batch_is_split_where_outputs_begin_to_count(first: int, size: int, begin: int, border: int) -> None:
     """Each unread message is in one part, in order; muted are those before the border."""
@@ -87,19 +269,35 @@ def test_a_batch_is_split_where_outputs_begin_to_count(first: int, size: int, be
     assert all((m.offset() < border) == part.muted for part in parts for m in part.batch.messages)
 
 
-@given(saved=CHANGES, waiting=st.lists(CHANGES, max_size=4))
-def test_an_overlay_reads_as_if_all_was_saved(saved: dict[bytes, Any], waiting: list[dict[bytes, Any]]) -> None:
-    """What waits lies over what is saved, later changes over earlier ones."""
+@given(saved=CHANGES, rounds=st.lists(st.tuples(st.lists(CHANGES, max_size=2), st.booleans()), max_size=4))
+def test_an_overlay_reads_as_if_all_was_saved(
+    saved: dict[bytes, Any], rounds: list[tuple[list[dict[bytes, Any]], bool]]
+) -> None:
+    """What waits lies over what a checkpoint is saving, and that over what is saved, also when the checkpoint is broken off."""
     below, above = MemoryShardState(), MemoryShardState()
     below.save(saved)
     above.save(saved)
     overlay = Overlay(below, lambda _, later: later)
-    for changes in waiting:
-        overlay.add(dict(changes))
-        above.save(changes)
-    keys = sorted({key for changes in (saved, *waiting) for key in changes})
+    keys = sorted({key for changes in (saved, *(each for waiting, _ in rounds for each in waiting)) for key in changes})
+    for waiting, succeeds in rounds:
+        sealed = overlay.seal()
+        for changes in waiting:
+            overlay.add(dict(changes))
+            above.save(changes)
+        assert overlay.fetch(keys) == above.fetch(keys)
+        if succeeds:
+            below.save(sealed)
+        assert overlay.fetch(keys) == above.fetch(keys)
+        overlay.settle({} if succeeds else sealed)
+        assert overlay.fetch(keys) == above.fetch(keys)
 
-    assert overlay.fetch(keys) == above.fetch(keys)
-    below.save(overlay.changes)
-    overlay.clear()
-    assert overlay.fetch(keys) == above.fetch(keys)
+
+def test_partials_of_a_checkpoint_that_was_broken_off_are_joined_with_later_ones() -> None:
+    """Neither the earlier nor the later ones are lost, and none counts twice."""
+    overlay = Overlay(MemoryShardState(), lambda earlier, later: earlier + later)
+    overlay.add({b"k": b"1", b"only": b"x"})
+    sealed = overlay.seal()
+    overlay.add({b"k": b"2"})
+    overlay.settle(sealed)
+
+    assert overlay.seal() == {b"k": b"12", b"only": b"x"}
