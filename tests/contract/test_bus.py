@@ -297,6 +297,30 @@ def test_a_later_writer_of_an_identity_fences_the_earlier(bus: Bus, unique: str)
     reader.close()
 
 
+def test_a_fenced_writer_is_told_so_in_our_words(bus: Bus, unique: str) -> None:
+    """Also where it learns of it while it sends, in the middle of the client's own callbacks."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    reader = joined(bus, unique)
+    earlier = bus.transactional_writer(unique, reader, 60)
+    earlier.send(unique, [Outgoing(b"k", b"dropped")])
+    earlier.flush()
+    later = bus.transactional_writer(unique, reader, 60)
+
+    def go_on() -> None:
+        for _ in range(3):
+            earlier.send(unique, [Outgoing(b"k", b"dropped")] * 100)
+            earlier.flush()
+        earlier.commit([])
+
+    with pytest.raises((Aborted, Fenced)):
+        go_on()
+
+    assert scan_all(bus, unique) == {}
+    earlier.close()
+    later.close()
+    reader.close()
+
+
 def test_one_that_is_no_member_commits_nothing(bus: Bus, unique: str) -> None:
     """A transaction with the positions of a member that left is taken back as a whole."""
     bus.catalog.create(CategorySpec(unique, 1))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -26,7 +27,7 @@ class KafkaWriter:
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Hand messages over; waits while the client's queue is full."""
         produce, failed = self._producer.produce, self._note_failure
-        with translated(f"Writing to {category}"):
+        with _served(f"Writing to {category}"):
             for key, value, bucket in messages:
                 try:
                     produce(category, value, key, bucket, failed)
@@ -49,8 +50,9 @@ class KafkaWriter:
 
     def flush(self) -> None:
         """Return when all that was sent is durable; the client gives a message up after its `message.timeout.ms`."""
-        while self._producer.flush(FLUSH_STEP_S) and not self._failed:
-            continue
+        with _served("What was written is not on the bus"):
+            while self._producer.flush(FLUSH_STEP_S) and not self._failed:
+                continue
         if self._failed:
             failed, self._failed = self._failed, []
             raise self._failure(failed)
@@ -67,3 +69,18 @@ class KafkaWriter:
             self._producer.flush(FLUSH_STEP_S)
         except KafkaException as error:
             raise translate(error.args[0], "The writer was not closed") from error
+
+
+@contextmanager
+def _served(what: str) -> Iterator[None]:
+    """Raise our errors in place of the client's, where it calls back.
+
+    Having met a fatal error, the client may run on into the next callback with its exception set, of which Python makes another.
+    """
+    try:
+        with translated(what):
+            yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise translate(error.__cause__.args[0], what) from error
+        raise
