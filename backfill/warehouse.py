@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from ..state.durable import sync_folder
 from .errors import WarehouseError
 from .layout import StoredFile, aside_name, folder_of
 
@@ -69,7 +70,7 @@ class LocalWarehouse:
                 aside.replace(target)
             finally:
                 aside.unlink(missing_ok=True)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
 
     def read(self, file: StoredFile) -> bytes:
         """Return what is stored."""
@@ -123,12 +124,3 @@ def _explained(what: str) -> Iterator[None]:
             f"{what}: {error.strerror or error}. What is in the warehouse is whole; mend the folder (place, rights, space) "
             "and run again."
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -14,10 +14,10 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from ..durable import sync_folder
 from ..rocks import explained
 from .errors import BackupDamaged, NotStored, PlaceUnreachable
 from .manifest import Manifest, StoredFile
-from .places import sync_folder
 from .shard import ShardBackups, damages_of
 
 SIDE_BY_SIDE = 8

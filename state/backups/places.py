@@ -10,6 +10,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from ..durable import sync_folder
 from .errors import BackupError, NotStored, PlaceUnreachable
 
 CHUNK_BYTES = 2**20
@@ -153,15 +154,6 @@ def open_place(location: str, webhdfs: str | None = None) -> BackupPlace:
 def aside_name(name: str) -> str:
     """Return a name for a file in the making; never the same twice, so that no late request of one try meets another's."""
     return f".{name}.{uuid4().hex}.aside"
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names that were given in a folder last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _make_folder(folder: Path) -> None:
