@@ -142,7 +142,7 @@ class Hdfs:
         told = None if port is None else ask_name_node(port, ANSWER_LIMIT_S)
         if told is None:
             return False
-        nodes = msgspec.json.decode(told.live_nodes, type=dict[str, object])
+        nodes = msgspec.json.decode(told.live_nodes)
         return told.cluster_id == self._cluster_id() and not told.safemode and len(nodes) == 1
 
     def _takes_writes(self) -> bool:

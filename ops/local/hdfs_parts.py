@@ -43,6 +43,9 @@ class Beans(msgspec.Struct, frozen=True):
     beans: list[NameNodeInfo]
 
 
+_decode = msgspec.json.Decoder(Beans).decode
+
+
 def classpath_of_servers(java: Java, progress: Progress) -> list[str]:
     """Return the class path of NameNode and DataNode, fetching what PySpark does not bring.
 
@@ -84,7 +87,7 @@ def ask_name_node(port: int, limit_s: float) -> NameNodeInfo | None:
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=limit_s)
     try:
         connection.request("GET", "/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo")
-        beans = msgspec.json.decode(connection.getresponse().read(), type=Beans).beans
+        beans = _decode(connection.getresponse().read()).beans
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
         return None
     finally:

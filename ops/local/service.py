@@ -69,6 +69,9 @@ class Record(msgspec.Struct, frozen=True):
     created_s: float | None = None
 
 
+_decode = msgspec.json.Decoder(Record).decode
+
+
 class Daemon:
     """Owns the folder of one process (`service.json`, `log`, `log.previous`): at most one lives at a time.
 
@@ -88,7 +91,7 @@ class Daemon:
             StateUnreadableError: the file is not ours or was edited.
         """
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=Record)
+            return _decode(self._file.read_bytes())
         except FileNotFoundError:
             return Record()
         except msgspec.MsgspecError as error:

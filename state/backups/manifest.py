@@ -132,14 +132,14 @@ class Manifest(msgspec.Struct, frozen=True):
             BackupDamaged: it is not whole, or was changed, or is of another format; in a few words.
         """
         try:
-            sealed = msgspec.json.decode(content, type=_Sealed)
+            sealed = _sealed(content)
             body = bytes(sealed.manifest)
             if sha256(body).hexdigest() != sealed.checksum:
                 raise BackupDamaged("its checksum does not fit")
-            written = msgspec.json.decode(body, type=_Versioned).format
+            written = _versioned(body).format
             if written != FORMAT:
                 raise BackupDamaged(f"it is in format {written}, and this Penstock reads format {FORMAT}")
-            return msgspec.json.decode(body, type=Manifest)
+            return _manifest(body)
         except msgspec.MsgspecError as error:
             raise BackupDamaged(f"it is not whole ({error})") from error
 
@@ -151,3 +151,10 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 class _Versioned(msgspec.Struct, frozen=True):
     format: int
+
+
+# Made here, by the thread that imports: what msgspec learns of a type at its first use (0.22), it cannot learn in two
+# threads at once, and shards are opened by several.
+_sealed = msgspec.json.Decoder(_Sealed).decode
+_versioned = msgspec.json.Decoder(_Versioned).decode
+_manifest = msgspec.json.Decoder(Manifest).decode

@@ -1,0 +1,37 @@
+"""What the manifest of a backup promises whoever reads it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+FIRST_READ = """
+import sys, threading
+from penstock.state.backups.manifest import FORMAT, Manifest
+from penstock.state.store import ShardIdentity
+
+manifest = Manifest(FORMAT, ShardIdentity("scorer", 3, "float by route"), {"lines/3": 17}, 1, 2, 3, ())
+encoded = manifest.encode()
+together = threading.Barrier(8)
+read = []
+
+def decode():
+    together.wait()
+    read.append(Manifest.decode(encoded))
+
+sys.setswitchinterval(1e-6)
+readers = [threading.Thread(target=decode) for _ in range(8)]
+for reader in readers:
+    reader.start()
+for reader in readers:
+    reader.join()
+assert read == [manifest] * 8, read
+"""
+
+
+def test_manifests_are_first_read_by_several_threads_at_once() -> None:
+    """A worker that is given several buckets opens them side by side; what a process meets first happens once in each."""
+    for _ in range(12):
+        ended = subprocess.run([sys.executable, "-c", FIRST_READ], capture_output=True, check=False, text=True)
+
+        assert ended.returncode == 0, ended.stderr
