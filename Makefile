@@ -32,9 +32,9 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	@$(BIN)/python examples/flights/demo.py
 
-# The faults spend their time waiting for sessions and transactions to end, so three of them go on at once.
+# Both wait more than they compute (for services, Spark, the ends of sessions), so three go on at once; a file's tests share services.
 test: $(READY)
-	$(BIN)/python -m pytest $(or $(TESTS),tests --ignore=tests/faults)
+	$(BIN)/python -m pytest $(or $(TESTS),-n 3 --dist loadfile tests --ignore=tests/faults)
 	$(if $(TESTS),,$(BIN)/python -m pytest -n 3 tests/faults)
 
 SECONDS ?= 600

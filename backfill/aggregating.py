@@ -8,7 +8,7 @@ bus order too; see `plans.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -16,7 +16,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from ..processors.cores import AggregatorCore, results_of
+from ..processors.changes import NothingSaved
+from ..processors.cores import AggregatorCore
+from ..processors.cores.aggregator import results_of
 from ..processors.kinds import Aggregator
 from .session import BATCH_EVENTS
 from .steps import Batches, Step, Transform, guarded
@@ -33,14 +35,6 @@ _PARTIALS: dict[str, pa.DataType] = {
 }
 PARTIALS = pa.schema(_PARTIALS)
 """The partial of a key and window, and where the first of the events lay among which it was made."""
-
-
-class _NothingSaved:
-    """A batch run begins from nothing."""
-
-    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return None for each key."""
-        return [None] * len(keys)
 
 
 def partials(step: Step) -> Transform:
@@ -62,7 +56,7 @@ def _run_merger(step: Step, batches: Batches) -> Batches:
 
 
 def _partials(step: Step, batches: Batches) -> Batches:
-    core = AggregatorCore(cast("Aggregator", step.opened.processor), _NothingSaved())
+    core = AggregatorCore(cast("Aggregator", step.opened.processor), NothingSaved())
     held, first = 0, (0, 0)
     for batch in batches:
         if not held and batch.num_rows:

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from ..processors.cores import Changes, StatefulCore
+from ..processors.changes import Changes
+from ..processors.cores import StatefulCore
 from ..processors.kinds import Stateful
 from .errors import BackfillFailed
 from .layout import Days
@@ -30,6 +31,10 @@ class _LastKey:
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the last key's state; every other key is new."""
         return [self._state if key == self._key else None for key in keys]
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the seam
+        """Return nothing."""
+        return []
 
     def keep(self, key: bytes, changes: Changes) -> None:
         """Note the key that the batch ended with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import cast
 
+from ..processors.changes import NothingSaved
 from ..processors.cores import StatelessCore
 from ..processors.kinds import Stateless
 from .steps import Batches, Step, Transform, guarded
@@ -20,7 +21,7 @@ def _run(step: Step, batches: Batches) -> Batches:
 
 
 def _mapped(step: Step, batches: Batches) -> Batches:
-    core = StatelessCore(cast("Stateless", step.opened.processor))
+    core = StatelessCore(cast("Stateless", step.opened.processor), NothingSaved())
     for batch in batches:
         fed = step.feed(core, step.columns.records(batch), batch, 0)
         step.counters.events_in.add(batch.num_rows)

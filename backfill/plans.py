@@ -155,7 +155,7 @@ def _days_of_windows(processor: type[Aggregator], days: Days) -> tuple[Column, s
     if isinstance(processor.window, Ever):
         return in_days(None, str(days.last)), "its window never ends: all events are in it up to the last day"
     # Windows are told apart by their starts and follow one another: the last to begin in the range ends last.
-    [start] = processor.window.starts([days.end_ms - 1])
+    start = max(processor.window.spread([days.end_ms - 1]).starts)
     last = day_of(max(processor.window.window(start).end, days.end_ms) - 1)
     return in_days(str(days.first), last), f"windows that begin in the range; events read up to {last}"
 

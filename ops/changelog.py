@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ..processors.cores import Changes
+from ..processors.changes import Changes
 from ..processors.kinds import Processor
 from ..state.checkpoints import Step, steps_of
 from ..state.store import Offsets, ShardState

@@ -28,6 +28,7 @@ from ..transport.memory import MemoryBus
 from .changelog import changelog_of
 from .clock import SteeredClock
 from .preflight import ends_of
+from .tally import Tally
 from .worker import Place, Worker
 
 R = TypeVar("R", bound=Record)
@@ -133,6 +134,10 @@ class Driver:
         ]
         return self._codecs.of(category).decode(values).events
 
+    def tally(self, processor: type[Processor]) -> Tally:
+        """Return what a processor's worker has counted since it last died."""
+        return self._worker(processor, _once(None)).tally
+
     def dead_letters(self, processor: type[Processor]) -> list[DeadLetter]:
         """Return a processor's dead letters, in order."""
         return self.read(dead_letters_of(processor))
@@ -152,6 +157,7 @@ class Driver:
         while True:
             worker = self._worker(processor, _once(armed))
             try:
+                worker.turn()  # also without input: time may have passed
                 while not worker.has_reached(targets):
                     worker.turn()
                 worker.save()

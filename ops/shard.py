@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from ..processors.cores import Changes, Core, join_of, open_core
+from ..processors.changes import Changes, NothingSaved
+from ..processors.cores import Core, join_of, open_core
 from ..processors.kinds import Processor
 from ..state.checkpoints import Step
 from ..state.overlay import Overlay
@@ -158,7 +159,7 @@ def new_shard(
     processor: Processor, number: int, state: ShardState | None, going_on: Resumption, committed: Offsets
 ) -> Shard:
     """Return a shard that goes on at a position."""
-    overlay = Overlay(state or _NoState(), join_of(processor))
+    overlay = Overlay(state or NothingSaved(), join_of(processor))
     position = dict(going_on.position)
     return Shard(
         number,
@@ -182,11 +183,3 @@ def _between(batch: RawBatch, begin: int, end: float = inf) -> RawBatch:
     if not messages or (messages[0].offset() >= begin and messages[-1].offset() < end):
         return batch
     return RawBatch(batch.bucket, [message for message in messages if begin <= message.offset() < end])
-
-
-class _NoState:
-    """What is under a stateless shard."""
-
-    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return None for each key."""
-        return [None] * len(keys)

@@ -9,23 +9,40 @@ from ..processors.kinds import Processor
 
 @dataclass
 class Tally:
-    """What a worker has done since it started."""
+    """What a worker has done since it started.
+
+    Args:
+        events_in: events read.
+        events_out: records written.
+        late: events that came after the watermark of their shard had passed them.
+        dropped: those of them that came too late for every window, and were left out or put aside, as the processor asks.
+        dead_letters: events that could not be processed.
+        checkpoints: checkpoints saved.
+    """
 
     events_in: int = 0
     events_out: int = 0
+    late: int = 0
+    dropped: int = 0
     dead_letters: int = 0
     checkpoints: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.events_in:,} events in, {self.events_out:,} out, {self.dead_letters:,} dead letters, "
-            f"{self.checkpoints:,} checkpoints"
+            f"{self.events_in:,} events in, {self.events_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
+            f"{self.dead_letters:,} dead letters, {self.checkpoints:,} checkpoints"
         )
 
 
 @dataclass
 class Pending:
-    """What has been read since the last checkpoint."""
+    """What has been done since the last checkpoint.
+
+    Args:
+        since_s: when that was.
+        events: events read, and times that something was due without any.
+        size_bytes: the size of the events.
+    """
 
     since_s: float
     events: int = 0

@@ -161,6 +161,7 @@ class Worker:
                 self._save_if_due()
             for bucket, end in polled.ended:
                 self._note_end(bucket, end)
+            self._tick()
             self._save_if_due()
         except Dismissed as error:
             self._join_anew(error)
@@ -229,6 +230,17 @@ class Worker:
         shard.position[batch.bucket.category] = batch.next_offset
         self._pending.add(len(values), sum(map(len, filter(None, values))))
         self.tally.events_in += len(values)
+        self.tally.late += fed.late
+        self.tally.dropped += fed.dropped
+
+    def _tick(self) -> None:
+        """Do what is due at this time of day."""
+        now_ms = self._clock.now_ms()
+        for shard in self._shards.values():
+            if not shard.catching_up:
+                fed = shard.core.tick(now_ms)
+                self._send(shard, fed.outputs)
+                self._pending.add(len(fed.outputs), 0)
 
     def _drain(self, shard: Shard, *, muted: bool) -> None:
         """Take out of a core what a checkpoint has to send and save."""

@@ -2,6 +2,7 @@
 
 from .processors.categories import Category
 from .processors.dead_letters import DeadLetter
+from .processors.emission import AtCheckpoint, AtWatermark, OnLate
 from .processors.errors import PenstockError
 from .processors.kinds import Aggregator, Context, Every, OnBad, Processor, Stateful, Stateless
 from .processors.monoids import (
@@ -24,12 +25,19 @@ from .processors.monoids import (
 from .processors.records import EventTime, Record
 from .processors.semantics import Semantics
 from .processors.stores import Local, Remote, Writing
-from .processors.windows import Ever, Tumbling, Window
+from .processors.timers import Clock, Timer
+from .processors.watermarks import Behind, Confidence, Lateness, Watermark
+from .processors.windows import Ever, Hopping, Spread, Tumbling, Window, Windowing
 from .state.remote import RemoteResults, read_results
 
 __all__ = [
     "Aggregator",
+    "AtCheckpoint",
+    "AtWatermark",
+    "Behind",
     "Category",
+    "Clock",
+    "Confidence",
     "Context",
     "Count",
     "DeadLetter",
@@ -39,8 +47,10 @@ __all__ = [
     "Ever",
     "Every",
     "First",
+    "Hopping",
     "Largest",
     "Last",
+    "Lateness",
     "Local",
     "MapOf",
     "Max",
@@ -48,6 +58,7 @@ __all__ = [
     "Min",
     "Monoid",
     "OnBad",
+    "OnLate",
     "PenstockError",
     "Processor",
     "Quantiles",
@@ -55,13 +66,17 @@ __all__ = [
     "Remote",
     "RemoteResults",
     "Semantics",
+    "Spread",
     "Stateful",
     "Stateless",
     "Sum",
+    "Timer",
     "TopK",
     "Tumbling",
     "TupleOf",
+    "Watermark",
     "Window",
+    "Windowing",
     "Writing",
     "read_results",
 ]

@@ -17,11 +17,14 @@ from typing import Any, ClassVar, get_origin
 import msgspec
 
 from .categories import AnyCategory, Category
+from .emission import AtCheckpoint, AtWatermark, Emission, OnLate
 from .errors import DeclarationError
 from .monoids import Monoid
 from .records import Record, is_class
 from .semantics import Semantics, expect_pair
 from .stores import Local, Remote, Writing
+from .timers import Clock, Timer
+from .watermarks import NEVER_MS, Confidence, Watermark
 from .windows import Ever, Window, Windowing
 
 
@@ -53,16 +56,54 @@ class Every:
             raise DeclarationError(f"{self}: a checkpoint every nothing. Each limit must be above zero.")
 
 
+Request = tuple[Clock, str, "int | None"]
+"""A timer that a key asks for: by which clock, its tag, and when; None cancels it."""
+
+
 class Context(msgspec.Struct, frozen=True, gc=False):
-    """What a stateful processor may know of the event at hand beside the event.
+    """What a stateful processor may know of the event at hand beside the event, and how it sets timers.
 
     Args:
-        key: the event's key.
-        event_time: milliseconds since 1970, UTC.
+        key: the event's key, or that of the timer.
+        event_time: of the event, or when the timer was to fire (milliseconds since 1970, UTC).
+        watermark: the shard's low watermark just before the event: none earlier than this was expected any more.
+        requests: the timers asked for so far; None where the processor has no `on_timer`.
     """
 
     key: str
     event_time: int
+    watermark: int = NEVER_MS
+    requests: list[Request] | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether the event came after the watermark had passed it."""
+        return self.event_time < self.watermark
+
+    def timer(self, at: int, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
+        """Set this key's timer of a tag, in place of one that it has.
+
+        Args:
+            at: when it is to fire, in milliseconds since 1970, UTC; one that lies in the past fires right after this event.
+            tag: tells the timers of a key apart.
+            clock: by which time. A processor that goes by the time of day is declared `deterministic = False`.
+
+        Raises:
+            DeclarationError: the processor has no `on_timer`.
+        """
+        self._asked().append((clock, tag, at))
+
+    def cancel(self, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
+        """Forget this key's timer of a tag; nothing where it has none."""
+        self._asked().append((clock, tag, None))
+
+    def _asked(self) -> list[Request]:
+        if self.requests is None:
+            raise DeclarationError(
+                "A timer was set, and the processor does not say what is done when it fires: define `on_timer(self, timer, state, "
+                "context)`."
+            )
+        return self.requests
 
 
 class Processor(ABC):
@@ -78,6 +119,7 @@ class Processor(ABC):
         undecodable: what becomes of a message that does not decode.
         raising: what becomes of an event for which the processor raises.
         untimed: what becomes of a message without event time.
+        watermark: how the watermark of each bucket follows from the events that came.
 
     Class attributes of those that keep state:
         state_semantics: how often an event counts in the state, whatever dies.
@@ -95,6 +137,7 @@ class Processor(ABC):
     undecodable: ClassVar[OnBad] = OnBad.DEAD_LETTER
     raising: ClassVar[OnBad] = OnBad.STOP
     untimed: ClassVar[OnBad] = OnBad.STOP
+    watermark: ClassVar[Watermark] = Confidence()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -166,8 +209,26 @@ class Stateful(Processor):
         Args:
             event: the event.
             state: what was returned for the key's last event; None at its first, and after None was returned.
-            context: the key and the event time.
+            context: the key and the event time; timers are set there.
         """
+
+    def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+        """Return the key's next state and outputs, when a timer of the key fires.
+
+        Timers of one clock fire in order of time, then key, then tag, and never early; those in event time fire between two events,
+        the same two whenever the bucket is read again.
+
+        Args:
+            timer: which one.
+            state: the key's state.
+            context: the key and the time that the timer was set to; further timers are set there, later than that.
+        """
+        raise DeclarationError(f"{type(self).__name__} has no on_timer (asked for {timer}, {state!r}, {context}).")
+
+    @classmethod
+    def has_timers(cls) -> bool:
+        """Whether it says what is done when a timer fires."""
+        return cls.on_timer is not Stateful.on_timer
 
     @classmethod
     def state_shape(cls) -> str:
@@ -205,18 +266,35 @@ class Stateful(Processor):
 class Aggregator(Processor):
     """Monoid processor: observations of events, combined per key and window.
 
-    What it writes are updates: whenever a checkpoint closes, each (key, window) that changed writes its result, and the
-    last record of one key and event time is the one that counts.
+    What it writes are updates, when `emit` says: the last record of one key and event time is the one that counts. Where `emit`
+    asks for differences, all of them together are.
 
     Class attributes:
         monoid: how observations combine.
         window: the windows of event time; by default one that never ends.
+        emit: when a window's result is written: `AtCheckpoint()`, or `AtWatermark()` when it is complete.
+        late: what becomes of events that come when their windows are done: `OnLate.INTO_WINDOW`, where they never are;
+            `OnLate.DROP`; or a category of the input's record type, to which they go.
+        allowed_lateness: how long after a window is complete it still takes events, in event time.
         store: where its state is kept, `Local()` or `Remote(…)`.
     """
 
     monoid: ClassVar[Monoid[Any]]
     window: ClassVar[Windowing] = Ever()
+    emit: ClassVar[Emission] = AtCheckpoint()
+    late: ClassVar[OnLate | AnyCategory] = OnLate.INTO_WINDOW
+    allowed_lateness: ClassVar[timedelta] = timedelta()
     store: ClassVar[Local | Remote] = Local()
+
+    @classmethod
+    def outputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories it writes: that of its results, if any, and that of late events."""
+        return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
+
+    @classmethod
+    def windows_end(cls) -> bool:
+        """Whether its windows are ever complete or done."""
+        return isinstance(cls.emit, AtWatermark) or cls.late is not OnLate.INTO_WINDOW or cls.emit.differences
 
     def observe(self, event: Any) -> Any:
         """Return what the event adds, as the monoid's `lift` takes it; None where it adds nothing.
@@ -241,7 +319,8 @@ class Aggregator(Processor):
     @classmethod
     def state_shape(cls) -> str:
         """Return the monoid, the windows, and what the key is."""
-        return f"{cls.monoid!r} in {cls.window!r} by {_key_name(cls)}"
+        what = f"{cls.monoid!r} in {cls.window!r} by {_key_name(cls)}"
+        return f"{what}, not yet written" if cls.emit.differences else what
 
     @classmethod
     def check(cls) -> None:
@@ -250,19 +329,52 @@ class Aggregator(Processor):
         expect_pair(f"Aggregator {cls.__name__}", cls.state_semantics, cls.output_semantics)
         if not isinstance(getattr(cls, "monoid", None), Monoid):
             raise DeclarationError(f"Aggregator {cls.__name__}: declare `monoid = …`, such as `penstock.Count()`.")
-        if cls.outputs() and cls.result is Aggregator.result:
+        if cls.writes and cls.result is Aggregator.result:
             raise DeclarationError(
-                f"Aggregator {cls.__name__} writes {cls.outputs()[0].name} but does not say what: define "
+                f"Aggregator {cls.__name__} writes {_as_tuple(cls.writes)[0].name} but does not say what: define "
                 "`result(self, key, window, value)`."
             )
-        if len(cls.outputs()) > 1:
+        if len(_as_tuple(cls.writes)) > 1:
             raise DeclarationError(f"Aggregator {cls.__name__}: its results go to one category, not to several.")
-        if cls.outputs() and cls.store == Remote(Writing.APPEND):
+        if cls.writes and cls.store == Remote(Writing.APPEND):
             raise DeclarationError(
-                f"Aggregator {cls.__name__} writes its results to {cls.outputs()[0].name}, but appends to a remote store without "
-                "reading it, so it never knows a result. Use Writing.READ_MERGE_WRITE, or declare `writes = ()` and ask the "
+                f"Aggregator {cls.__name__} writes its results to {_as_tuple(cls.writes)[0].name}, but appends to a remote store "
+                "without reading it, so it never knows a result. Use Writing.READ_MERGE_WRITE, or declare `writes = ()` and ask the "
                 "store with `penstock query`."
             )
+        _check_ends(cls)
+
+
+def _check_ends(cls: type[Aggregator]) -> None:
+    """Raise DeclarationError where windows are to end that cannot, or events to be late that cannot be."""
+    if cls.allowed_lateness < timedelta():
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: an allowed lateness of {cls.allowed_lateness} is below zero."
+        )
+    if cls.late is OnLate.INTO_WINDOW and cls.allowed_lateness:
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} allows a lateness of {cls.allowed_lateness}, but does not say what becomes of later events: "
+            "declare `late = penstock.OnLate.DROP`, or a category that they go to. As it is, all go into their windows, however late."
+        )
+    if not cls.windows_end():
+        return
+    if isinstance(cls.window, Ever) and not cls.emit == AtCheckpoint(differences=True):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: its one window holds all of time, so it is never complete and no event is late for it. "
+            "Declare a `window`, such as penstock.Tumbling(timedelta(hours=1))."
+        )
+    if isinstance(cls.store, Remote):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: windows end where one shard alone knows all of them, and a remote store is shared. Keep the "
+            "state local, or leave `emit` and `late` as they are and ask the store for the window with `penstock query`."
+        )
+    if isinstance(cls.emit, AtWatermark) and not cls.writes:
+        raise DeclarationError(f"Aggregator {cls.__name__} writes at the watermark, but no category: declare `writes`.")
+    if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} sends late events to {cls.late.name}, which holds {cls.late.record.__name__}: it must hold "
+            "the record that the processor reads."
+        )
 
 
 def _as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]:

@@ -12,6 +12,7 @@ from .errors import DeclarationError
 
 EVER_START_MS = -(2**63)
 EVER_END_MS = 2**63 - 1
+MILLISECOND = timedelta(milliseconds=1)
 
 
 class Window(NamedTuple):
@@ -21,11 +22,26 @@ class Window(NamedTuple):
     end: int
 
 
-class Windowing(Protocol):
-    """Assigns event times to windows. A window is known by its start."""
+class Spread(NamedTuple):
+    """Which events lie in which windows: one pair for each event and window, those of one event side by side.
 
-    def starts(self, event_times: Sequence[int]) -> list[int]:
-        """Return, for each event time, the start of its window."""
+    Args:
+        rows: the event's index.
+        starts: the start of the window.
+    """
+
+    rows: Sequence[int]
+    starts: Sequence[int]
+
+
+class Windowing(Protocol):
+    """Assigns event times to windows; one's own is any value with these methods.
+
+    A window is known by its start, and one that starts later does not end earlier.
+    """
+
+    def spread(self, event_times: Sequence[int]) -> Spread:
+        """Return the windows in which each event time lies."""
         ...
 
     def window(self, start: int) -> Window:
@@ -44,20 +60,17 @@ class Tumbling:
     length: timedelta
 
     def __post_init__(self) -> None:
-        if self.length < timedelta(milliseconds=1) or self.length.microseconds % 1000:
-            raise DeclarationError(
-                f"A tumbling window of {self.length}: it needs a whole number of milliseconds, from 1."
-            )
+        _expect_length("A tumbling window", self.length)
 
     @cached_property
     def length_ms(self) -> int:
         """The length in milliseconds."""
-        return self.length // timedelta(milliseconds=1)
+        return self.length // MILLISECOND
 
-    def starts(self, event_times: Sequence[int]) -> list[int]:
-        """Return, for each event time, the start of its window."""
+    def spread(self, event_times: Sequence[int]) -> Spread:
+        """Return the one window in which each event time lies."""
         length = self.length_ms
-        return [time - time % length for time in event_times]
+        return Spread(range(len(event_times)), [time - time % length for time in event_times])
 
     def window(self, start: int) -> Window:
         """Return the window that begins at `start`."""
@@ -65,13 +78,59 @@ class Tumbling:
 
 
 @dataclass(frozen=True)
+class Hopping:
+    """Windows of one length that begin at every step, counted from 1970-01-01T00:00Z: each time lies in several.
+
+    Raises:
+        DeclarationError: a length or step below one millisecond or not a whole number of them; or a step that is longer than
+            the windows, between which events would be lost.
+    """
+
+    length: timedelta
+    step: timedelta
+
+    def __post_init__(self) -> None:
+        _expect_length("A hopping window", self.length)
+        _expect_length("The step of a hopping window", self.step)
+        if self.step > self.length:
+            raise DeclarationError(
+                f"Hopping windows of {self.length} at every {self.step}: events between two of them would be in none. Make the "
+                "step no longer than the windows."
+            )
+
+    @cached_property
+    def _lengths_ms(self) -> tuple[int, int]:
+        return self.length // MILLISECOND, self.step // MILLISECOND
+
+    def spread(self, event_times: Sequence[int]) -> Spread:
+        """Return the windows in which each event time lies, the earliest first."""
+        length, step = self._lengths_ms
+        rows: list[int] = []
+        starts: list[int] = []
+        for row, time in enumerate(event_times):
+            found = range((time - length) // step * step + step, time + 1, step)
+            rows += [row] * len(found)
+            starts += found
+        return Spread(rows, starts)
+
+    def window(self, start: int) -> Window:
+        """Return the window that begins at `start`."""
+        return Window(start, start + self._lengths_ms[0])
+
+
+@dataclass(frozen=True)
 class Ever:
     """One window that holds all of time."""
 
-    def starts(self, event_times: Sequence[int]) -> list[int]:
-        """Return the one start, for each event time."""
-        return [EVER_START_MS] * len(event_times)
+    def spread(self, event_times: Sequence[int]) -> Spread:
+        """Return the one window, for each event time."""
+        return Spread(range(len(event_times)), [EVER_START_MS] * len(event_times))
 
     def window(self, start: int) -> Window:  # noqa: ARG002 - there is only one
         """Return all of time."""
         return Window(EVER_START_MS, EVER_END_MS)
+
+
+def _expect_length(what: str, length: timedelta) -> None:
+    if length < MILLISECOND or length % MILLISECOND:
+        raise DeclarationError(f"{what} of {length}: it needs a whole number of milliseconds, from 1.")

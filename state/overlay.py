@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
-from ..processors.cores import Changes, Join, StateReader
+from ..processors.changes import Changes, Join, StateReader
 
 
 class Overlay:
@@ -28,6 +29,21 @@ class Overlay:
             return self._saved.fetch(keys)
         saved = iter(self._saved.fetch([key for key in keys if key not in changes and key not in sealed]))
         return [changes[key] if key in changes else sealed[key] if key in sealed else next(saved) for key in keys]
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the first keys from `start` up to, not including, `end`, with their values, in order of keys."""
+        waiting = sorted(key for key in {*self._sealed, *self.changes} if start <= key < end)
+        found: list[tuple[bytes, bytes]] = []
+        while len(found) < limit:
+            saved = self._saved.scan(start, end, limit)
+            border = saved[-1][0] + b"\x00" if len(saved) == limit else end
+            below = waiting[: bisect_left(waiting, border)]
+            values = dict(saved) | dict(zip(below, self.fetch(below), strict=True))
+            found += [(key, value) for key in sorted(values) if (value := values[key]) is not None]
+            if border == end:
+                break
+            start, waiting = border, waiting[len(below) :]
+        return found[:limit]
 
     def add(self, changes: Changes) -> None:
         """Put changes on top."""

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from ..processors.cores import Changes
+from ..processors.changes import Changes
 from .errors import ForeignState, StateDamaged, StateError, StateInUse, StateUnwritable
 from .store import Delta, Offsets, ShardIdentity
 
@@ -96,6 +97,10 @@ class RocksShardState:
             return []
         with explained(self._folder):
             return cast("list[bytes | None]", self._opened.get(list(keys)))
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the first saved keys of a range, with their values, in order of keys."""
+        return list(islice(takewhile(lambda item: item[0] < end, self.items(start)), limit))
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Return what is saved, in order of keys, from a key on."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..processors.cores import Changes, Join
+from ..processors.changes import Changes, Join
 
 Offsets = dict[str, int]
 """Next unread offset by input category, for the one bucket number that a shard works on."""
@@ -62,6 +62,13 @@ class ShardState(Protocol):
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the saved value of each key, None where there is none."""
+        ...
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the first saved keys from `start` up to, not including, `end`, with their values, in order of keys.
+
+        A store that others read has no order: it gives nothing.
+        """
         ...
 
     def position(self) -> Offsets:
@@ -163,6 +170,10 @@ class MemoryShardState:
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the saved value of each key, None where there is none."""
         return [self._values.get(key) for key in keys]
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the first saved keys of a range, with their values, in order of keys."""
+        return [(key, self._values[key]) for key in sorted(self._values) if start <= key < end][:limit]
 
     def position(self) -> Offsets:
         """Return the saved position; empty before the first save."""

@@ -76,7 +76,8 @@ def _find(
     elif at_ms is None:
         yield from ((key, window, value) for window, value in results.results(key))
     else:
-        window = processor.window.window(processor.window.starts([at_ms])[0])
-        value = results.result(key, window)
-        if value is not None:
-            yield key, window, value
+        for start in processor.window.spread([at_ms]).starts:
+            window = processor.window.window(start)
+            value = results.result(key, window)
+            if value is not None:
+                yield key, window, value

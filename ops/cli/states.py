@@ -290,6 +290,8 @@ def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
         as_json({"processor": name.processor, "bucket": name.bucket, **msgspec.to_builtins(seen)})
         return
     known: dict[str, object] = {"shard": name, "position": _position(seen.position)}
+    if seen.watermarks:
+        known["watermark"] = ", ".join(f"{input_} {shown_time(at)}" for input_, at in sorted(seen.watermarks.items()))
     if seen.pending is not None:
         known["prepared"] = (
             f"{seen.pending.changes:,} changes from {_position(seen.pending.before)} to {_position(seen.pending.after)}, "
@@ -305,6 +307,11 @@ def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
             for kind, entry in shown
         ],
     )
+    if seen.timers:
+        table(
+            ["timer by", "at", "key", "tag"],
+            [[timer.clock.value, shown_time(timer.at), key, timer.tag] for key, timer in seen.timers],
+        )
 
 
 def _position(position: Offsets) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 
-from ...processors.cores import decode_slot
+from ...processors.event_time import saved_watermarks
 from ...processors.kinds import Aggregator, Processor, Stateful
 from ...processors.monoids.plain import shown
+from ...processors.slots import decode_slot
+from ...processors.spaces import SIDE
+from ...processors.timers import Due, pending
 from ...processors.windows import Window
 from ..checkpoints import is_remote
 from ..errors import ForeignState, StateDamaged, StateError
@@ -44,7 +47,7 @@ class Pending:
     Args:
         before: the position of the state without it.
         after: the position of the state with it.
-        changes: how many values it changes.
+        changes: how many keys' values it changes.
         entries: the first of these, as they would be.
     """
 
@@ -60,11 +63,15 @@ class Inspected:
 
     Args:
         position: what the state reflects.
+        watermarks: up to where the event time of each input has come (milliseconds since 1970, UTC), where that is known.
+        timers: its next timers, by clock.
         pending: what is prepared beside it.
         entries: its first values.
     """
 
     position: Offsets
+    watermarks: dict[str, int]
+    timers: list[Due]
     pending: Pending | None
     entries: list[Entry]
 
@@ -90,16 +97,23 @@ def inspection(processor: type[Processor], key: str | None, limit: int) -> Calla
     def inspect(state: RocksShardState) -> Inspected:
         _expect_shape(processor, state)
         with _explained(processor, state):
-            return Inspected(state.position(), _pending(state, first), first(_saved(processor, state, key)))
+            return Inspected(
+                state.position(),
+                saved_watermarks([category.name for category in processor.inputs()], state),
+                pending(state, key, limit),
+                _prepared(state, first),
+                first(_saved(processor, state, key)),
+            )
 
     return inspect
 
 
-def _pending(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[Entry]]) -> Pending | None:
+def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[Entry]]) -> Pending | None:
     delta = state.prepared()
     if delta is None:
         return None
-    return Pending(delta.before, delta.after, len(delta.changes), first(delta.changes.items()))
+    own = [(key, value) for key, value in delta.changes.items() if key < SIDE]
+    return Pending(delta.before, delta.after, len(own), first(own))
 
 
 def _decoder(processor: type[Processor]) -> Callable[[_Saved], Entry]:
@@ -137,7 +151,7 @@ def _saved(processor: type[Processor], state: RocksShardState, key: str | None) 
     if key is not None and issubclass(processor, Stateful):
         value = state.fetch([key.encode()])[0]
         return iter([(key.encode(), value)] if value is not None else [])
-    return state.items()
+    return takewhile(lambda saved: saved[0] < SIDE, state.items())
 
 
 @contextmanager

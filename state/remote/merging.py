@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any, NamedTuple
 
-from ...processors.cores import Changes
+from ...processors.changes import Changes
 from ...processors.monoids import Count, Max, Mean, Min, Monoid, Sum
 from .ordering import order_key, reverse_order_key
 from .seam import ExtremeRow, Parts, SlotChanges, Total, TotalRow

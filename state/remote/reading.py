@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, TypeVar, final
 
 from ...processors.buckets import bucket_of
-from ...processors.cores import decode_slot, encode_slot
 from ...processors.kinds import Aggregator
+from ...processors.slots import decode_slot, encode_slot
 from ...processors.windows import EVER_END_MS, EVER_START_MS, Window
 from .addresses import Address, address_of
 from .folder import store_at

@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from ...processors.cores import Changes
+from ...processors.changes import Changes
 from ...processors.stores import Writing
 from ..errors import StateError
 from ..store import Offsets, Outbox
@@ -54,6 +54,10 @@ class RemoteShardState:
             return []
         found = self._retrying.call(partial(self._store.parts, self._shard, keys))
         return [self._merging.value(parts) for parts in found]
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the seam
+        """Return nothing: windows do not end in a store that others read, nor are timers kept there."""
+        return []
 
     def position(self) -> Offsets:
         """Return the saved position; empty before the first save."""

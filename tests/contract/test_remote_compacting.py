@@ -17,7 +17,7 @@ from support.proxy import Proxy
 from support.stores import EVER, LIMIT_S, OVERWRITING, A, B, Log, Opened, Place, aggregator, lifted, until, values
 
 import penstock as ps
-from penstock.processors.cores import encode_slot
+from penstock.processors.slots import encode_slot
 from penstock.state.remote import Compactor, compactor_of
 from penstock.state.remote.addresses import address_of
 from penstock.state.remote.folder import store_at

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.stores import APPENDING, OVERWRITING, A, B, C, Log, Opened, aggregator, fold, identity_of, lifted, values
 
 import penstock as ps
-from penstock.processors.cores import Changes
+from penstock.processors.changes import Changes
 from penstock.processors.stores import Writing
 from penstock.state.remote import compactor_of, remote_states
 from penstock.state.remote.ordering import order_key, reverse_order_key

@@ -28,7 +28,7 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.cores import encode_slot
+from penstock.processors.slots import encode_slot
 from penstock.state.remote import RemoteStates, StoreUnreachable, postgres_connection, redis_store, remote_states
 from penstock.state.remote.addresses import address_of
 from penstock.state.remote.errors import StoreInterrupted

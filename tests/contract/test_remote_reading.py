@@ -21,7 +21,7 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.cores import encode_slot
+from penstock.processors.slots import encode_slot
 from penstock.processors.windows import Window
 from penstock.state.errors import ForeignState
 from penstock.state.remote import read_results, remote_states

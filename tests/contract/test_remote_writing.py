@@ -21,7 +21,8 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.cores import Changes, encode_slot
+from penstock.processors.changes import Changes
+from penstock.processors.slots import encode_slot
 from penstock.processors.stores import Writing
 from penstock.state.errors import ForeignState, StateError
 from penstock.state.remote import remote_states

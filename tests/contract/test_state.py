@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.processors.cores import Changes
+from penstock.processors.changes import Changes
 from penstock.state.errors import ForeignState, StateError, StateUnwritable
 from penstock.state.folder import RocksStateFolder, shard_folder
+from penstock.state.overlay import Overlay
 from penstock.state.rocks import viewed
 from penstock.state.store import Delta, LocalState, MemoryStateFolder, ShardIdentity, StateFolder
 
@@ -25,6 +27,18 @@ SAVES = st.lists(st.dictionaries(st.binary(max_size=4), st.none() | st.binary(ma
 def states(request: pytest.FixtureRequest, tmp_path: Path) -> StateFolder:
     """Each implementation in turn."""
     return MemoryStateFolder() if request.param == "memory" else RocksStateFolder(tmp_path)
+
+
+KEYS = st.binary(max_size=2)
+CHANGES = st.dictionaries(KEYS.filter(lambda key: key < b"\xff"), st.none() | st.binary(max_size=3), max_size=8)
+
+
+@pytest.fixture
+def scanned(states: StateFolder) -> Iterator[LocalState]:
+    """Give a state that a test empties by itself."""
+    state: LocalState = states.open(ME)  # type: ignore[assignment]  # both of these are local
+    yield state
+    state.close()
 
 
 def test_a_new_shard_is_empty(states: StateFolder) -> None:
@@ -264,3 +278,20 @@ def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
 
     with pytest.raises(StateError, match=str(shard_folder(tmp_path, ME))):
         states.open(ME)
+
+
+@given(saved=CHANGES, sealed=CHANGES, waiting=CHANGES, start=KEYS, end=KEYS, limit=st.integers(1, 5))
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_range_is_scanned_as_if_all_was_saved(
+    scanned: LocalState, saved: Changes, sealed: Changes, waiting: Changes, start: bytes, end: bytes, limit: int
+) -> None:
+    """In order of keys, with the changes that wait and those that a checkpoint is saving, without what they remove."""
+    emptied: Changes = dict.fromkeys(key for key, _ in scanned.scan(b"", b"\xff", 1_000))
+    scanned.save(emptied | saved)
+    overlay = Overlay(scanned, lambda _, later: later)
+    overlay.add(sealed)
+    overlay.seal()
+    overlay.add(waiting)
+
+    truth = sorted((key, value) for key, value in {**saved, **sealed, **waiting}.items() if value is not None)
+    assert overlay.scan(start, end, limit) == [(key, value) for key, value in truth if start <= key < end][:limit]

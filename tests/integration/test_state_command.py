@@ -20,8 +20,11 @@ from support.cli import Cli
 from support.meters import readings
 
 from penstock.ops.local import running_hdfs
-from penstock.processors.cores import encode_slot
+from penstock.processors.event_time import ShardTime
 from penstock.processors.kinds import Aggregator, Processor, Stateful
+from penstock.processors.slots import encode_slot
+from penstock.processors.timers import Clock, Timers
+from penstock.processors.watermarks import Behind
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.owner import claim
 from penstock.state.backups.places import BackupPlace, LocalPlace, open_place
@@ -422,6 +425,26 @@ def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalPlace) ->
         ([0, HOUR], 1.5),
         ([HOUR, 2 * HOUR], 1.5),
     ]
+
+
+def test_inspect_shows_timers_and_watermarks(command: Cli, root: Path) -> None:
+    """The next timers in order, also of one key alone, and how far the event time of each input has come."""
+    totals = declared(command.folder, "Totals")
+    with opened(root, totals, 0) as state:
+        pending = Timers(Clock.EVENT, state)
+        for at in (3 * HOUR, HOUR):
+            pending.set("m1", f"after {at // HOUR}", at)
+        pending.set("m2", "", 2 * HOUR)
+        time = ShardTime(Behind(), ["readings"], state)
+        time.observe("readings", [HOUR // 2])
+        state.save_together(pending.drain() | time.drain(), {"readings": 1})
+    shown = command.ok("state", "inspect", "app.py:Totals", "--bucket", "0")
+    found = json.loads(command.ok("state", "inspect", "app.py:Totals", "--bucket", "0", "--key", "m1", "--json"))
+
+    assert "readings 1970-01-01 00:30:00" in shown
+    assert re.search(r"01:00:00 +m1 +after 1.*02:00:00 +m2.*03:00:00 +m1 +after 3", shown, re.DOTALL)
+    assert found["timers"] == [["m1", [HOUR, "after 1", "event time"]], ["m1", [3 * HOUR, "after 3", "event time"]]]
+    assert found["watermarks"] == {"readings": HOUR // 2}
 
 
 def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:

@@ -9,7 +9,8 @@ from itertools import count
 from typing import Any
 
 import penstock as ps
-from penstock.processors.cores import Changes, encode_slot
+from penstock.processors.changes import Changes
+from penstock.processors.slots import encode_slot
 from penstock.processors.stores import Writing
 from penstock.state.remote import RemoteStates, remote_states
 from penstock.state.store import Outbox, RemoteState, ShardIdentity

@@ -144,6 +144,9 @@ def state_of(folder: Path, processor: str) -> dict[bytes, Any]:
         families = dict.fromkeys(("positions", "prepared", "identity"), options)
         database = Rdict(str(max(shard.glob("[0-9]*"))), options, families, access_type=AccessType.read_only())
         for key, value in database.items():
-            found[bytes(key)] = msgspec.msgpack.decode(value)  # type: ignore[arg-type]  # raw mode gives bytes
+            encoded = bytes(key)  # type: ignore[arg-type]  # raw mode gives bytes
+            if encoded.startswith(b"\xff"):
+                break  # what lies beside the keys: how far event time is, and timers
+            found[encoded] = msgspec.msgpack.decode(bytes(value))
         database.close()
     return found

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.processors.buckets import bucket_of, murmur2
-from penstock.processors.cores import decode_slot, encode_slot
+from penstock.processors.slots import decode_slot, encode_slot
 
 TIMES = st.integers(-(2**62), 2**62)
 LENGTHS = st.integers(1, 10**12)
@@ -21,7 +21,7 @@ def test_each_time_lies_in_its_tumbling_window(times: list[int], length: int) ->
     """Also before 1970; windows have one length and touch without overlap."""
     windowing = ps.Tumbling(timedelta(milliseconds=length))
 
-    for time, start in zip(times, windowing.starts(times), strict=True):
+    for time, start in zip(times, windowing.spread(times).starts, strict=True):
         window = windowing.window(start)
         assert window.start <= time < window.end
         assert window.end - window.start == length
@@ -33,7 +33,7 @@ def test_ever_is_one_window(times: list[int]) -> None:
     """Every time lies in it."""
     windowing = ps.Ever()
 
-    [start] = set(windowing.starts(times))
+    [start] = set(windowing.spread(times).starts)
     assert all(windowing.window(start).start <= time < windowing.window(start).end for time in times)
 
 

@@ -20,7 +20,7 @@ from penstock.backfill.folding import reducer
 from penstock.backfill.layout import DAY_MS, Days
 from penstock.backfill.mapping import mapper
 from penstock.backfill.steps import Counters, Step, Transform
-from penstock.processors import cores
+from penstock.processors.cores import stateful
 
 FIRST_DAY_MS = 15_706 * DAY_MS
 DAYS = Days(date(2013, 1, 2), date(2013, 1, 2))
@@ -130,7 +130,7 @@ def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dic
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_reducer_carries_a_keys_state_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Also where the core lets go of every state it has saved; words before the range count, but give nothing."""
-    monkeypatch.setattr(cores, "CACHED_KEYS", 0)
+    monkeypatch.setattr(stateful, "CACHED_KEYS", 0)
     numbered: list[Said] = []
     by_speaker = sorted(enumerate(said_words()), key=lambda said: (said[1].speaker, said[0]))
     for _, own in groupby(by_speaker, key=lambda said: said[1].speaker):

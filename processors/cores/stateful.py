@@ -1,0 +1,155 @@
+"""The step of a stateful processor: each key's events folded into its state, and its timers fired on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..categories import AnyCategory
+from ..changes import Changes, StateReader
+from ..errors import ProcessorFailed
+from ..event_time import ShardTime
+from ..kinds import Context, Request, Stateful
+from ..timers import Clock, Due, Timers
+from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among
+
+
+class StatefulCore:
+    """Folds each key's events into its state, over an overlay of what is not saved yet."""
+
+    def __init__(self, processor: Stateful, saved: StateReader) -> None:
+        self._processor = processor
+        self._name = type(processor).__name__
+        self._saved = saved
+        self._decode = msgspec.msgpack.Decoder(processor.state).decode
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._states: dict[str, Any] = {}
+        self._changed: set[str] = set()
+        self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
+        self.time = ShardTime(processor.watermark, [category.name for category in processor.inputs()], saved)
+
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
+        """Process the events of one bucket, in order, and before each the timers that are due."""
+        keys, times = category.keys_of(events), category.event_times_of(events)
+        self._load(keys)
+        before, before_ms = self.time.mark(category.name), self.time.low_ms
+        lows = self.time.observe(category.name, times)
+        outputs: list[Any] = []
+        rejected: list[Rejected] = []
+        process, states, changed = self._processor.process, self._states, self._changed
+        timers, requests = self._timers.get(Clock.EVENT), self._requests()
+        low_ms = before_ms
+        for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):
+            # An event that moves the watermark lies behind what becomes due by that, so that comes first.
+            if timers is not None and timers.next_ms <= lows[at]:
+                self._fire(timers, lows[at], lows[at], outputs)
+            produced_before = len(outputs)
+            try:
+                state, produced = process(event, states[key], Context(key, time, low_ms, requests))
+                outputs.extend(produced)
+            except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
+                del outputs[produced_before:]
+                rejected.append(Rejected(at, error))
+                if stop_at_error:
+                    self.time.go_back(category.name, before, times[:at])
+                    return Fed(outputs, rejected, late_among(times[:at], lows[:at], before_ms))
+                if requests:
+                    requests.clear()
+            else:
+                states[key] = state
+                changed.add(key)
+                if requests:
+                    self._set(key, requests)
+            low_ms = lows[at]
+        if timers is not None and timers.next_ms <= low_ms:
+            self._fire(timers, low_ms, low_ms, outputs)
+        return Fed(outputs, rejected, late_among(times, lows, before_ms))
+
+    def tick(self, now_ms: int) -> Fed:
+        """Fire the timers that are due at a time of day."""
+        outputs: list[Any] = []
+        timers = self._timers.get(Clock.WALL)
+        if timers is not None and timers.next_ms <= now_ms:
+            self._fire(timers, now_ms, self.time.low_ms, outputs)
+        return Fed(outputs, [])
+
+    def _requests(self) -> list[Request] | None:
+        return [] if self._timers else None
+
+    def _set(self, key: str, requests: list[Request]) -> None:
+        """Do what a key asked for."""
+        for clock, tag, at in requests:
+            if clock is Clock.WALL and self._processor.deterministic:
+                raise ProcessorFailed(
+                    f"{self._name} set timer {tag!r} of key {key!r} by the time of day, so that the same events do not always give "
+                    "the same state. Nothing of this checkpoint was saved; declare `deterministic = False`, or set it in event time."
+                )
+            if at is None:
+                self._timers[clock].cancel(key, tag)
+            else:
+                self._timers[clock].set(key, tag, at)
+        requests.clear()
+
+    def _fire(self, timers: Timers, now_ms: int, low_ms: int, outputs: list[Any]) -> None:
+        for due in timers.due(now_ms):
+            if due.key not in self._states:
+                self._load([due.key, *timers.soon()])
+            requests: list[Request] = []
+            self._states[due.key] = self._on_timer(due, low_ms, requests, outputs)
+            self._changed.add(due.key)
+            self._set(due.key, requests)
+
+    def _on_timer(self, due: Due, low_ms: int, requests: list[Request], outputs: list[Any]) -> Any:
+        """Give the key its timer; return its next state."""
+        key, timer = due
+        context = Context(key, timer.at, low_ms, requests)
+        try:
+            state, produced = self._processor.on_timer(timer, self._states[key], context)
+            outputs.extend(produced)
+        except Exception as error:
+            raise ProcessorFailed(
+                f"{self._name}.on_timer raised {type(error).__name__}: {error}, for key {key!r} and {timer}. Nothing of this "
+                "checkpoint was saved, and the timer is still set; mend the processor and start it again."
+            ) from error
+        for clock, tag, at in requests:
+            if clock is timer.clock and at is not None and at <= timer.at:
+                raise ProcessorFailed(
+                    f"{self._name}.on_timer set a timer {tag!r} at {at} for key {key!r} when that of {timer.at} fired: it would fire "
+                    "again at once, and so on without end. Nothing of this checkpoint was saved, and the timer is still set; set "
+                    "timers later than the one that fires, and start the processor again."
+                )
+        return state
+
+    def _load(self, keys: Iterable[str]) -> None:
+        states, decode = self._states, self._decode
+        missing = [key for key in dict.fromkeys(keys) if key not in states]
+        for key, saved in zip(missing, self._saved.fetch([key.encode() for key in missing]), strict=True):
+            states[key] = None if saved is None else decode(saved)
+        for timers in self._timers.values():
+            timers.load(missing)
+
+    def drain(self) -> Drained:
+        """Hand over the state of every key that changed, its timers, and how far event time is."""
+        states, encode = self._states, self._encode
+        changes: Changes = {key.encode(): None if states[key] is None else encode(states[key]) for key in self._changed}
+        self._changed.clear()
+        self._expect_loadable(changes)
+        if len(states) > CACHED_KEYS:
+            states.clear()
+        for timers in self._timers.values():
+            changes |= timers.drain()
+        return Drained([], changes | self.time.drain())
+
+    def _expect_loadable(self, changes: Changes) -> None:
+        """Look at one of the new states: what could not be loaded again must not be saved."""
+        sample = next(filter(None, changes.values()), None)
+        if sample is not None:
+            try:
+                self._decode(sample)
+            except msgspec.ValidationError as error:
+                raise ProcessorFailed(
+                    f"{self._name} returned a state that is not of the type it declares: {error}. Nothing of this "
+                    "checkpoint was saved; mend the processor, or its `state`, and start it again."
+                ) from error

@@ -1,0 +1,44 @@
+"""The keys under which a shard keeps what is not a key's own state: beside it, in the same store and the same checkpoints.
+
+keys of states and slots of windows       as they are: text, or a window's start and text, neither of which begins with 0xFF
+0xFF "c" category                         how far the event time of that input is
+0xFF "e" time, key, tag                   a timer in event time, by when it is due
+0xFF "E" key                              the same timers, by key
+0xFF "w" … and 0xFF "W" …                 likewise for the time of day
+"""
+
+from __future__ import annotations
+
+SIDE = b"\xff"
+"""Where all such keys begin; nothing else does."""
+
+CLOCKS = SIDE + b"c"
+EVENT_TIMERS = SIDE + b"e"
+EVENT_TIMERS_OF = SIDE + b"E"
+WALL_TIMERS = SIDE + b"w"
+WALL_TIMERS_OF = SIDE + b"W"
+
+_SIGN = 2**63
+_END = b"\x00\x01"
+_NUL = b"\x00\xff"
+
+
+def encode_time(time_ms: int) -> bytes:
+    """Return eight bytes that sort as the times do."""
+    return (time_ms + _SIGN).to_bytes(8, "big")
+
+
+def decode_time(encoded: bytes) -> int:
+    """Return what was encoded in the first eight bytes."""
+    return int.from_bytes(encoded[:8], "big") - _SIGN
+
+
+def encode_pair(first: str, second: str) -> bytes:
+    """Return bytes that sort as the pairs do and from which both can be told, whatever characters are in them."""
+    return first.encode().replace(b"\x00", _NUL) + _END + second.encode()
+
+
+def decode_pair(encoded: bytes) -> tuple[str, str]:
+    """Return what was encoded."""
+    first, _, second = encoded.partition(_END)
+    return first.replace(_NUL, b"\x00").decode(), second.decode()

@@ -1,0 +1,207 @@
+"""Timers: what a key wants to be done at a time, kept with its state, however many there are.
+
+    set, cancelled  ->  the key's own table {tag: time}, and one entry at (time, key, tag)
+    time passes     ->  entries up to it, in order of time, key and tag
+
+Entries beyond a horizon lie in the saved state only. Those before it, and those that no checkpoint has taken yet, are in a
+heap as well; when time reaches the horizon, the next ones are read.
+
+Source: Akidau et al., "MillWheel", 2013, section 4.6.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from . import spaces
+from .changes import Changes, StateReader
+from .watermarks import FOREVER_MS, NEVER_MS
+
+READ_AHEAD = 1_000
+"""How many entries are read at a time."""
+CACHED_KEYS = 100_000
+"""How many keys' tables are kept between checkpoints."""
+
+_ENTRY = b"\x01"
+_encode_table = msgspec.msgpack.Encoder().encode
+_decode_table = msgspec.msgpack.Decoder(dict[str, int]).decode
+
+
+class Clock(Enum):
+    """By which time a timer fires."""
+
+    EVENT = "event time"
+    """The shard's low watermark: nothing before the timer's time is expected any more."""
+    WALL = "time of day"
+    """The clock of the machine."""
+
+
+class Timer(NamedTuple):
+    """A timer that is due.
+
+    Args:
+        at: the time it was set to (milliseconds since 1970, UTC).
+        tag: what tells the timers of one key apart.
+        clock: by which time it fires.
+    """
+
+    at: int
+    tag: str
+    clock: Clock
+
+
+class Due(NamedTuple):
+    """A timer that is due, and whose it is."""
+
+    key: str
+    timer: Timer
+
+
+_SPACES = {
+    Clock.EVENT: (spaces.EVENT_TIMERS, spaces.EVENT_TIMERS_OF),
+    Clock.WALL: (spaces.WALL_TIMERS, spaces.WALL_TIMERS_OF),
+}
+
+
+def pending(saved: StateReader, key: str | None, limit: int) -> list[Due]:
+    """Return the next saved timers, of one key or of all: those in event time, then those by the time of day."""
+    return [due for clock in Clock for due in islice(_pending(clock, saved, key), limit)]
+
+
+def _pending(clock: Clock, saved: StateReader, key: str | None) -> Iterator[Due]:
+    timers = Timers(clock, saved)
+    if key is not None:
+        ordered = sorted((at, tag) for tag, at in timers.of(key).items())
+        return iter([Due(key, Timer(at, tag, clock)) for at, tag in ordered])
+    return timers.due(FOREVER_MS)  # it changes nothing that is saved
+
+
+class Timers:
+    """The timers of one shard by one clock, over saved state.
+
+    Args:
+        clock: by which time they fire.
+        saved: the shard's state, with all that was drained so far.
+    """
+
+    def __init__(self, clock: Clock, saved: StateReader) -> None:
+        self._clock = clock
+        self._entries, self._tables_at = _SPACES[clock]
+        self._end = self._entries + b"\xff" * 9
+        self._saved = saved
+        self._tables: dict[str, dict[str, int]] = {}
+        self._changed: set[str] = set()
+        self._moved: Changes = {}
+        self._heap: list[bytes] = []
+        self._horizon = self._entries
+        self._horizon_ms = NEVER_MS
+
+    @property
+    def next_ms(self) -> int:
+        """When it may be worth asking for timers that are due: not after the earliest of them."""
+        soonest = spaces.decode_time(self._heap[0][len(self._entries) :]) if self._heap else FOREVER_MS
+        return min(soonest, self._horizon_ms)
+
+    def load(self, keys: Iterable[str]) -> None:
+        """Have these keys' tables at hand: one read for all."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self._tables]
+        encoded = self._saved.fetch([self._tables_at + key.encode() for key in missing])
+        for key, table in zip(missing, encoded, strict=True):
+            self._tables[key] = {} if table is None else _decode_table(table)
+
+    def set(self, key: str, tag: str, at: int) -> None:
+        """Set a key's timer of that tag, in place of one that it has."""
+        table = self._table(key)
+        if table.get(tag) != at:
+            self._remove(key, tag, table)
+            table[tag] = at
+            entry = self._entry(at, key, tag)
+            self._moved[entry] = _ENTRY
+            heapq.heappush(self._heap, entry)
+            self._changed.add(key)
+
+    def cancel(self, key: str, tag: str) -> None:
+        """Forget a key's timer of that tag; nothing where it has none."""
+        self._remove(key, tag, self._table(key))
+
+    def of(self, key: str) -> dict[str, int]:
+        """Return when the timers of a key are due, by tag."""
+        return dict(self._table(key))
+
+    def due(self, now_ms: int) -> Iterator[Due]:
+        """Give the timers up to a time, each once, in order; also those that are set meanwhile."""
+        while self.next_ms <= now_ms:
+            if not self._heap or self._heap[0] >= self._horizon:
+                if self._horizon == self._end:
+                    return
+                self._read_ahead()
+                continue
+            entry = heapq.heappop(self._heap)
+            at, key, tag = self._parse(entry)
+            if self._table(key).get(tag) == at:
+                self._remove(key, tag, self._table(key))
+                yield Due(key, Timer(at, tag, self._clock))
+
+    def soon(self) -> list[str]:
+        """Return keys whose timers are among the next, for whoever wants to read ahead for them."""
+        return [self._parse(entry)[1] for entry in self._heap[:READ_AHEAD]]
+
+    def drain(self) -> Changes:
+        """Hand over what changed since the last drain, and remember no more than is needed."""
+        changes = self._moved
+        for key in self._changed:
+            table = self._tables[key]
+            changes[self._tables_at + key.encode()] = _encode_table(table) if table else None
+        self._moved, self._changed = {}, set()
+        self._forget_far()
+        if len(self._tables) > CACHED_KEYS:
+            self._tables.clear()
+        return changes
+
+    def _forget_far(self) -> None:
+        """Leave what the saved state has, beyond the next entries, to it."""
+        self._heap = sorted(entry for entry in self._heap if entry < self._horizon)  # a sorted list is a heap
+        if len(self._heap) > 2 * READ_AHEAD:
+            del self._heap[READ_AHEAD:]
+            self._move_horizon(self._heap[-1])
+
+    def _move_horizon(self, last: bytes) -> None:
+        """All entries up to one, and those that no drain has taken, are in the heap."""
+        self._horizon, self._horizon_ms = last + b"\x00", self._parse(last)[0]
+
+    def _table(self, key: str) -> dict[str, int]:
+        if key not in self._tables:
+            self.load([key])
+        return self._tables[key]
+
+    def _remove(self, key: str, tag: str, table: dict[str, int]) -> None:
+        at = table.pop(tag, None)
+        if at is not None:
+            self._moved[self._entry(at, key, tag)] = None  # in the heap it is passed over
+            self._changed.add(key)
+
+    def _read_ahead(self) -> None:
+        """Bring the next saved entries into the heap, and move the horizon behind them."""
+        found = [key for key, _ in self._saved.scan(self._horizon, self._end, READ_AHEAD)]
+        known = {*self._heap, *self._moved}
+        for entry in found:
+            if entry not in known:
+                heapq.heappush(self._heap, entry)
+        if len(found) < READ_AHEAD:
+            self._horizon, self._horizon_ms = self._end, FOREVER_MS
+        else:
+            self._move_horizon(found[-1])
+        self.load(self.soon())
+
+    def _entry(self, at: int, key: str, tag: str) -> bytes:
+        return self._entries + spaces.encode_time(at) + spaces.encode_pair(key, tag)
+
+    def _parse(self, entry: bytes) -> tuple[int, str, str]:
+        timed = entry[len(self._entries) :]
+        return spaces.decode_time(timed), *spaces.decode_pair(timed[8:])

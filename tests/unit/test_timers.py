@@ -1,0 +1,258 @@
+"""What timers promise: each fires once, in order, not early, whatever was saved and read again meanwhile."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.processors import spaces, timers
+from penstock.processors.errors import ProcessorFailed
+from penstock.processors.timers import Clock, Timers
+from penstock.processors.watermarks import FOREVER_MS
+from penstock.state.checkpoints import Step
+from penstock.state.folder import RocksStateFolder
+from penstock.state.overlay import Overlay
+from penstock.state.store import MemoryShardState, ShardIdentity
+
+KEYS = st.text(st.sampled_from("a\x00\x01\xffé"), max_size=3)
+TAGS = st.sampled_from(["", "b", "\x00"])
+TIMES = st.integers(-50, 50)
+STEPS = st.one_of(
+    st.tuples(st.just("set"), KEYS, TAGS, TIMES),
+    st.tuples(st.just("cancel"), KEYS, TAGS),
+    st.tuples(st.just("pass"), TIMES),
+    st.tuples(st.just("drain")),
+    st.tuples(st.just("restart")),
+)
+
+
+class Shard:
+    """Timers over a state, as a shard has them; what is not drained is lost by a restart, so `restart` drains."""
+
+    def __init__(self) -> None:
+        self.saved = MemoryShardState()
+        self.overlay = Overlay(self.saved, lambda _, later: later)
+        self.timers = Timers(Clock.EVENT, self.overlay)
+
+    def drain(self) -> None:
+        self.overlay.add(self.timers.drain())
+        if len(self.overlay.changes) > 3:  # at times it lies in the overlay, at times in the state
+            self.saved.save(self.overlay.seal())
+            self.overlay.settle({})
+
+    def restart(self) -> None:
+        self.drain()
+        self.timers = Timers(Clock.EVENT, self.overlay)
+
+
+@given(steps=st.lists(STEPS, max_size=60), read_ahead=st.integers(1, 5))
+@settings(max_examples=300)
+def test_timers_fire_once_in_order_and_not_early(steps: list[Any], read_ahead: int) -> None:
+    """As a plain table of them would, which is sorted when time passes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timers, "READ_AHEAD", read_ahead)
+        shard, table, now = Shard(), dict[tuple[str, str], int](), -100
+        for step in steps:
+            match step:
+                case ("set", key, tag, at):
+                    shard.timers.set(key, tag, at)
+                    table[key, tag] = at
+                case ("cancel", key, tag):
+                    shard.timers.cancel(key, tag)
+                    table.pop((key, tag), None)
+                case ("pass", until):
+                    now = max(now, until)
+                    expected = sorted((at, key.encode(), tag.encode()) for (key, tag), at in table.items() if at <= now)
+                    table = {slot: at for slot, at in table.items() if at > now}
+                    fired = [(due.timer.at, due.key.encode(), due.timer.tag.encode()) for due in shard.timers.due(now)]
+                    assert fired == expected
+                case ("drain",):
+                    shard.drain()
+                case ("restart",):
+                    shard.restart()
+        assert len(list(shard.timers.due(FOREVER_MS))) == len(table)
+
+
+@given(pairs=st.lists(st.tuples(KEYS, TAGS), min_size=2))
+def test_pairs_sort_as_they_are_and_can_be_told_apart(pairs: list[tuple[str, str]]) -> None:
+    """Also with the characters that part them in them."""
+    encoded = [spaces.encode_pair(*pair) for pair in pairs]
+
+    assert [spaces.decode_pair(one) for one in encoded] == pairs
+    assert [spaces.decode_pair(one) for one in sorted(encoded)] == sorted(pairs)
+
+
+def test_pending_timers_cost_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty thousand lie in RocksDB; the process itself holds the next thousand or two, and all of them fire."""
+    monkeypatch.setattr(timers, "CACHED_KEYS", 1_000)
+    saved = RocksStateFolder(tmp_path).open(ShardIdentity("reminders", 0, "int by who"))
+    pending, fired = Timers(Clock.EVENT, saved), 0
+    tracemalloc.start()
+    try:
+        for begin in range(0, 30_000, 1_000):
+            for n in range(begin, begin + 1_000):
+                pending.set(f"key-{n}", "", n)
+            saved.save(pending.drain())
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        for now in range(0, 30_000, 500):
+            fired += sum(1 for _ in pending.due(now))
+            saved.save(pending.drain())
+    finally:
+        tracemalloc.stop()
+        saved.close()
+
+    assert held_bytes < 1_000_000
+    assert fired == 29_501
+
+
+class Visit(ps.Record, frozen=True):
+    """Somebody comes to a page, or a watch passes by."""
+
+    who: str
+    at: ps.EventTime
+
+
+class Gone(ps.Record, frozen=True):
+    """Somebody has not come for a while."""
+
+    who: str
+    at: ps.EventTime
+    visits: int
+
+
+visits = ps.Category("visits", Visit, key="who", event_time="at", buckets=1)
+gone = ps.Category("gone", Gone, key="who", event_time="at", buckets=1)
+
+
+class Leaving(ps.Stateful):
+    """Counts visits, until nobody came for a second."""
+
+    reads, writes, state = visits, gone, int
+    watermark = ps.Behind()
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
+        context.timer(max(event.at, context.watermark) + 1_000, "quiet")
+        return (state or 0) + 1, ()
+
+    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, Iterable[ps.Record]]:
+        return None, [Gone(context.key, timer.at, state)]
+
+
+EVENTS = [Visit("a", 0), Visit("b", 500), Visit("a", 900), Visit("b", 1_600), Visit("c", 1_900), Visit("d", 9_000)]
+EXPECTED = [Gone("b", 1_500, 1), Gone("a", 1_900, 2), Gone("b", 2_600, 1), Gone("c", 2_900, 1)]
+
+
+def test_a_timer_is_replaced_fires_between_events_and_forgets_the_key() -> None:
+    """A later visit moves it; it fires when the watermark comes to it, in order of time."""
+    driver = Driver(Leaving)
+    driver.send(visits, EVENTS)
+
+    assert driver.read(gone) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
+)
+@pytest.mark.parametrize("at", range(1, len(EVENTS)))
+def test_timers_outlive_a_crash(step: Step | None, at: int) -> None:
+    """Wherever it happens, each fires as if nothing had."""
+    driver = Driver(Leaving)
+    driver.send(visits, [*EVENTS[:at], Crash(before=step), *EVENTS[at:]])
+
+    assert driver.read(gone) == EXPECTED
+
+
+class Hourglass(Leaving):
+    """Counts visits until a second of the clock is over."""
+
+    deterministic = False
+
+    def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
+        if state is None:
+            context.timer(1_000_000 + 1_000, clock=ps.Clock.WALL)
+        return (state or 0) + 1, ()
+
+
+def test_a_timer_by_the_time_of_day_fires_without_events() -> None:
+    """When the clock has come to it, and not before."""
+    driver = Driver(Hourglass, start_ms=1_000_000)
+    driver.send(visits, [Visit("a", 0), Visit("a", 10**9)])
+    driver.advance(0.9)
+    assert driver.read(gone) == []
+    driver.advance(0.1)
+
+    assert driver.read(gone) == [Gone("a", 1_001_000, 2)]
+
+
+def test_the_time_of_day_needs_to_be_declared() -> None:
+    """The same events would not give the same state again."""
+
+    class Sure(Hourglass):
+        deterministic = True
+
+    with pytest.raises(ProcessorFailed, match="deterministic = False"):
+        Driver(Sure).send(visits, [Visit("a", 0)])
+
+
+def test_a_timer_that_sets_itself_again_at_once_is_refused() -> None:
+    """It would never end."""
+
+    class Restless(Leaving):
+        def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[Any, Iterable[ps.Record]]:
+            context.timer(timer.at, timer.tag)
+            return state, ()
+
+    with pytest.raises(ProcessorFailed, match="without end"):
+        Driver(Restless).send(visits, EVENTS)
+
+
+def test_a_timer_in_the_past_fires_right_after_its_event() -> None:
+    """Before the next one."""
+
+    class Echo(Leaving):
+        def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
+            context.timer(-5)
+            return (state or 0) + 1, ()
+
+    driver = Driver(Echo)
+    driver.send(visits, [Visit("a", 0), Visit("a", 1)])
+
+    assert driver.read(gone) == [Gone("a", -5, 1)] * 2
+
+
+def test_an_event_that_raises_sets_no_timer() -> None:
+    """What it asked for before is forgotten with it."""
+
+    class Raising(Leaving):
+        raising = ps.OnBad.DEAD_LETTER
+
+        def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
+            found = super().process(event, state, context)
+            if event.who == "b":
+                raise ValueError(event.who)
+            return found
+
+    driver = Driver(Raising)
+    driver.send(visits, EVENTS)
+
+    assert driver.read(gone) == [one for one in EXPECTED if one.who != "b"]
+
+
+def test_an_on_timer_that_raises_stops_and_says_so() -> None:
+    """Nothing is saved, and the timer is still set."""
+
+    class Broken(Leaving):
+        def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, Iterable[ps.Record]]:
+            raise KeyError("nobody")
+
+    with pytest.raises(ProcessorFailed, match="the timer is still set"):
+        Driver(Broken).send(visits, EVENTS)

@@ -1,0 +1,115 @@
+"""What a watermark promises: never to go back, and to be right as often as was asked for."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.processors.errors import DeclarationError
+from penstock.processors.event_time import ShardTime
+from penstock.processors.watermarks import NEVER_MS, BucketTime, Lateness, Progress, Watermark
+from penstock.state.store import MemoryShardState
+
+TIMES = st.lists(st.integers(-(10**6), 10**9), max_size=700)
+WAYS = st.sampled_from(
+    [ps.Confidence(0.9, warm_up=5), ps.Confidence(0.5, warm_up=300), ps.Behind(timedelta(seconds=2))]
+)
+
+
+@given(times=TIMES, way=WAYS)
+def test_a_watermark_never_goes_back(times: list[int], way: Watermark) -> None:
+    """However the events come."""
+    watermarks = BucketTime(way, Progress()).observe(times)
+
+    assert all(earlier <= later for earlier, later in pairwise(watermarks))
+
+
+@given(times=TIMES, way=WAYS, cuts=st.lists(st.integers(0, 700)))
+def test_a_watermark_depends_on_the_events_alone(times: list[int], way: Watermark, cuts: list[int]) -> None:
+    """Not on how they were batched, nor on restarts between them."""
+    whole = BucketTime(way, Progress()).observe(times)
+    saved, found = MemoryShardState(), []
+    for begin, end in pairwise([0, *sorted(cuts), len(times)]):
+        time = ShardTime(way, ["readings"], saved)
+        found += time.observe("readings", times[begin:end])
+        saved.save(time.drain())
+
+    assert found == whole
+
+
+@given(times=TIMES, bound=st.integers(0, 10**6))
+def test_a_fixed_bound_lies_behind_the_newest_event(times: list[int], bound: int) -> None:
+    """By just that much, from the first event on."""
+    watermarks = BucketTime(ps.Behind(timedelta(milliseconds=bound)), Progress()).observe(times)
+
+    assert watermarks == [max(times[: n + 1]) - bound for n in range(len(times))]
+
+
+@given(latenesses=st.lists(st.integers(0, 10**12), min_size=1), share=st.floats(0, 0.9999))
+def test_a_quantile_is_not_exceeded_by_its_share(latenesses: list[int], share: float) -> None:
+    """At most so many lie above it as the share leaves, and it is no more than a sixty-fourth above one that was observed."""
+    sketch = Lateness()
+    sketch.add(latenesses)
+
+    found = sketch.quantile(share)
+    assert sum(lateness > found for lateness in latenesses) <= (1 - share) * (len(latenesses) + 1)
+    assert any(lateness <= found <= lateness * 65 / 64 for lateness in latenesses)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 0.999])
+def test_as_many_events_come_late_as_the_confidence_leaves(share: float) -> None:
+    """On a long stream whose events are held up by chance, some of them for long."""
+    lots = random.Random(7)
+    arrivals = sorted((n * 10 + lots.expovariate(1 / 500), n * 10) for n in range(100_000))
+    times = [time for _, time in arrivals]
+
+    watermarks = [NEVER_MS, *BucketTime(ps.Confidence(share), Progress()).observe(times)]
+    late = sum(time < watermark for time, watermark in zip(times, watermarks, strict=False))
+    assert late / len(times) == pytest.approx(1 - share, rel=0.1, abs=5e-4)
+
+
+def test_a_stream_that_changes_its_ways_is_followed() -> None:
+    """What was seen long ago counts for less: the watermark comes closer once events are in order again."""
+    time = BucketTime(ps.Confidence(0.99), Progress())
+    time.observe([n - 5_000 * (n % 2) for n in range(200_000)])
+    time.observe(range(200_000, 1_000_000))
+
+    assert time.watermark_ms == 999_999
+
+
+def test_a_shard_is_as_far_as_its_last_input() -> None:
+    """One input far behind, or silent from the beginning, holds it back."""
+    time = ShardTime(ps.Behind(), ["fast", "slow"], MemoryShardState())
+
+    assert time.observe("fast", [1_000, 2_000]) == [NEVER_MS, NEVER_MS]
+    assert time.observe("slow", [10, 1_500, 3_000]) == [10, 1_500, 2_000]
+
+
+def test_ones_own_way_decides_by_what_was_seen() -> None:
+    """It is asked for the bound, given the latenesses."""
+
+    class Cautious:
+        def bound_ms(self, seen: ps.Lateness) -> int:
+            return 10 + 2 * seen.quantile(0.99)
+
+    assert BucketTime(Cautious(), Progress()).observe([100, 150]) == [90, 140]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: ps.Confidence(1.0), "cannot be seen"),
+        (lambda: ps.Confidence(warm_up=0), "at least one"),
+        (lambda: ps.Behind(timedelta(seconds=-1)), "ahead of it"),
+    ],
+)
+def test_what_cannot_be_a_watermark_is_refused(make: object, told: str) -> None:
+    """With the reason."""
+    with pytest.raises(DeclarationError, match=told):
+        make()  # type: ignore[operator]

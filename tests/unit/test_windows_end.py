@@ -1,0 +1,353 @@
+"""What windows that end promise: to be written when they are complete, to hold what belongs to them, and then to be gone."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.processors.cores import open_core
+from penstock.processors.errors import DeclarationError
+from penstock.state.checkpoints import Step
+from penstock.state.overlay import Overlay
+from penstock.state.store import MemoryShardState
+
+
+class Reading(ps.Record, frozen=True):
+    """A meter's reading."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+
+class Other(Reading, frozen=True):
+    """Another record."""
+
+
+class Sum(ps.Record, frozen=True):
+    """A meter's litres in a window."""
+
+    meter: str
+    begin: ps.EventTime
+    litres: int
+
+
+def ms(count: int) -> timedelta:
+    """Return milliseconds."""
+    return timedelta(milliseconds=count)
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=1)
+late_readings = ps.Category("late_readings", Reading, key="meter", event_time="at", buckets=1)
+others = ps.Category("others", Other, key="meter", event_time="at", buckets=1)
+sums = ps.Category("sums", Sum, key="meter", event_time="begin", buckets=1)
+
+
+class Complete(ps.Aggregator):
+    """Adds up tens of milliseconds, writes them when they are complete, and leaves late readings out."""
+
+    reads, writes = readings, sums
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
+    window: ClassVar[ps.Windowing] = ps.Tumbling(ms(10))
+    watermark: ClassVar[ps.Watermark] = ps.Behind(ms(5))
+    emit: ClassVar[ps.AtCheckpoint | ps.AtWatermark] = ps.AtWatermark()
+    late: ClassVar[ps.OnLate | ps.Category[Any]] = ps.OnLate.DROP
+
+    def observe(self, event: Reading) -> int:
+        return event.litres
+
+    def result(self, key: str, window: ps.Window, value: int) -> Sum:
+        return Sum(key, window.start, value)
+
+
+class Patient(Complete):
+    """The same, taking late readings for a while."""
+
+    allowed_lateness = ms(15)
+
+
+class Hops(Complete):
+    """The same over overlapping windows."""
+
+    window = ps.Hopping(ms(10), ms(4))
+
+
+class Forever(Complete):
+    """The same, keeping every window."""
+
+    late = ps.OnLate.INTO_WINDOW
+
+
+class Patiently(Patient):
+    """Differences, which all together are the sums."""
+
+    emit = ps.AtWatermark(differences=True)
+
+
+class Puma(Complete):
+    """Writes windows that changed at each checkpoint, and removes those that are done."""
+
+    emit = ps.AtCheckpoint()
+
+
+class Flow(Complete):
+    """Differences at each checkpoint."""
+
+    emit = ps.AtCheckpoint(differences=True)
+    late = ps.OnLate.INTO_WINDOW
+
+
+EVENTS = st.lists(
+    st.builds(Reading, st.sampled_from(["a", "b"]), st.integers(-40, 120), st.integers(1, 9)), max_size=80
+)
+CUTS = st.lists(st.tuples(st.integers(0, 80), st.booleans()), max_size=6)
+
+
+def outputs_of(
+    processor: type[ps.Aggregator], events: Sequence[Reading], cuts: Sequence[tuple[int, bool]]
+) -> list[Any]:
+    """Return what a shard gives, in batches that end at these cuts, with a checkpoint, and perhaps a restart, at each."""
+    saved, outputs = MemoryShardState(), list[Any]()
+    overlay = Overlay(saved, lambda _, later: later)
+    core = open_core(processor(), overlay)
+    for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(events), False)]):
+        if restarts:
+            core = open_core(processor(), overlay)
+        outputs += core.feed(readings, events[begin:end], stop_at_error=True).outputs
+        drained = core.drain()
+        outputs += drained.outputs
+        overlay.add(drained.changes)
+        saved.save(overlay.seal())
+        overlay.settle({})
+    return outputs
+
+
+def expected_of(
+    processor: type[ps.Aggregator], events: Sequence[Reading], lateness: int | None
+) -> Counter[tuple[str, int]]:
+    """Return the litres of each meter and window, of readings that came in time; None takes all."""
+    truth: Counter[tuple[str, int]] = Counter()
+    newest = None
+    for event in events:
+        for start in processor.window.spread([event.at]).starts:
+            end = processor.window.window(start).end
+            if lateness is None or newest is None or end + lateness > newest - 5:
+                truth[event.meter, start] += event.litres
+        newest = event.at if newest is None else max(newest, event.at)
+    return truth
+
+
+@pytest.mark.parametrize("processor", [Complete, Hops])
+@given(events=EVENTS, cuts=CUTS)
+def test_a_window_is_written_once_and_whole(
+    processor: type[ps.Aggregator], events: list[Reading], cuts: list[tuple[int, bool]]
+) -> None:
+    """Exactly those that the watermark has passed, with what came before it did; batches and restarts change nothing."""
+    found = outputs_of(processor, events, cuts)
+    truth = expected_of(processor, events, 0)
+    low = max((event.at for event in events), default=0) - 5
+
+    complete = {slot: litres for slot, litres in truth.items() if processor.window.window(slot[1]).end <= low}
+    assert {(one.meter, one.begin): one.litres for one in found} == complete
+    assert len(found) == len(complete)
+    assert found == outputs_of(processor, events, [])
+    assert [one.begin for one in found] == sorted(one.begin for one in found)
+
+
+@given(events=EVENTS, cuts=CUTS)
+def test_allowed_lateness_brings_updates(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
+    """The last update of each window holds all that came before it was done."""
+    found = outputs_of(Patient, events, cuts)
+    truth = expected_of(Patient, events, 15)
+    low = max((event.at for event in events), default=0) - 5
+
+    last = {(one.meter, one.begin): one.litres for one in found}
+    assert last == {slot: litres for slot, litres in truth.items() if slot[1] + 10 <= low}
+
+
+@given(events=EVENTS, cuts=CUTS)
+def test_without_an_end_every_event_counts(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
+    """However late."""
+    found = outputs_of(Forever, events, cuts)
+    low = max((event.at for event in events), default=0) - 5
+
+    last = {(one.meter, one.begin): one.litres for one in found}
+    assert last == {slot: litres for slot, litres in expected_of(Forever, events, None).items() if slot[1] + 10 <= low}
+
+
+@pytest.mark.parametrize(("processor", "lateness", "complete_only"), [(Patiently, 15, True), (Flow, None, False)])
+@given(events=EVENTS, cuts=CUTS)
+def test_differences_add_up(
+    processor: type[ps.Aggregator],
+    lateness: int | None,
+    complete_only: bool,
+    events: list[Reading],
+    cuts: list[tuple[int, bool]],
+) -> None:
+    """To what the windows hold."""
+    low = max((event.at for event in events), default=0) - 5
+    added: Counter[tuple[str, int]] = Counter()
+    for one in outputs_of(processor, events, cuts):
+        added[one.meter, one.begin] += one.litres
+
+    truth = expected_of(processor, events, lateness)
+    assert added == {slot: litres for slot, litres in truth.items() if not complete_only or slot[1] + 10 <= low}
+
+
+@given(events=EVENTS, cuts=CUTS)
+def test_windows_at_checkpoints_leave_late_events_out_too(events: list[Reading], cuts: list[tuple[int, bool]]) -> None:
+    """The last update of each window holds what came in time, complete or not."""
+    last = {(one.meter, one.begin): one.litres for one in outputs_of(Puma, events, cuts)}
+
+    assert last == expected_of(Puma, events, 0)
+
+
+@given(order=st.permutations(range(40)), data=st.data())
+@settings(max_examples=50)
+def test_any_order_within_the_bound_gives_the_same_windows(order: list[int], data: st.DataObject) -> None:
+    """Events held up by no more than the bound are all in time."""
+    held = sorted((n + data.draw(st.integers(0, 5)), place, n) for place, n in enumerate(order))
+    end = Reading("end", 1_000, 1)
+    arrived = [Reading("a", n, n) for _, _, n in held]
+
+    in_order = outputs_of(Complete, [Reading("a", n, n) for n in range(40)] + [end], [])
+    assert outputs_of(Complete, [*arrived, end], []) == in_order
+
+
+def test_state_stays_small_over_a_long_stream() -> None:
+    """A day of windows passes; what is saved is the last of them, and how far time is."""
+    saved = MemoryShardState()
+    overlay = Overlay(saved, lambda _, later: later)
+    core = open_core(Patient(), overlay)
+    sizes = []
+    for begin in range(0, 100_000, 500):
+        core.feed(readings, [Reading(f"m{n % 7}", n, 1) for n in range(begin, begin + 500)], stop_at_error=True)
+        saved.save(core.drain().changes)
+        sizes.append(len(saved.scan(b"", b"\xff\xff", 10**6)))
+
+    assert max(sizes[10:]) <= max(sizes[:10]) <= 5 * 7 + 1
+
+
+def test_late_events_are_counted_and_go_where_they_are_sent() -> None:
+    """To a category of their own, as they came; those whose window still takes them are late, but not too late."""
+
+    class Aside(Patient):
+        late = late_readings
+
+    driver = Driver(Aside)
+    too_late = Reading("a", 3, 7)
+    driver.send(readings, [Reading("a", 0, 1), Reading("a", 26, 1), Reading("a", 5, 1), Reading("a", 40, 1), too_late])
+
+    assert driver.read(late_readings) == [too_late]
+    assert (driver.tally(Aside).late, driver.tally(Aside).dropped) == (2, 1)
+    assert driver.read(sums)[-1] == Sum("a", 20, 1)
+    assert Sum("a", 0, 2) in driver.read(sums)
+
+
+def test_early_results_come_at_their_interval() -> None:
+    """By the time of day, of windows that changed since; then the complete one."""
+
+    class Early(Complete):
+        emit = ps.AtWatermark(early=timedelta(seconds=10))
+
+    driver = Driver(Early, start_ms=10**12)
+    driver.send(readings, [Reading("a", 0, 1)])
+    driver.advance(9)
+    assert driver.read(sums) == []
+    driver.advance(1)
+    driver.advance(20)
+    driver.send(readings, [Reading("a", 1, 2)])
+    driver.advance(20)
+    driver.send(readings, [Reading("a", 30, 2)])
+
+    assert driver.read(sums) == [Sum("a", 0, 1), Sum("a", 0, 3), Sum("a", 0, 3)]
+
+
+@pytest.mark.parametrize(
+    "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
+)
+def test_complete_windows_come_once_whatever_dies(step: Step | None) -> None:
+    """Exactly once, with a crash after any reading."""
+
+    class Exact(Patiently):
+        output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    events = [Reading("ab"[n % 2], n * 3 - 12 * (n % 5 == 4), n) for n in range(30)]
+    whole = Driver(Exact)
+    whole.send(readings, events)
+    for at in range(1, len(events), 4):
+        driver = Driver(Exact)
+        driver.send(readings, [*events[:at], Crash(before=step), *events[at:]])
+        added: dict[tuple[str, int], int] = defaultdict(int)
+        for one in driver.read(sums):
+            added[one.meter, one.begin] += one.litres
+
+        assert added == {(one.meter, one.begin): 0 for one in whole.read(sums)} | _added(whole.read(sums))
+
+
+def _added(found: Sequence[Sum]) -> dict[tuple[str, int], int]:
+    added: Counter[tuple[str, int]] = Counter()
+    for one in found:
+        added[one.meter, one.begin] += one.litres
+    return dict(added)
+
+
+@given(
+    times=st.lists(st.integers(-(10**6), 10**6), min_size=1), length=st.integers(1, 1_000), step=st.integers(1, 1_000)
+)
+def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, step: int) -> None:
+    """In as many as there are steps in a length, or one fewer, and in no others."""
+    windowing = ps.Hopping(ms(max(length, step)), ms(step))
+    spread = windowing.spread(times)
+    found = defaultdict(list)
+    for row, start in zip(*spread, strict=True):
+        found[row].append(start)
+        window = windowing.window(start)
+        assert window.start <= times[row] < window.end
+        assert start % step == 0
+
+    for row in range(len(times)):
+        assert len(found[row]) in {max(length, step) // step, -(-max(length, step) // step)}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"window": ps.Ever()}, "holds all of time"),
+        ({"allowed_lateness": ms(-1)}, "below zero"),
+        ({"allowed_lateness": ms(1), "late": ps.OnLate.INTO_WINDOW}, "what becomes of later events"),
+        ({"store": ps.Remote()}, "one shard alone"),
+        ({"writes": ()}, "declare `writes`"),
+        ({"late": others}, "must hold"),
+    ],
+)
+def test_windows_that_cannot_end_are_refused(attributes: dict[str, Any], told: str) -> None:
+    """With what to change."""
+    wrong: type[ps.Aggregator] = type("Wrong", (Complete,), attributes)
+
+    with pytest.raises(DeclarationError, match=told):
+        wrong.check()
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: ps.Hopping(ms(5), ms(6)), "would be in none"),
+        (lambda: ps.Hopping(ms(5), timedelta()), "from 1"),
+        (lambda: ps.Tumbling(timedelta()), "from 1"),
+        (lambda: ps.AtWatermark(early=timedelta()), "above zero"),
+    ],
+)
+def test_windows_that_cannot_be_are_refused(make: Any, told: str) -> None:
+    """With what to change."""
+    with pytest.raises(DeclarationError, match=told):
+        make()
