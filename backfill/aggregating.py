@@ -58,7 +58,7 @@ def _run_merger(step: Step, batches: Batches) -> Batches:
 def _partials(step: Step, batches: Batches) -> Batches:
     core = AggregatorCore(cast("Aggregator", step.opened.processor), NothingSaved())
     held, first = 0, (0, 0)
-    for batch in batches:
+    for batch in step.taken(batches):
         if not held and batch.num_rows:
             first = (batch.column("_bucket")[0].as_py(), batch.column("_offset")[0].as_py())
         fed = step.feed(core, step.columns.records(batch), batch, 0)

@@ -54,7 +54,7 @@ def _run(step: Step, within: Days, batches: Batches) -> Batches:
 def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
     saved = _LastKey()
     core = StatefulCore(cast("Stateful", step.opened.processor), saved)
-    for batch in batches:
+    for batch in step.taken(batches):
         events = step.columns.records(batch)
         _expect_keys(step, batch, events)
         for inside, start, end in _runs(step.input.event_times_of(events), within):

@@ -22,7 +22,7 @@ def _run(step: Step, batches: Batches) -> Batches:
 
 def _mapped(step: Step, batches: Batches) -> Batches:
     core = StatelessCore(cast("Stateless", step.opened.processor), NothingSaved())
-    for batch in batches:
+    for batch in step.taken(batches):
         fed = step.feed(core, step.columns.records(batch), batch, 0)
         step.counters.events_in.add(batch.num_rows)
         step.counters.set_aside.add(len(fed.rejected))

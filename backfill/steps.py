@@ -12,12 +12,14 @@ from functools import cache, cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.accumulators import Accumulator
 
 from ..processors.apps import AppName
 from ..processors.categories import AnyCategory
 from ..processors.cores import Core, Fed
 from ..processors.kinds import OnBad, Processor
+from ..processors.windows import MILLISECOND
 from .columns import Columns
 from .errors import BackfillFailed
 from .failures import carried
@@ -72,6 +74,25 @@ class Step:
         """The columns of what it reads."""
         return Columns(self.input.record)
 
+    def taken(self, batches: Batches) -> Batches:
+        """Give batches without the events whose times lie too far ahead of their arrival, which a worker sets aside, too."""
+        limit, stops = self.opened.processor.ahead_limit, self.opened.processor.ahead is OnBad.STOP
+        for batch in batches:
+            if limit is None:
+                yield batch
+                continue
+            apart = pc.subtract(batch.column("_event_time"), batch.column("_arrived"))
+            ahead = pc.greater(apart, pa.scalar(limit // MILLISECOND, pa.int64()))
+            out = ahead.true_count
+            if out and stops:
+                raise BackfillFailed(
+                    f"{self._place(batch, ahead.index(True).as_py())}: its event time lies more than {limit} ahead of its arrival. "
+                    f"The backfill stops there, and nothing of {self.processor}'s output was published. Let such events be left out "
+                    "and counted (`ahead = OnBad.DEAD_LETTER`), or declare another `ahead_limit`."
+                )
+            self.counters.set_aside.add(out)
+            yield batch.filter(pc.invert(ahead)) if out else batch
+
     def feed(self, core: Core, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> Fed:
         """Feed events that begin at a row of their batch; stop at one that raises, if the processor asks for that."""
         stops = self.opened.processor.raising is OnBad.STOP
@@ -81,13 +102,16 @@ class Step:
         return fed
 
     def _stopped(self, batch: pa.RecordBatch, row: int, error: Exception) -> BackfillFailed:
-        bucket, offset = batch.column("_bucket")[row].as_py(), batch.column("_offset")[row].as_py()
         name = type(self.opened.processor).__name__
         return BackfillFailed(
-            f"{self.category}/{bucket} at offset {offset}: {name} raised {type(error).__name__}: {error}. The backfill stops "
+            f"{self._place(batch, row)}: {name} raised {type(error).__name__}: {error}. The backfill stops "
             f"there, and nothing of {name}'s output was published. Mend {name} or what produces such events, or let them be "
             "left out and counted (`raising = OnBad.DEAD_LETTER`)."
         )
+
+    def _place(self, batch: pa.RecordBatch, row: int) -> str:
+        bucket, offset = batch.column("_bucket")[row].as_py(), batch.column("_offset")[row].as_py()
+        return f"{self.category}/{bucket} at offset {offset}"
 
     def give(self, outputs: Sequence[Any]) -> Batches:
         """Give outputs as rows, and count them."""

@@ -33,6 +33,8 @@ from .worker import Place, Worker
 
 R = TypeVar("R", bound=Record)
 
+YEAR_2100_MS = 4_102_444_800_000
+
 
 @dataclass(frozen=True)
 class Crash:
@@ -67,13 +69,15 @@ class Driver:
 
     Args:
         subject: a processor class, several, or a module that declares them.
-        start_ms: what the clock shows at first, in milliseconds since 1970, UTC.
+        start_ms: what the clock shows at first, in milliseconds since 1970, UTC; by default so late that no event is ahead of it.
 
     Raises:
         DeclarationError: what `penstock run` would refuse.
     """
 
-    def __init__(self, subject: type[Processor] | Iterable[type[Processor]] | ModuleType, *, start_ms: int = 0) -> None:
+    def __init__(
+        self, subject: type[Processor] | Iterable[type[Processor]] | ModuleType, *, start_ms: int = YEAR_2100_MS
+    ) -> None:
         self.clock = SteeredClock(start_ms)
         self.bus = MemoryBus(self.clock.now_ms)
         self.app = _app_of(subject)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from math import inf
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+from ..processors.categories import AnyCategory
 from ..processors.cores import Fed
 from ..processors.kinds import OnBad, Processor
+from ..processors.plausible import ahead
 from ..transport.codecs import Decoded, Undecodable
 
 
@@ -28,21 +33,55 @@ class Refusal(NamedTuple):
     cause: Exception | None = None
 
 
-def until_stop(decoded: Decoded, processor: Processor) -> Decoded:
-    """Cut a batch off at the first message that does not decode and stops the worker; that one is kept as the last."""
-    stop = next((bad for bad in decoded.bad if _policy(bad, processor)[1] is OnBad.STOP), None)
-    if stop is None:
-        return decoded
-    events = [event for event, at in zip(decoded.events, decoded.at, strict=True) if at < stop.at]
-    return Decoded(events, decoded.at[: len(events)], [bad for bad in decoded.bad if bad.at <= stop.at])
+class Taken(NamedTuple):
+    """What of a batch a core is to be given.
+
+    Args:
+        events: the events, in order.
+        at: the index in the batch of each of them.
+        refused: the messages that are refused as they are; where one of them stops the worker, it is the last, and the events end
+            before it.
+    """
+
+    events: list[Any]
+    at: Sequence[int]
+    refused: list[Refusal]
 
 
-def refusals(decoded: Decoded, fed: Fed, processor: Processor) -> Iterator[Refusal]:
-    """Give the refused events of a batch in order, up to the first that stops the worker."""
+def taken(decoded: Decoded, category: AnyCategory, arrived_ms: Sequence[int], processor: Processor) -> Taken:
+    """Part what can be processed from what did not decode, or has an event time too far ahead of its arrival.
+
+    Args:
+        decoded: the batch.
+        category: what it is of.
+        arrived_ms: when each message of the batch arrived (milliseconds since 1970, UTC).
+        processor: whose policies decide.
+    """
     refused = [_undecodable(bad, processor) for bad in decoded.bad]
+    if processor.ahead_limit is not None:
+        times = category.event_times_of(decoded.events)
+        arrived_ms = [arrived_ms[at] for at in decoded.at]
+        refused += [
+            _ahead(decoded.at[index], times[index], arrived_ms[index], processor)
+            for index in ahead(times, arrived_ms, processor.ahead_limit)
+        ]
+    if not refused:
+        return Taken(decoded.events, decoded.at, [])
+    refused.sort(key=itemgetter(0))
+    stop = next((number for number, refusal in enumerate(refused) if refusal.stops), None)
+    kept = refused if stop is None else refused[: stop + 1]
+    out = {refusal.at for refusal in kept}
+    end = inf if stop is None else refused[stop].at
+    pairs = [(event, at) for event, at in zip(decoded.events, decoded.at, strict=True) if at < end and at not in out]
+    return Taken([event for event, _ in pairs], [at for _, at in pairs], kept)
+
+
+def refusals(given: Taken, fed: Fed, processor: Processor) -> Iterator[Refusal]:
+    """Give the refused events of a batch in order, up to the first that stops the worker."""
+    refused = list(given.refused)
     for index, error in fed.rejected:
         reason = f"{type(processor).__name__} raised {type(error).__name__}: {error}"
-        refused.append(Refusal(decoded.at[index], reason, "raising", processor.raising is OnBad.STOP, error))
+        refused.append(Refusal(given.at[index], reason, "raising", processor.raising is OnBad.STOP, error))
     for refusal in sorted(refused, key=lambda refusal: refusal.at):
         yield refusal
         if refusal.stops:
@@ -50,9 +89,13 @@ def refusals(decoded: Decoded, fed: Fed, processor: Processor) -> Iterator[Refus
 
 
 def _undecodable(bad: Undecodable, processor: Processor) -> Refusal:
-    attribute, policy = _policy(bad, processor)
+    attribute, policy = ("untimed", processor.untimed) if bad.untimed else ("undecodable", processor.undecodable)
     return Refusal(bad.at, f"the message does not decode: {bad.reason}", attribute, policy is OnBad.STOP)
 
 
-def _policy(bad: Undecodable, processor: Processor) -> tuple[str, OnBad]:
-    return ("untimed", processor.untimed) if bad.untimed else ("undecodable", processor.undecodable)
+def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> Refusal:
+    reason = (
+        f"its event time, {time_ms}, lies {timedelta(milliseconds=time_ms - arrived_ms)} ahead of its arrival, more than "
+        f"{processor.ahead_limit} (`ahead_limit`)"
+    )
+    return Refusal(at, reason, "ahead", processor.ahead is OnBad.STOP)

@@ -19,6 +19,7 @@ from ..processors.categories import AnyCategory
 from ..processors.dead_letters import DeadLetter, dead_letters_of
 from ..processors.errors import PenstockError
 from ..processors.kinds import OnBad, Processor
+from ..processors.plausible import FIRST_EVENTS, other_unit
 from ..processors.routes import Routes
 from ..processors.semantics import Semantics
 from ..state.checkpoints import Gap, steps_of
@@ -30,7 +31,7 @@ from ..transport.errors import Aborted, Dismissed, Fenced, Unsettled
 from .clock import Clock, SystemClock
 from .executing import Executing
 from .opening import Backups, NoBackups, Openings
-from .refusals import Refusal, refusals, until_stop
+from .refusals import Refusal, refusals, taken
 from .saving import Saving
 from .shard import Shard
 from .tally import Pending, Tally
@@ -120,6 +121,7 @@ class Worker:
         self._being_saved = self._pending
         self._dismissals_s: list[float] = []
         self._stopping = False
+        self._looked_at: set[Bucket] = set()
         self.tally = Tally()
         self._reader = self._joined()
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
@@ -217,12 +219,14 @@ class Worker:
     def _feed(self, shard: Shard, batch: RawBatch, *, muted: bool) -> None:
         category = self._inputs[batch.bucket.category]
         values = batch.values()
-        decoded = until_stop(self._codecs.of(category).decode(values), self._processor)
+        decoded = self._codecs.of(category).decode(values)
+        self._expect_unit(batch.bucket, category, decoded.events)
+        given = taken(decoded, category, batch.arrivals_ms(), self._processor)
         stops = self._processor.raising is OnBad.STOP
-        fed = shard.core.feed(category, decoded.events, stop_at_error=stops)
+        fed = shard.core.feed(category, given.events, stop_at_error=stops)
         if not muted:
             self._send(shard, fed.outputs)
-        for refusal in refusals(decoded, fed, self._processor):
+        for refusal in refusals(given, fed, self._processor):
             if refusal.stops:
                 self._stop_at(shard, batch, refusal)
             if not muted:
@@ -232,6 +236,19 @@ class Worker:
         self.tally.events_in += len(values)
         self.tally.late += fed.late
         self.tally.dropped += fed.dropped
+
+    def _expect_unit(self, bucket: Bucket, category: AnyCategory, events: Sequence[Any]) -> None:
+        """Refuse the first events of a bucket if their times are in another unit."""
+        if bucket in self._looked_at or self._processor.ahead_limit is None or not events:
+            return
+        self._looked_at.add(bucket)
+        unit = other_unit(category.event_times_of(events[:FIRST_EVENTS]), self._clock.now_ms())
+        if unit is not None:
+            raise EventRefused(
+                f"{bucket}: {unit}. Nothing of this bucket was processed. Mend what writes {category.event_time!r} of "
+                f"{category.name}, and begin anew with right times in a new category; or, if they are meant as they are, declare "
+                f"`ahead_limit = None` on {self._name}."
+            )
 
     def _tick(self) -> None:
         """Do what is due at this time of day."""

@@ -119,6 +119,9 @@ class Processor(ABC):
         undecodable: what becomes of a message that does not decode.
         raising: what becomes of an event for which the processor raises.
         untimed: what becomes of a message without event time.
+        ahead_limit: how far an event time may lie ahead of the event's arrival on the bus; None for any distance, and for event
+            times whose unit is not to be doubted.
+        ahead: what becomes of an event further ahead, which would drag the watermark with it.
         watermark: how the watermark of each bucket follows from the events that came.
 
     Class attributes of those that keep state:
@@ -137,6 +140,8 @@ class Processor(ABC):
     undecodable: ClassVar[OnBad] = OnBad.DEAD_LETTER
     raising: ClassVar[OnBad] = OnBad.STOP
     untimed: ClassVar[OnBad] = OnBad.STOP
+    ahead_limit: ClassVar[timedelta | None] = timedelta(days=1)
+    ahead: ClassVar[OnBad] = OnBad.DEAD_LETTER
     watermark: ClassVar[Watermark] = Confidence()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -68,6 +68,10 @@ class RawBatch(NamedTuple):
         """Return the payloads."""
         return [message.value() for message in self.messages]
 
+    def arrivals_ms(self) -> list[int]:
+        """Return when each message arrived at the bus (milliseconds since 1970, UTC)."""
+        return [message.timestamp()[1] for message in self.messages]
+
 
 class Polled(NamedTuple):
     """What one poll gave.

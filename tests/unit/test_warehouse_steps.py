@@ -115,7 +115,7 @@ def stored(events: Sequence[tuple[int, Word]], size: int) -> list[pa.RecordBatch
             (list(offsets), pa.int64()),
             (words.keys_of(part), pa.string()),
             (words.event_times_of(part), pa.int64()),
-            ([0] * len(part), pa.int64()),
+            (words.event_times_of(part), pa.int64()),
         ]
         arrays = [*columns.arrays(part), *(pa.array(values, kind) for values, kind in marks)]
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=archive_schema(columns)))
@@ -161,6 +161,18 @@ def test_partials_merge_in_bus_order_however_they_were_cut(monkeypatch: pytest.M
     assert [Said(**record) for record in given] == [
         Said(key, start, told[-1], len(told)) for (key, start), told in sorted(slots.items())
     ]
+
+
+def test_events_far_ahead_of_their_arrival_are_left_out_and_counted() -> None:
+    """As a worker sets them aside."""
+    step = step_of("Echo")
+    [batch] = stored(list(enumerate(said_words()[:10])), 64)
+    arrived = pa.array([0] * 3 + batch.column("_arrived").to_pylist()[3:], pa.int64())
+    late = batch.set_column(batch.schema.get_field_index("_arrived"), batch.schema.field("_arrived"), arrived)
+    kept = [row for kept in step.taken(iter([late])) for row in kept.column("_offset").to_pylist()]
+
+    assert kept == list(range(3, 10))
+    assert step.counters.set_aside.value == 3
 
 
 def test_a_mapper_leaves_out_the_event_that_raises() -> None:

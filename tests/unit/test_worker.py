@@ -583,3 +583,63 @@ def test_driver_errors_are_for_people() -> None:
         driver.send(other, EVENTS)
 
     assert CategorySpec.of(readings).name in driver.bus.names()
+
+
+AHEAD = 10**12 + 86_400_001
+FAR = [Reading("a", 10**12, 1), Reading("a", AHEAD, 2), Reading("a", 10**12 + 5, 3)]
+
+
+def test_an_event_far_ahead_is_set_aside_and_does_not_drag_the_watermark() -> None:
+    """It goes to the dead letters with the distance; the events after it are not late."""
+    driver = Driver(Totals, start_ms=10**12)
+    driver.send(readings, FAR)
+
+    assert [total.litres for total in driver.read(totals)] == [1, 4]
+    assert "1 day, 0:00:00.001000 ahead" in driver.dead_letters(Totals)[0].reason
+    assert driver.tally(Totals).late == 0
+
+
+def test_an_event_far_ahead_may_stop_the_worker() -> None:
+    """With all before it saved."""
+
+    class Strict(Totals):
+        ahead = ps.OnBad.STOP
+
+    driver = Driver(Strict, start_ms=10**12)
+    with pytest.raises(EventRefused, match=r"ahead of its arrival.*ahead = OnBad.DEAD_LETTER"):
+        driver.send(readings, FAR)
+
+    assert [total.litres for total in driver.read(totals)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("factor", "unit", "change"),
+    [
+        (0.001, "seconds", "multiplied by 1,000"),
+        (1_000, "microseconds", "divided by 1,000"),
+        (1_000_000, "nanoseconds", "divided by 1,000,000"),
+    ],
+)
+def test_event_times_in_another_unit_are_refused(factor: float, unit: str, change: str) -> None:
+    """Before anything is done with them; the factor is named. Whoever means them so may say that."""
+
+    class Meant(Totals):
+        ahead_limit = None
+
+    wrong = [Reading("a", int((1_385_000_000_000 + n) * factor), 1) for n in range(3)]
+    driver = Driver(Totals, start_ms=1_700_000_000_000)
+    with pytest.raises(EventRefused, match=f"look like {unit}, not milliseconds: {change}, that is 2013-11-21"):
+        driver.send(readings, wrong)
+    assert driver.read(totals) == []
+    allowed = Driver(Meant, start_ms=1_700_000_000_000)
+    allowed.send(readings, wrong)
+
+    assert len(allowed.read(totals)) == 3
+
+
+def test_event_times_before_1970_are_event_times() -> None:
+    """They count, and lie in windows, as any other."""
+    driver = Driver([Hours])
+    driver.send(readings, [Reading("a", -1, 5), Reading("a", -HOUR, 6), Reading("a", 0, 1)])
+
+    assert {(update.hour, update.litres) for update in driver.read(hours)} >= {(-HOUR, 11), (0, 1)}
