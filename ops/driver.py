@@ -25,6 +25,7 @@ from ..state.store import MemoryStateFolder
 from ..transport.bus import Bucket, CategorySpec, Outgoing
 from ..transport.codec_of import Codecs
 from ..transport.memory import MemoryBus
+from ..transport.promises import ensure_watermarks
 from .changelog import changelog_of
 from .clock import SteeredClock
 from .preflight import ends_of
@@ -88,6 +89,7 @@ class Driver:
         self._armed: Gap | None = None
         for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
             self.bus.create(CategorySpec.of(category))
+        ensure_watermarks(self.bus)
         for changelog in filter(None, map(changelog_of, self.app.processors)):
             self.bus.create(changelog)
         for processor in self._processors.values():

@@ -11,6 +11,7 @@ from ..processors.errors import PenstockError, ProcessorFailed
 from ..processors.kinds import Processor
 from ..transport.bus import Bucket, Bus, CategorySpec
 from ..transport.errors import BucketMismatch, CategoryExists, MissingCategory
+from ..transport.promises import ensure_watermarks
 from .changelog import changelog_of
 
 Targets = dict[Bucket, int]
@@ -36,6 +37,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
                 f"nothing was started. Declare buckets={found}, or `penstock category resize {category.name} "
                 f"{category.buckets}`."
             )
+    ensure_watermarks(bus)
     changelog = changelog_of(processor)
     for spec in (CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])):
         with suppress(CategoryExists):

@@ -51,6 +51,11 @@ class Saving:
         """Whether `advance` has something to do, and need not wait."""
         return self._future is not None and self._future.done()
 
+    @property
+    def saved(self) -> list[Sealed]:
+        """What the last checkpoint was about."""
+        return [sealed for _, sealed in self._shards]
+
     def begin(self, shards: Sequence[Shard]) -> None:
         """Begin a checkpoint of what these shards are now; the one before has ended."""
         self._shards = [(shard, shard.seal()) for shard in shards]

@@ -83,7 +83,14 @@ class Shard:
         """Hand what is to be saved over to a checkpoint, as it is now."""
         held, self.held = self.held, []
         return Sealed(
-            self.number, self.state, self.committed, dict(self.position), self._reached(), self.overlay.seal(), held
+            self.number,
+            self.state,
+            self.committed,
+            dict(self.position),
+            self._reached(),
+            self.overlay.seal(),
+            held,
+            self.core.time.low_ms,
         )
 
     def settle(self, sealed: Sealed) -> None:
@@ -114,6 +121,7 @@ class Sealed:
         reached: the group's positions after the checkpoint.
         changes: what changed in the state.
         held: outputs that wait for their step.
+        low_ms: the low watermark; what belongs before it is in this checkpoint, or in earlier ones.
     """
 
     number: int
@@ -123,6 +131,7 @@ class Sealed:
     reached: Offsets
     changes: Changes
     held: list[HeldOutput]
+    low_ms: int
 
     def positions(self) -> list[Position]:
         """Return the group's positions as they should be after the checkpoint."""

@@ -35,6 +35,7 @@ from .refusals import Refusal, refusals, taken
 from .saving import Saving
 from .shard import Shard
 from .tally import Pending, Tally
+from .timekeeping import Timekeeping
 
 _LOG = logging.getLogger("penstock.worker")
 POLL_WAIT_S = 0.1
@@ -126,6 +127,7 @@ class Worker:
         self._reader = self._joined()
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
         self._saving = Saving(self._steps, self._executing, saver, self._pass_gap)
+        self._time = Timekeeping(processor, place.bus, saver, self._clock)
 
     def _pass_gap(self, gap: Gap) -> None:
         self.at_gap(gap)
@@ -163,7 +165,7 @@ class Worker:
                 self._save_if_due()
             for bucket, end in polled.ended:
                 self._note_end(bucket, end)
-            self._tick()
+            self._pass_time()
             self._save_if_due()
         except Dismissed as error:
             self._join_anew(error)
@@ -199,6 +201,7 @@ class Worker:
                 self._settle()
                 self._executing.send_outbox(shard, opened.unsent)
             self._adopt(shard)
+            self._time.begin(shard)
             self._reader.start(opened.begins)
 
     def _adopt(self, shard: Shard) -> None:
@@ -232,6 +235,7 @@ class Worker:
             if not muted:
                 self._set_aside(shard, batch, refusal)
         shard.position[batch.bucket.category] = batch.next_offset
+        self._time.heard(batch.bucket)
         self._pending.add(len(values), sum(map(len, filter(None, values))))
         self.tally.events_in += len(values)
         self.tally.late += fed.late
@@ -250,14 +254,17 @@ class Worker:
                 f"`ahead_limit = None` on {self._name}."
             )
 
-    def _tick(self) -> None:
-        """Do what is due at this time of day."""
-        now_ms = self._clock.now_ms()
+    def _pass_time(self) -> None:
+        """Do what is due by what is known of the inputs beside their events, and at this time of day."""
+        self._time.read()
         for shard in self._shards.values():
             if not shard.catching_up:
-                fed = shard.core.tick(now_ms)
-                self._send(shard, fed.outputs)
-                self._pending.add(len(fed.outputs), 0)
+                low_ms = shard.core.time.low_ms
+                known = self._time.known(shard)
+                for fed in (shard.core.advance(*known), shard.core.tick(self._clock.now_ms())):
+                    self._send(shard, fed.outputs)
+                    self._pending.add(len(fed.outputs), 0)
+                self._pending.add(int(shard.core.time.low_ms > low_ms), 0)
 
     def _drain(self, shard: Shard, *, muted: bool) -> None:
         """Take out of a core what a checkpoint has to send and save."""
@@ -312,6 +319,7 @@ class Worker:
 
     def _note_end(self, bucket: Bucket, end: int) -> None:
         """Move past what only the bus itself has written at the end of a bucket."""
+        self._time.ended(bucket)
         shard = self._shards.get(bucket.number)
         if shard is not None and end > shard.position.get(bucket.category, -1):
             shard.position[bucket.category] = end
@@ -362,7 +370,9 @@ class Worker:
     def _advance(self) -> None:
         """Bring the checkpoint under way nearer to its end; what it leaves is saved with the next one."""
         try:
-            self.tally.checkpoints += self._saving.advance()
+            if self._saving.advance():
+                self.tally.checkpoints += 1
+                self._time.saved(self._saving.saved)
         except Unsettled as error:
             _LOG.info("%s", error)
             self._pending.put_back(self._being_saved)
@@ -435,9 +445,11 @@ class Worker:
             if identity is not None:
                 self._place.backups.release(identity)
             self._shards.pop(number).close()
+        self._time.drop(numbers)
 
     def _close(self) -> None:
         self._openings.close()
         self._place.backups.close()
+        self._time.close()
         self._reader.close()
         self._executing.close()

@@ -26,7 +26,7 @@ from .processors.records import EventTime, Record
 from .processors.semantics import Semantics
 from .processors.stores import Local, Remote, Writing
 from .processors.timers import Clock, Timer
-from .processors.watermarks import Behind, Confidence, Lateness, Watermark
+from .processors.watermarks import Behind, Confidence, Lateness, Promised, Watermark
 from .processors.windows import Ever, Hopping, Spread, Tumbling, Window, Windowing
 from .state.remote import RemoteResults, read_results
 
@@ -61,6 +61,7 @@ __all__ = [
     "OnLate",
     "PenstockError",
     "Processor",
+    "Promised",
     "Quantiles",
     "Record",
     "Remote",

@@ -5,7 +5,8 @@ Source: Akidau et al., "MillWheel", 2013, section 4.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +16,15 @@ from .watermarks import FOREVER_MS, NEVER_MS, BucketTime, Confidence, Progress, 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Progress).decode
+_LOW = spaces.CLOCKS
+"""Where the low watermark is kept; an input's own lies behind it, under its name."""
+
+
+class Mark(NamedTuple):
+    """Where an input and its shard were."""
+
+    progress: Progress
+    low_ms: int
 
 
 class ShardTime:
@@ -27,49 +37,77 @@ class ShardTime:
     """
 
     def __init__(self, way: Watermark, inputs: Sequence[str], saved: StateReader) -> None:
-        found = saved.fetch([_place_of(name) for name in inputs])
+        low, *found = saved.fetch([_LOW, *map(_place_of, inputs)])
         self._way = way
         self._inputs = {
             name: BucketTime(way, Progress() if progress is None else _decode(progress))
             for name, progress in zip(inputs, found, strict=True)
         }
+        self._idle: frozenset[str] = frozenset()
         self._moved: set[str] = set()
-        self.low_ms = self._least(self._inputs)
+        self.low_ms = NEVER_MS if low is None else spaces.decode_time(low)
 
     @property
     def progress(self) -> dict[str, Progress]:
         """How far each input is."""
         return {name: bucket.progress for name, bucket in self._inputs.items()}
 
+    @property
+    def slowest(self) -> str:
+        """The input that holds the others back."""
+        return min(self._inputs, key=lambda name: (name in self._idle, self._inputs[name].watermark_ms))
+
     def observe(self, category: str, times: Sequence[int]) -> list[int]:
         """Take the event times of the next events of an input; return the shard's low watermark after each."""
+        if not times:
+            return []
+        self._idle -= {category}
         self._moved.add(category)
-        low = watermarks = self._inputs[category].observe(times)
-        others = [name for name in self._inputs if name != category]
-        if others:
-            least = self._least(others)
-            low = [min(watermark, least) for watermark in watermarks]
-        if low:
-            self.low_ms = low[-1]
+        watermarks, floor = self._inputs[category].observe(times), self.low_ms
+        others = self._least(name for name in self._inputs if name != category)
+        low = [max(min(watermark, others), floor) for watermark in watermarks]
+        self.low_ms = low[-1]
         return low
 
-    def mark(self, category: str) -> Progress:
-        """Return where an input is, for `go_back`."""
-        return self._inputs[category].progress
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> int:
+        """Take what is known from elsewhere; return the low watermark.
 
-    def go_back(self, category: str, mark: Progress, times: Sequence[int]) -> None:
+        Args:
+            promised: up to where inputs are complete (milliseconds since 1970, UTC).
+            idle: inputs that nobody is to wait for until they speak again.
+        """
+        for name, watermark in promised.items():
+            if watermark > self._inputs[name].watermark_ms:
+                self._inputs[name].watermark_ms = watermark
+                self._moved.add(name)
+        self._idle = frozenset(idle)
+        least = self._least(self._inputs)
+        if least == FOREVER_MS:  # all are idle: the last to be waited for was the furthest
+            least = max(bucket.watermark_ms for bucket in self._inputs.values())
+        if least > self.low_ms:
+            self.low_ms = least
+            self._moved.update(self._inputs)
+        return self.low_ms
+
+    def mark(self, category: str) -> Mark:
+        """Return where an input is, for `go_back`."""
+        return Mark(self._inputs[category].progress, self.low_ms)
+
+    def go_back(self, category: str, mark: Mark, times: Sequence[int]) -> None:
         """Take back what was observed of an input since a mark, but for its first events."""
-        self._inputs[category] = BucketTime(self._way, mark)
-        self.low_ms = self._least(self._inputs)
+        self._inputs[category] = BucketTime(self._way, mark.progress)
+        self.low_ms = mark.low_ms
         self.observe(category, times)
 
     def drain(self) -> Changes:
         """Return what is to be saved since the last time."""
         moved, self._moved = self._moved, set()
-        return {_place_of(name): _encode(self._inputs[name].progress) for name in sorted(moved)}
+        changes: Changes = {_place_of(name): _encode(self._inputs[name].progress) for name in sorted(moved)}
+        return changes | {_LOW: spaces.encode_time(self.low_ms)} if moved else changes
 
     def _least(self, names: Iterable[str]) -> int:
-        return min((self._inputs[name].watermark_ms for name in names), default=FOREVER_MS)
+        """Return the least watermark of those that are not idle; where all are, none holds back."""
+        return min((self._inputs[name].watermark_ms for name in names if name not in self._idle), default=FOREVER_MS)
 
 
 def saved_watermarks(inputs: Sequence[str], saved: StateReader) -> dict[str, int]:

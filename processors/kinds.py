@@ -25,7 +25,7 @@ from .semantics import Semantics, expect_pair
 from .stores import Local, Remote, Writing
 from .timers import Clock, Timer
 from .watermarks import NEVER_MS, Confidence, Watermark
-from .windows import Ever, Window, Windowing
+from .windows import MILLISECOND, Ever, Window, Windowing
 
 
 class OnBad(Enum):
@@ -122,7 +122,11 @@ class Processor(ABC):
         ahead_limit: how far an event time may lie ahead of the event's arrival on the bus; None for any distance, and for event
             times whose unit is not to be doubted.
         ahead: what becomes of an event further ahead, which would drag the watermark with it.
-        watermark: how the watermark of each bucket follows from the events that came.
+        watermark: how the watermark of each bucket follows from the events that came; or `Promised()`, by those that write it.
+        idle_after: after how long without an event (time of day) a bucket that is read to its end holds back others no more; None
+            for never.
+        outputs_behind: how far the event times of its outputs may lie behind its low watermark, or, for an aggregator, before the
+            windows that are not complete; consumers' watermarks lie behind by that.
 
     Class attributes of those that keep state:
         state_semantics: how often an event counts in the state, whatever dies.
@@ -143,6 +147,8 @@ class Processor(ABC):
     ahead_limit: ClassVar[timedelta | None] = timedelta(days=1)
     ahead: ClassVar[OnBad] = OnBad.DEAD_LETTER
     watermark: ClassVar[Watermark] = Confidence()
+    idle_after: ClassVar[timedelta | None] = timedelta(minutes=1)
+    outputs_behind: ClassVar[timedelta] = timedelta()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -161,6 +167,16 @@ class Processor(ABC):
     def outputs(cls) -> tuple[AnyCategory, ...]:
         """Return the categories it writes."""
         return _as_tuple(cls.writes)
+
+    @classmethod
+    def goes_by_time(cls) -> bool:
+        """Whether what it does depends on its low watermark."""
+        return False
+
+    @classmethod
+    def promised_ms(cls, low_ms: int) -> int:
+        """Return the event time before which it will write nothing any more, at a low watermark (milliseconds since 1970, UTC)."""
+        return max(low_ms - cls.outputs_behind // MILLISECOND, NEVER_MS)
 
     @classmethod
     def state_shape(cls) -> str | None:
@@ -236,6 +252,11 @@ class Stateful(Processor):
         return cls.on_timer is not Stateful.on_timer
 
     @classmethod
+    def goes_by_time(cls) -> bool:
+        """Whether it may look at the watermark, or has timers: any may."""
+        return True
+
+    @classmethod
     def state_shape(cls) -> str:
         """Return the type of a key's state, and what the key is."""
         return f"{getattr(cls.state, '__name__', cls.state)} by {_key_name(cls)}"
@@ -295,6 +316,16 @@ class Aggregator(Processor):
     def outputs(cls) -> tuple[AnyCategory, ...]:
         """Return the categories it writes: that of its results, if any, and that of late events."""
         return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
+
+    @classmethod
+    def promised_ms(cls, low_ms: int) -> int:
+        """Return where the earliest window begins that is not complete: all that it writes lies in its window."""
+        return super().promised_ms(min(cls.window.spread([low_ms]).starts)) if low_ms > NEVER_MS else NEVER_MS
+
+    @classmethod
+    def goes_by_time(cls) -> bool:
+        """Whether its windows are ever complete or done."""
+        return cls.windows_end()
 
     @classmethod
     def windows_end(cls) -> bool:

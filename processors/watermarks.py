@@ -151,6 +151,18 @@ class Behind:
         return self.bound // timedelta(milliseconds=1)
 
 
+@dataclass(frozen=True)
+class Promised:
+    """The watermark is what those promise that write the category: the processors before this one, or an injector.
+
+    It is as good as theirs is, and comes with silence, too: a bucket into which they write nothing is as far as they are.
+    """
+
+    def bound_ms(self, seen: Lateness) -> None:  # noqa: ARG002 - nothing is to be learned
+        """Return None: what came tells nothing."""
+        return
+
+
 class Progress(msgspec.Struct, frozen=True):
     """How far the event time of a bucket has come, as it is saved.
 
@@ -206,12 +218,11 @@ class BucketTime:
         del newest[0]
         self._lateness.add(map(sub, newest, times))
         watermarks = self._behind(newest)
-        self._newest_ms = newest[-1]
+        self._newest_ms, self.watermark_ms = newest[-1], watermarks[-1]
         if _next_look(self._events) == self._events + len(times):
             self._bound_ms = self._way.bound_ms(self._lateness)
-            watermarks[-1:] = self._behind(newest[-1:])
+            [self.watermark_ms] = watermarks[-1:] = self._behind(newest[-1:])
         self._events += len(times)
-        self.watermark_ms = watermarks[-1]
         return watermarks
 
     def _behind(self, newest: Sequence[int]) -> list[int]:

@@ -264,6 +264,10 @@ class Catalog(Protocol):
         """Return a category as it stands; raise MissingCategory where there is none."""
         ...
 
+    def ends(self, name: str) -> Mapping[int, int]:
+        """Return the offset after the last event of each bucket, also of transactions that are still open."""
+        ...
+
     def at_time(self, name: str, time: datetime) -> dict[int, int]:
         """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
         ...

@@ -110,6 +110,10 @@ class MemoryBus:
         ends = {number: len(bucket) for number, bucket in enumerate(stored.buckets)}
         return CategoryState(stored.spec, dict.fromkeys(ends, 0), ends)
 
+    def ends(self, name: str) -> dict[int, int]:
+        """Return the offset after the last event of each bucket."""
+        return {number: len(bucket) for number, bucket in enumerate(self._find(name).buckets)}
+
     def at_time(self, name: str, time: datetime) -> dict[int, int]:
         """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
         since_ms = int(time.timestamp() * 1000)

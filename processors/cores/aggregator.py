@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -106,6 +106,11 @@ class AggregatorCore:
 
     def _prepare(self, keys: Sequence[str], spread: Spread) -> None:
         """Do what is to be done before these are folded."""
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
+        """Take what is known from elsewhere of the inputs."""
+        self.time.advance(promised, idle)
+        return Fed([], [])
 
     def tick(self, now_ms: int) -> Fed:  # noqa: ARG002 - the seam
         """Do nothing: results wait for the checkpoint."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..categories import AnyCategory
@@ -54,6 +54,10 @@ class Core(Protocol):
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Process the events of one bucket, in order, and what becomes due on the way."""
+        ...
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
+        """Do what becomes due by what is known from elsewhere of the inputs; see `ShardTime.advance`."""
         ...
 
     def tick(self, now_ms: int) -> Fed:

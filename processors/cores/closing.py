@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -168,6 +168,10 @@ class ClosingCore:
         if self._emit.differences:
             self._panes.remove(start, values)
         return results(self._processor, {(key, start): value for key, value in values.items()})
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
+        """Write and remove the windows that what is known from elsewhere completes."""
+        return Fed(self._pass(self.time.advance(promised, idle)), [])
 
     def tick(self, now_ms: int) -> Fed:
         """Write windows that changed and are not complete, where the interval is over."""

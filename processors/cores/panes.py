@@ -50,7 +50,7 @@ class Panes:
     def of(self, start: int) -> dict[str, Any]:
         """Return the values of all keys in a window, in order of keys."""
         keys = {decode_slot(slot)[0] for slot in self._slots(start)}
-        return self.values(start, sorted(keys.union(self._merged.get(start, ()))))
+        return dict(sorted(self.values(start, keys.union(self._merged.get(start, ()))).items()))
 
     def remove(self, start: int, keys: Iterable[str]) -> None:
         """Forget the values of these keys in a window."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -66,6 +66,14 @@ class StatefulCore:
         if timers is not None and timers.next_ms <= low_ms:
             self._fire(timers, low_ms, low_ms, outputs)
         return Fed(outputs, rejected, late_among(times, lows, before_ms))
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
+        """Fire the timers that what is known from elsewhere of the inputs makes due."""
+        outputs: list[Any] = []
+        low_ms, timers = self.time.advance(promised, idle), self._timers.get(Clock.EVENT)
+        if timers is not None and timers.next_ms <= low_ms:
+            self._fire(timers, low_ms, low_ms, outputs)
+        return Fed(outputs, [])
 
     def tick(self, now_ms: int) -> Fed:
         """Fire the timers that are due at a time of day."""

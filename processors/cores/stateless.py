@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..categories import AnyCategory
@@ -37,6 +37,11 @@ class StatelessCore:
         before_ms = self.time.low_ms
         times = category.event_times_of(events[: taken(events, rejected, stop_at_error=stop_at_error)])
         return Fed(outputs, rejected, late_among(times, self.time.observe(category.name, times), before_ms))
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
+        """Take what is known from elsewhere of the inputs."""
+        self.time.advance(promised, idle)
+        return Fed([], [])
 
     def tick(self, now_ms: int) -> Fed:  # noqa: ARG002 - the seam
         """Do nothing: it has no timers."""

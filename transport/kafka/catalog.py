@@ -102,6 +102,10 @@ class KafkaCatalog:
         starts = self._offsets(name, buckets, OffsetSpec.earliest())
         return CategoryState(spec, starts, self._offsets(name, buckets, OffsetSpec.latest()))
 
+    def ends(self, name: str) -> dict[int, int]:
+        """Return the offset after the last event of each bucket."""
+        return self._offsets(name, self._existing(name), OffsetSpec.latest())
+
     def at_time(self, name: str, time: datetime) -> dict[int, int]:
         """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
         buckets = self._existing(name)

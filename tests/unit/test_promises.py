@@ -1,0 +1,248 @@
+"""What event time promises from one processor to the next, through nothing but the bus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.ops.upstream import Board
+from penstock.processors.buckets import bucket_of
+from penstock.processors.watermarks import NEVER_MS
+from penstock.state.checkpoints import Step, steps_of
+from penstock.transport.bus import Bucket
+from penstock.transport.promises import WATERMARKS, Promise, outgoing, promises_on, taken_back
+
+MINUTE = 60_000
+
+
+class Call(ps.Record, frozen=True):
+    """A call."""
+
+    caller: str
+    at: ps.EventTime
+    seconds: int
+
+
+class Long(Call, frozen=True):
+    """A long call, by whom it was taken."""
+
+    taker: str
+
+
+class Calls(ps.Record, frozen=True):
+    """How many calls somebody took in a minute."""
+
+    taker: str
+    minute: ps.EventTime
+    calls: int
+
+
+class Hours(ps.Record, frozen=True):
+    """How many calls somebody took in an hour."""
+
+    taker: str
+    hour: ps.EventTime
+    calls: int
+
+
+calls = ps.Category("calls", Call, key="caller", event_time="at", buckets=2)
+long_calls = ps.Category("long_calls", Long, key="taker", event_time="at", buckets=3)
+minutes = ps.Category("minutes", Calls, key="taker", event_time="minute", buckets=1)
+hours = ps.Category("hours", Hours, key="taker", event_time="hour", buckets=1)
+
+
+class Filter(ps.Stateless):
+    """Keeps long calls, and gives them to two takers."""
+
+    reads, writes = calls, long_calls
+    watermark = ps.Behind(timedelta(seconds=10))
+
+    def process(self, event: Call) -> Iterable[Long]:
+        if event.seconds >= 10:
+            yield Long(event.caller, event.at, event.seconds, f"taker-{event.seconds % 2}")
+
+
+class Minutes(ps.Aggregator):
+    """Counts the calls of a minute, when all are there."""
+
+    reads, writes = long_calls, minutes
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
+    window = ps.Tumbling(timedelta(minutes=1))
+    watermark = ps.Promised()
+    emit = ps.AtWatermark()
+    late = ps.OnLate.DROP
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def result(self, key: str, window: ps.Window, value: int) -> Calls:
+        return Calls(key, window.start, value)
+
+
+class PerHour(ps.Aggregator):
+    """Adds minutes up to hours, when all are there."""
+
+    reads, writes = minutes, hours
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
+    window = ps.Tumbling(timedelta(hours=1))
+    watermark = ps.Promised()
+    emit = ps.AtWatermark()
+    late = ps.OnLate.DROP
+
+    def observe(self, event: Calls) -> int:
+        return event.calls
+
+    def result(self, key: str, window: ps.Window, value: int) -> Hours:
+        return Hours(key, window.start, value)
+
+
+APP = [Filter, Minutes, PerHour]
+ENDS = [Call(caller, 100 * 60 * MINUTE, 5) for caller in ("a", "b", "c", "d")]  # one at least in each bucket
+
+
+def told(driver: Driver, processor: type[ps.Processor]) -> dict[int, int]:
+    """Return what the shards of a processor have promised."""
+    return {
+        bucket: promise.watermark_ms
+        for (name, bucket), promise in promises_on(driver.bus).items()
+        if name == processor.name
+    }
+
+
+CALLS = st.lists(
+    st.builds(Call, st.sampled_from(["a", "b", "c", "d"]), st.integers(0, 200 * MINUTE), st.integers(5, 15)),
+    max_size=30,
+)
+
+
+@given(given_calls=CALLS, cuts=st.lists(st.integers(0, 30), max_size=3))
+@settings(max_examples=40, deadline=None)
+def test_windows_downstream_hold_all_that_was_in_time_upstream(given_calls: list[Call], cuts: list[int]) -> None:
+    """However the calls were brought: whatever passed the filter in order of time is counted, in minutes and hours."""
+    ordered = sorted(given_calls, key=lambda call: call.at)
+    driver = Driver(APP)
+    for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(ordered)], strict=True):
+        driver.send(calls, ordered[begin:end])
+    driver.send(calls, ENDS)
+    driver.run()
+
+    long = [call for call in ordered if call.seconds >= 10]
+    per_hour: dict[tuple[str, int], int] = {}
+    for call in long:
+        slot = f"taker-{call.seconds % 2}", call.at // (60 * MINUTE) * 60 * MINUTE
+        per_hour[slot] = per_hour.get(slot, 0) + 1
+    assert {(one.taker, one.hour): one.calls for one in driver.read(hours)} == per_hour
+    assert sum(one.calls for one in driver.read(minutes)) == len(long)
+    assert driver.tally(Minutes).late == driver.tally(PerHour).late == 0
+
+
+def test_a_shard_that_has_come_less_far_holds_back() -> None:
+    """What it may still write is waited for; when it has come as far as the others, the window is complete."""
+    driver = Driver(APP)
+    callers = {bucket_of(caller.encode(), calls.buckets): caller for caller in "abcdef"}
+    slow, fast = callers[0], callers[1]
+    driver.send(calls, [Call(slow, 0, 10), Call(fast, 1, 10), Call(fast, 10 * MINUTE, 10)])
+    assert driver.read(minutes) == []
+    driver.send(calls, [Call(slow, 5 * MINUTE, 10)])
+
+    assert [(one.minute, one.calls) for one in driver.read(minutes)] == [(0, 2)]
+    assert told(driver, Filter) == {0: 5 * MINUTE - 10_000, 1: 10 * MINUTE - 10_000}
+
+
+def test_an_idle_bucket_delays_by_no_more_than_its_time() -> None:
+    """Then nobody waits for it; when it speaks again, it is waited for again."""
+    driver = Driver(APP)
+    caller = next(caller for caller in "abcdef" if bucket_of(caller.encode(), calls.buckets) == 1)
+    driver.send(calls, [Call(caller, 0, 10), Call(caller, 10 * MINUTE, 5)])
+    driver.advance(59)
+    assert driver.read(minutes) == []
+    driver.advance(2)
+    driver.run()
+
+    assert [one.calls for one in driver.read(minutes)] == [1]
+
+
+def test_who_is_taken_back_holds_nobody_back() -> None:
+    """A processor that stopped does; one that is removed does not."""
+    driver = Driver([Minutes])
+    with closing(driver.bus.writer()) as writer:
+        writer.send(WATERMARKS.name, outgoing([_promise("fast", 10 * MINUTE), _promise("gone", 0)]))
+    driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
+    assert driver.read(minutes) == []
+    with closing(driver.bus.writer()) as writer:
+        writer.send(WATERMARKS.name, taken_back([("gone", 0)]))
+    driver.run()
+
+    assert [one.calls for one in driver.read(minutes)] == [1]
+
+
+def _promise(promiser: str, watermark_ms: int, **ends: int) -> Promise:
+    return Promise(promiser, 0, 1, watermark_ms, {"long_calls": {int(name[1:]): end for name, end in ends.items()}})
+
+
+def test_a_promise_holds_when_its_offsets_are_read() -> None:
+    """Not before: what lies below them is still to come."""
+    board = Board(Bucket("long_calls", 1), [])
+    board.note(("filter", 0), _promise("filter", 10, _1=5))
+    board.note(("filter", 0), _promise("filter", 20, _1=8))
+
+    assert [board.held(position).watermark_ms for position in (4, 5, 7, 8)] == [NEVER_MS, 10, 10, 20]
+
+
+def test_a_shard_that_has_promised_nothing_is_waited_for() -> None:
+    """It is named; so is a category about which nobody promises anything."""
+    board = Board(Bucket("long_calls", 1), [])
+    assert board.held(0).by == "long_calls: nobody promises anything about it"
+    board.note(("filter", 1), Promise("filter", 1, 2, 10, {"long_calls": {1: 0}}))
+
+    assert board.held(0) == (NEVER_MS, "filter/0: it has promised nothing yet")
+
+
+@given(marks=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=300))
+def test_many_promises_are_thinned_and_none_holds_too_early(marks: list[tuple[int, int]]) -> None:
+    """A watermark is given only if it was promised for no more than what is read; at the end, the greatest is."""
+    board, promised = Board(Bucket("long_calls", 0), []), []
+    offset = 0
+    for watermark, step in marks:
+        offset += step
+        promised.append((watermark, offset))
+        board.note(("filter", 0), _promise("filter", max(mark for mark, _ in promised), _0=offset))
+
+    for position in range(0, offset + 1, 7):
+        found = board.held(position).watermark_ms
+        assert found == NEVER_MS or any(mark == found and end <= position for mark, end in promised)
+    assert board.held(offset).watermark_ms == max(mark for mark, _ in promised)
+
+
+@pytest.mark.parametrize(
+    "step", [Step.LOG_CHANGES, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
+)
+def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
+    """Their state goes to a changelog, since promises come at other moments when events are read again."""
+    assert Step.LOG_CHANGES in steps_of(Minutes)
+    events = [Call("abcd"[n % 4], n * MINUTE // 3, 10 + n % 3) for n in range(40)]
+    driver = Driver([Minutes])
+    outcome = []
+    for at in range(0, 40, 8):
+        long = [Long(call.caller, call.at, call.seconds, f"taker-{call.seconds % 2}") for call in events[at : at + 8]]
+        ends = dict.fromkeys(range(3), 0)
+        driver.send(long_calls, [*long[:5], Crash(before=step), *long[5:]] if at else long)
+        with closing(driver.bus.writer()) as writer:
+            ends = dict(driver.bus.ends("long_calls"))
+            writer.send(WATERMARKS.name, outgoing([Promise("filter", 0, 1, long[-1].at, {"long_calls": ends})]))
+        driver.run()
+        outcome.append(len(driver.read(minutes)))
+    with closing(driver.bus.writer()) as writer:
+        writer.send(WATERMARKS.name, outgoing([Promise("filter", 0, 1, 10**9, {"long_calls": ends})]))
+    driver.run()
+
+    found = driver.read(minutes)
+    assert outcome == sorted(outcome)
+    assert len({(one.taker, one.minute) for one in found}) == len(found)
+    assert sum(one.calls for one in found) == 40
