@@ -64,6 +64,9 @@ class Lateness:
         for lateness, times in Counter(latenesses).items():
             self._counts[_bin_of(lateness)] += times
             self._total += times
+
+    def fade(self) -> None:
+        """Let what was observed count for half, if that is much. Not done by `add`: it would matter how events were batched."""
         if self._total >= 2 * MEMORY:
             self._counts = Counter({bin_: half for bin_, times in self._counts.items() if (half := times // 2)})
             self._total = sum(self._counts.values())
@@ -220,6 +223,7 @@ class BucketTime:
         watermarks = self._behind(newest)
         self._newest_ms, self.watermark_ms = newest[-1], watermarks[-1]
         if _next_look(self._events) == self._events + len(times):
+            self._lateness.fade()
             self._bound_ms = self._way.bound_ms(self._lateness)
             [self.watermark_ms] = watermarks[-1:] = self._behind(newest[-1:])
         self._events += len(times)

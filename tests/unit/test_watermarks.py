@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.processors import watermarks
 from penstock.processors.errors import DeclarationError
 from penstock.processors.event_time import ShardTime
 from penstock.processors.watermarks import NEVER_MS, BucketTime, Lateness, Progress, Watermark
@@ -25,9 +26,9 @@ WAYS = st.sampled_from(
 @given(times=TIMES, way=WAYS)
 def test_a_watermark_never_goes_back(times: list[int], way: Watermark) -> None:
     """However the events come."""
-    watermarks = BucketTime(way, Progress()).observe(times)
+    found = BucketTime(way, Progress()).observe(times)
 
-    assert all(earlier <= later for earlier, later in pairwise(watermarks))
+    assert all(earlier <= later for earlier, later in pairwise(found))
 
 
 @given(times=TIMES, way=WAYS, cuts=st.lists(st.integers(0, 700)))
@@ -41,6 +42,18 @@ def test_a_watermark_depends_on_the_events_alone(times: list[int], way: Watermar
         saved.save(time.drain())
 
     assert found == whole
+
+
+def test_nor_does_a_long_stream_whose_past_fades(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old observations count for less at the same events, however those were batched."""
+    monkeypatch.setattr(watermarks, "MEMORY", 1_000)
+    lots = random.Random(3)
+    times = [n - int(lots.expovariate(1 / 300)) for n in range(30_000)]
+    time, found = BucketTime(ps.Confidence(), Progress()), []
+    for begin in range(0, len(times), 77):
+        found += time.observe(times[begin : begin + 77])
+
+    assert found == BucketTime(ps.Confidence(), Progress()).observe(times)
 
 
 @given(times=TIMES, bound=st.integers(0, 10**6))
