@@ -1,0 +1,162 @@
+"""The Zeitgeist example: its model and its timer by themselves, and all of it on all departures of 2013."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+import pytest
+from truth.zeitgeist import HOUR, Answer, Hour, answer, bad_weather
+from zeitgeist import Counter, Detector
+from zeitgeist_model import THRESHOLD, Expected
+from zeitgeist_records import Detection, HourCount, counts, departures, detections
+from zeitgeist_source import reported
+
+from penstock.ops.driver import Crash, Driver
+from penstock.state.checkpoints import Step
+
+JANUARY_1 = 1_356_998_400_000
+FEBRUARY_8, FEBRUARY_10 = JANUARY_1 + (38 * 24 + 5) * HOUR, JANUARY_1 + (40 * 24 + 5) * HOUR
+"""Midnight in New York."""
+
+
+# The model and the timer by themselves
+
+
+def learned(departures_of_hours: Iterable[int]) -> Expected:
+    """Return what is expected after hours with so many departures."""
+    expected = Expected()
+    for count in departures_of_hours:
+        expected = expected.learn(count)
+    return expected
+
+
+def test_mean_and_variance_are_those_of_the_counts() -> None:
+    """As long as there are few."""
+    expected = learned([2, 4, 4, 10])
+
+    assert (expected.mean, expected.variance) == pytest.approx((5.0, 9.0))
+
+
+def test_nothing_is_judged_before_there_is_history() -> None:
+    """Of three hours alike, not even a fourth without any departure."""
+    assert learned([20] * 3).score(0) is None
+    assert learned([20] * 4).score(0) == pytest.approx(-(20**0.5))
+
+
+def test_an_outlier_does_not_make_the_normal_stand_out() -> None:
+    """Of a closed airport, little is learned."""
+    expected = learned([20] * 20 + [0])
+
+    assert expected.score(20) == pytest.approx(0.33, abs=0.01)
+
+
+def test_a_new_timetable_is_learned() -> None:
+    """Where a third of the departures is left, two weeks are dips."""
+    scores = [learned([60] * 20 + [20] * weeks).score(20) for weeks in range(6)]
+
+    assert [score is not None and score < -THRESHOLD for score in scores] == [True] * 2 + [False] * 4
+
+
+def hours(origin: str, begin: int, end: int, silent: Iterable[int] = ()) -> list[HourCount]:
+    """Return twenty departures in each of these hours, but for the silent ones, of which nothing is told."""
+    return [HourCount(origin, JANUARY_1 + n * HOUR, 20) for n in range(begin, end) if n not in set(silent)]
+
+
+SILENT = (700, 701, 703)
+TWO_AIRPORTS = sorted(hours("EWR", 0, 705, SILENT) + hours("JFK", 0, 705), key=attrgetter("hour"))
+
+
+def test_an_hour_that_nothing_is_told_of_is_a_dip() -> None:
+    """Once a later hour is told of, of whichever airport."""
+    driver = Driver(Detector)
+    silent_before_704 = [event for event in TWO_AIRPORTS if event.hour < JANUARY_1 + 704 * HOUR]
+    driver.send(counts, silent_before_704)
+    told_at_703 = [found.hour for found in driver.read(detections)]
+    driver.send(counts, TWO_AIRPORTS[len(silent_before_704) :])
+
+    assert told_at_703 == [JANUARY_1 + n * HOUR for n in (700, 701)]
+    assert driver.read(detections) == [
+        Detection("EWR", JANUARY_1 + n * HOUR, "dip", 0, 20.0, -(20**0.5)) for n in SILENT
+    ]
+
+
+@pytest.mark.parametrize("step", [Step.FLUSH_OUTPUTS, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None])
+def test_a_crash_detects_nothing_twice_and_misses_nothing(step: Step | None) -> None:
+    """Also in the middle of the silence."""
+    driver = Driver(Detector)
+    in_silence = len(TWO_AIRPORTS) - 6
+    driver.send(counts, [*TWO_AIRPORTS[:in_silence], Crash(before=step), *TWO_AIRPORTS[in_silence:]])
+
+    assert [found.hour for found in driver.read(detections)] == [JANUARY_1 + n * HOUR for n in SILENT]
+
+
+# All of it on all departures
+
+
+class Whole(NamedTuple):
+    """The run over all departures, and what is true."""
+
+    driver: Driver
+    truth: Answer
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Whole]:
+    """Run both nodes over all departures, once."""
+    gc.disable()  # much of the time would go into walking over stored messages, again and again
+    try:
+        driver = Driver([Counter, Detector])
+        driver.send(departures, reported())
+        yield Whole(driver, answer())
+    finally:
+        gc.enable()
+
+
+def test_every_count_is_true(whole: Whole) -> None:
+    """Of each airport and complete hour one, in order of time, of the departures that were told of in time."""
+    found = whole.driver.read(counts)
+
+    assert {(count.origin, count.hour): count.count for count in found} == whole.truth.counts
+    assert len(found) == len(whole.truth.counts)
+    assert found == sorted(found, key=attrgetter("hour"))
+
+
+def test_departures_told_of_too_late_are_counted(whole: Whole) -> None:
+    """One in 280: of most that come late the hour is not over."""
+    assert whole.driver.tally(Counter).dropped == whole.truth.dropped == 1_180
+
+
+def test_every_detection_is_true(whole: Whole) -> None:
+    """The same spikes and dips as in a computation that goes week by week, with the same figures."""
+    found = sorted(whole.driver.read(detections), key=attrgetter("origin", "hour"))
+
+    assert [(one.origin, one.hour, one.kind, one.count) for one in found] == [
+        (hour.origin, hour.start, "spike" if hour.score > 0 else "dip", hour.count) for hour in whole.truth.detections
+    ]
+    assert [(one.expected, one.score) for one in found] == [
+        pytest.approx((hour.expected, hour.score), rel=1e-9) for hour in whole.truth.detections
+    ]
+
+
+def test_dips_lie_in_bad_weather(whole: Whole) -> None:
+    """Seven of ten do, of all hours that could have been one, one of ten; and the blizzard of February alone made most of them."""
+    dips = [hour for hour in whole.truth.detections if hour.score < 0]
+    possible = [hour for hour in whole.truth.hours if hour.could_dip]
+
+    assert (after_bad_weather(dips), len(dips)) == (35, 50)
+    assert (after_bad_weather(possible), len(possible)) == (1_292, 13_060)
+    assert sum(FEBRUARY_8 <= hour.start < FEBRUARY_10 for hour in dips) == 30
+
+
+def after_bad_weather(found: Iterable[Hour]) -> int:
+    """Return in how many of these hours, or the three before, the weather was bad where they were."""
+    bad = bad_weather()
+    return sum(any((hour.origin, hour.start - ago * HOUR) in bad for ago in range(4)) for hour in found)
+
+
+def test_no_event_is_refused(whole: Whole) -> None:
+    """Nothing in the real data is a dead letter."""
+    assert [whole.driver.dead_letters(node) for node in (Counter, Detector)] == [[]] * 2
