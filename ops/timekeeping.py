@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
+from math import inf
 from typing import NamedTuple
 
 from ..processors.kinds import Processor
@@ -17,6 +18,9 @@ from .clock import Clock
 from .promising import Promising
 from .shard import Sealed, Shard
 from .upstream import Held, Upstream
+
+TELL_EVERY_S = 1.0
+"""How often it is looked, without a checkpoint, whether there is something else to say."""
 
 
 class Known(NamedTuple):
@@ -51,6 +55,7 @@ class Timekeeping:
         self._ended: set[Bucket] = set()
         self._lows_ms: dict[int, int] = {}
         self._held: dict[int, Held] = {}
+        self._told_s: dict[int, float] = {}
 
     def begin(self, shard: Shard) -> None:
         """Follow a shard that was opened."""
@@ -87,6 +92,8 @@ class Timekeeping:
         idle = frozenset(bucket.category for bucket in self._buckets(shard.number) if self._is_idle(bucket))
         if len(idle) == len(self._inputs):
             self._promise(shard.number, idle=True)
+        elif self._clock.monotonic_s() - self._told_s.get(shard.number, -inf) >= TELL_EVERY_S:
+            self._promise(shard.number, idle=False)  # what holds it back may be another, without a checkpoint
         return Known(promised, idle)
 
     def saved(self, shards: Sequence[Sealed]) -> None:
@@ -98,6 +105,7 @@ class Timekeeping:
 
     def _promise(self, number: int, *, idle: bool) -> None:
         held = self._held.get(number)
+        self._told_s[number] = self._clock.monotonic_s()
         self._promising.promise(number, self._lows_ms.get(number, NEVER_MS), "" if held is None else held.by, idle=idle)
 
     def _is_idle(self, bucket: Bucket) -> bool:
@@ -114,6 +122,7 @@ class Timekeeping:
         for number in numbers:
             self._lows_ms.pop(number, None)
             self._held.pop(number, None)
+            self._told_s.pop(number, None)
             self._ended.difference_update(self._buckets(number))
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from ...processors.errors import PenstockError
-from . import archiving, batch, categories, dev, querying, running, states
+from . import archiving, batch, categories, dev, event_time, querying, running, states
 from .output import complain
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app.add_typer(dev.app, name="dev")
 app.add_typer(categories.app, name="category")
 app.add_typer(archiving.app, name="archive")
 app.add_typer(states.app, name="state")
+app.add_typer(event_time.app, name="watermark")
+app.command("status")(event_time.status)
 app.command("run")(running.run)
 app.command("backfill")(batch.backfill)
 app.command("compare")(batch.compare)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,8 +51,12 @@ class Cli:
         return process
 
     def end_all(self) -> None:
-        """Kill what is still running."""
+        """End what is still running; asked to, it ends the processes that it has started as well."""
         for process in self._started:
             if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.communicate()
+                process.terminate()
+            try:
+                process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise

@@ -25,6 +25,9 @@ DECISION_LIMIT_S = 120.0
 
 SETTLE_STEP_S = 0.02
 
+# Whoever starts reads such a topic whole: closed segments, which alone are compacted, are to be small.
+_COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 * 2**20), "min.cleanable.dirty.ratio": "0.2"}
+
 # A partition that was created, or whose leader moved, a moment ago.
 _LEADERLESS = frozenset(
     {
@@ -63,7 +66,9 @@ class KafkaCatalog:
     def create(self, spec: CategorySpec) -> None:
         """Create a topic with the cluster's default replication."""
         retention_ms = -1 if spec.retention is None else spec.retention // timedelta(milliseconds=1)
-        config = {"retention.ms": str(retention_ms), "cleanup.policy": "compact" if spec.compacted else "delete"}
+        config = {"retention.ms": str(retention_ms), "cleanup.policy": "delete"}
+        if spec.compacted:
+            config |= _COMPACTED
         topic = NewTopic(spec.name, num_partitions=spec.buckets, replication_factor=-1, config=config)
         with translated(f"Category {spec.name} was not created"):
             self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[spec.name].result()
