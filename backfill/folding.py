@@ -56,7 +56,7 @@ def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
     core = StatefulCore(cast("Stateful", step.opened.processor), saved)
     for batch in step.taken(batches):
         events = step.columns.records(batch)
-        _expect_keys(step, batch, events)
+        expect_keys(step, batch, events)
         for inside, start, end in _runs(step.input.event_times_of(events), within):
             fed = step.feed(core, events[start:end], batch, start)
             if inside:
@@ -67,7 +67,7 @@ def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
             saved.keep(step.input.keys_of(events[-1:])[0].encode(), core.drain().changes)
 
 
-def _expect_keys(step: Step, batch: pa.RecordBatch, events: Sequence[Any]) -> None:
+def expect_keys(step: Step, batch: pa.RecordBatch, events: Sequence[Any]) -> None:
     """Events were brought together by the key they were archived with: it must be today's."""
     if batch.column("_key").to_pylist() != step.input.keys_of(events):
         raise BackfillFailed(

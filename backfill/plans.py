@@ -29,6 +29,7 @@ from .layout import Days, day_of, folder_of
 from .mapping import mapper
 from .outputs import OutputRows
 from .steps import Step
+from .timing import timer
 
 _ARRIVAL = ("_bucket", "_offset")
 
@@ -77,6 +78,11 @@ def in_days(first: str | None, last: str) -> Column:
 
 def refuse_what_batch_cannot(processor: type[Processor]) -> None:
     """Raise BackfillRefused for a processor whose result depends on how its inputs interleave."""
+    if issubclass(processor, Aggregator) and processor.emit.differences:
+        raise BackfillRefused(
+            f"{processor.__name__} writes differences, and how a window is divided into them depends on when they were written. "
+            "Nothing was started. To have the windows, backfill a processor that writes them whole (`differences=False`)."
+        )
     ordered = issubclass(processor, Stateful) or (
         issubclass(processor, Aggregator) and not processor.monoid.commutative
     )
@@ -108,9 +114,24 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
     return Plan(reduce(DataFrame.unionAll, frames), "")
 
 
-def _folded(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
+def _timed(processor: type[Stateful], events: DataFrame, days: Days, step: Step) -> Plan:
+    [(newest,)] = events.agg(F.max("_event_time")).collect()
+    frame = (
+        events.repartition("_key")
+        .sortWithinPartitions("_key", "_event_time", *_ARRIVAL)
+        .mapInArrow(timer(step, days, newest or 0), spark_schema(OutputRows(processor).schema))
+    )
+    return Plan(
+        frame,
+        "all of the archive in order of event time, in which nothing is late; outputs whose own time lies in the days",
+    )
+
+
+def _folded(processor: type[Stateful], source: Source, days: Days, step_over: StepOver) -> Plan:
     [category] = processor.inputs()
     events = source.events(category)
+    if processor.has_timers():
+        return _timed(processor, events, days, step_over(category))
     last = _last_offsets(events.where(in_days(str(days.first), str(days.last))))
     frame = (
         events.where(_up_to(last))

@@ -29,6 +29,7 @@ from .processors.timers import Clock, Timer
 from .processors.watermarks import Behind, Confidence, Lateness, Promised, Watermark
 from .processors.windows import Ever, Hopping, Spread, Tumbling, Window, Windowing
 from .state.remote import RemoteResults, read_results
+from .transport.injecting import Injector
 
 __all__ = [
     "Aggregator",
@@ -48,6 +49,7 @@ __all__ = [
     "Every",
     "First",
     "Hopping",
+    "Injector",
     "Largest",
     "Last",
     "Lateness",

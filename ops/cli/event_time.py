@@ -13,7 +13,7 @@ from ...processors.apps import AppName
 from ...processors.errors import PenstockError
 from ...processors.watermarks import NEVER_MS
 from ...transport.bus import Bus
-from ...transport.injecting import inject
+from ...transport.injecting import Injector
 from ...transport.promises import WATERMARKS, Promise, promises_on, taken_back
 from ..standing import Standing, standing_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, Target, connect
@@ -41,7 +41,8 @@ def set_(
     Example: penstock watermark set flights 2013-02-01T00:00
     """
     time_ms = parse_time_ms(time)
-    inject(connect(kafka, kafka_config, folder), category, time_ms, injector)
+    with Injector(connect(kafka, kafka_config, folder), category, injector) as injecting:
+        injecting.promise(time_ms)
     note(f"{injector} promises: {category} is complete up to {shown_time(time_ms)} UTC.")
 
 

@@ -13,13 +13,20 @@ from ..errors import ProcessorFailed
 from ..event_time import ShardTime
 from ..kinds import Context, Request, Stateful
 from ..timers import Clock, Due, Timers
+from ..watermarks import Watermark
 from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among
 
 
 class StatefulCore:
-    """Folds each key's events into its state, over an overlay of what is not saved yet."""
+    """Folds each key's events into its state, over an overlay of what is not saved yet.
 
-    def __init__(self, processor: Stateful, saved: StateReader) -> None:
+    Args:
+        processor: which.
+        saved: the shard's state.
+        way: how watermarks follow from what came; by default as the processor declares.
+    """
+
+    def __init__(self, processor: Stateful, saved: StateReader, way: Watermark | None = None) -> None:
         self._processor = processor
         self._name = type(processor).__name__
         self._saved = saved
@@ -28,7 +35,8 @@ class StatefulCore:
         self._states: dict[str, Any] = {}
         self._changed: set[str] = set()
         self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
-        self.time = ShardTime(processor.watermark, [category.name for category in processor.inputs()], saved)
+        inputs = [category.name for category in processor.inputs()]
+        self.time = ShardTime(way or processor.watermark, inputs, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Process the events of one bucket, in order, and before each the timers that are due."""

@@ -18,6 +18,7 @@ from penstock.processors.buckets import bucket_of
 from penstock.processors.watermarks import NEVER_MS
 from penstock.state.checkpoints import Step, steps_of
 from penstock.transport.bus import Bucket
+from penstock.transport.injecting import Injector, WatermarkWentBack
 from penstock.transport.promises import WATERMARKS, Promise, outgoing, promises_on, taken_back
 
 MINUTE = 60_000
@@ -246,3 +247,21 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
     assert outcome == sorted(outcome)
     assert len({(one.taker, one.minute) for one in found}) == len(found)
     assert sum(one.calls for one in found) == 40
+
+
+def test_an_injector_promises_for_what_comes_from_outside() -> None:
+    """What was written before it lies below; it goes on where it was, and not back."""
+    driver = Driver([Minutes])
+    driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
+    with Injector(driver.bus, "long_calls", "gateway") as injector:
+        injector.promise(3 * MINUTE)
+    driver.run()
+    assert [one.calls for one in driver.read(minutes)] == [1]
+    driver.send(long_calls, [Long("a", 4 * MINUTE, 10, "taker-0")])
+    with Injector(driver.bus, "long_calls", "gateway") as injector:
+        with pytest.raises(WatermarkWentBack, match="never goes back to 1970-01-01 00:01:00 UTC"):
+            injector.promise(MINUTE)
+        injector.promise(5 * MINUTE)
+    driver.run()
+
+    assert [one.minute for one in driver.read(minutes)] == [0, 4 * MINUTE]

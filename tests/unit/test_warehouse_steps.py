@@ -20,6 +20,7 @@ from penstock.backfill.folding import reducer
 from penstock.backfill.layout import DAY_MS, Days
 from penstock.backfill.mapping import mapper
 from penstock.backfill.steps import Counters, Step, Transform
+from penstock.backfill.timing import timer
 from penstock.processors.cores import stateful
 
 FIRST_DAY_MS = 15_706 * DAY_MS
@@ -70,6 +71,21 @@ class Number(ps.Stateful):
         """Return the word with its number."""
         number = (state or 0) + 1
         return number, [Said(event.speaker, event.at, event.word, number)]
+
+
+class Silence(ps.Stateful):
+    """How many words a speaker said until an hour was silent."""
+
+    reads, writes, state = words, heard, int
+
+    def process(self, event: Word, state: int | None, context: ps.Context) -> tuple[int, list[Said]]:
+        """Count, and wait for the silence."""
+        context.timer(event.at + 3_600_000)
+        return (state or 0) + 1, []
+
+    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, list[Said]]:
+        """Tell of it, and begin anew."""
+        return None, [Said(context.key, timer.at, "silence", state)]
 
 
 class Newest(ps.Aggregator):
@@ -161,6 +177,26 @@ def test_partials_merge_in_bus_order_however_they_were_cut(monkeypatch: pytest.M
     assert [Said(**record) for record in given] == [
         Said(key, start, told[-1], len(told)) for (key, start), told in sorted(slots.items())
     ]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_timers_fire_between_the_events_they_lie_between(size: int) -> None:
+    """In order of event time, key by key, however batches are cut; those that lie behind the newest event of all do not."""
+    said = sorted(enumerate(said_words()), key=lambda word: (word[1].speaker, word[1].at, word[0]))
+    newest = max(word.at for _, word in said)
+    given = outputs(timer(step_of("Silence"), DAYS, newest), stored(said, size))
+
+    truth = []
+    for speaker, of_speaker in groupby((word for _, word in said), key=lambda word: word.speaker):
+        times = [word.at for word in of_speaker]
+        count = 0
+        for at, following in zip(times, [*times[1:], None], strict=True):
+            count += 1
+            silent_at = at + 3_600_000
+            if silent_at <= (newest if following is None else following):
+                truth.append((speaker, silent_at, count))
+                count = 0
+    assert [(one["speaker"], one["at"], one["number"]) for one in given] == [one for one in truth if DAYS.holds(one[1])]
 
 
 def test_events_far_ahead_of_their_arrival_are_left_out_and_counted() -> None:
