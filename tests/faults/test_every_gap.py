@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, Subject, events
+from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, TIMED, Subject, events
 from support.trials import expect_kept, expect_kept_remotely, prepared
 from support.verdicts import committed, state_of
 from support.victims import Death
@@ -32,7 +32,7 @@ def cases(subjects: list[Subject]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("subject", "gap"), cases(STATELESS + LOCAL + CHAINED))
+@pytest.mark.parametrize(("subject", "gap"), cases(STATELESS + LOCAL + TIMED + CHAINED))
 def test_what_was_promised_holds(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:
@@ -44,7 +44,7 @@ def test_what_was_promised_holds(
     expect_kept(job, EVENTS)
 
 
-@pytest.mark.parametrize(("subject", "gap"), cases(LOCAL + CHAINED))
+@pytest.mark.parametrize(("subject", "gap"), cases(LOCAL + TIMED + CHAINED))
 def test_it_holds_without_the_disk(
     subject: Subject, gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
 ) -> None:

@@ -16,6 +16,8 @@ BUCKETS = 2
 KEYS = 5
 HOUR_MS = 3_600_000
 EVENTS_AN_HOUR = 60
+DELAY_MS = 600_000
+"""After how long "timers" answers."""
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
 PAIRS = ((LEAST, LEAST), (MOST, MOST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXACT))
@@ -83,7 +85,8 @@ class Subject:
     """A processor to be made, described so that another process can make the same.
 
     Args:
-        kind: "stateless", "stateful" or "aggregator"; "random", whose state is drawn by lot; or "merging", which reads two
+        kind: "stateless", "stateful" or "aggregator"; "timers", which answers each event ten minutes later, and "closing", which writes
+            hours when they are complete; "random", whose state is drawn by lot; or "merging", which reads two
             categories, whose order is as it comes.
         state: the state's semantics.
         output: the outputs' semantics.
@@ -111,7 +114,7 @@ class Subject:
             "state_semantics": self.state,
             "output_semantics": self.output,
             "checkpoint": checkpoint or ps.Every(),
-            **({"store": self.store} if self.kind == "aggregator" else {}),
+            **({"store": self.store} if issubclass(base, ps.Aggregator) else {}),
         }
         return type("Subject", (base,), declared)
 
@@ -144,6 +147,20 @@ class _Stateful(ps.Stateful):
         return after, [Total(context.key, context.event_time, event.number, after.count, after.total)]
 
 
+class _Timers(_Stateful):
+    """Counts and adds up each key, and answers each event when a timer fires."""
+
+    watermark = ps.Behind()
+
+    def process(self, event: Event, state: Sums | None, context: ps.Context) -> tuple[Sums, list[Total]]:
+        after, _ = super().process(event, state, context)
+        context.timer(event.at + DELAY_MS, str(event.number))
+        return after, []
+
+    def on_timer(self, timer: ps.Timer, state: Sums, context: ps.Context) -> tuple[Sums, list[Total]]:
+        return state, [Total(context.key, timer.at, int(timer.tag), state.count, state.total)]
+
+
 class _Aggregator(ps.Aggregator):
     """Counts and adds up each key's hours, with the smallest and the largest number."""
 
@@ -155,6 +172,14 @@ class _Aggregator(ps.Aggregator):
 
     def result(self, key: str, window: ps.Window, value: tuple[int, int, int, int]) -> Hourly:
         return Hourly(key, window.start, *value)
+
+
+class _Closing(_Aggregator):
+    """The same, each hour when it is complete."""
+
+    watermark = ps.Behind()
+    emit = ps.AtWatermark()
+    late = ps.OnLate.DROP
 
 
 class _Merging(ps.Stateful):
@@ -187,6 +212,8 @@ _BASES: dict[str, type[ps.Processor]] = {
     "stateless": _Stateless,
     "stateful": _Stateful,
     "aggregator": _Aggregator,
+    "timers": _Timers,
+    "closing": _Closing,
     "merging": _Merging,
     "random": _Random,
 }
@@ -194,6 +221,8 @@ _WRITTEN: dict[str, type[ps.Record]] = {
     "stateless": Event,
     "stateful": Total,
     "aggregator": Hourly,
+    "timers": Total,
+    "closing": Hourly,
     "merging": Link,
     "random": Link,
 }
@@ -201,6 +230,7 @@ _WRITTEN: dict[str, type[ps.Record]] = {
 STATELESS = [Subject("stateless", output, output) for output in (LEAST, MOST, EXACT)]
 CHAINED = [Subject(kind, EXACT, EXACT) for kind in ("merging", "random")]
 REMOTE = [Subject("aggregator", *pair, ps.Remote(writing)) for pair, writing in product(PAIRS, ps.Writing)]
+TIMED = [Subject(kind, *pair) for kind, pair in product(("timers", "closing"), PAIRS)]
 LOCAL = [Subject(kind, *pair) for kind, pair in product(("stateful", "aggregator"), PAIRS)]
 
 

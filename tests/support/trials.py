@@ -9,15 +9,17 @@ import penstock as ps
 from penstock.transport.bus import CategorySpec
 from penstock.transport.kafka import KafkaBus
 
-from .subjects import CHAINED, Event, Subject, inputs_of
+from .subjects import CHAINED, DELAY_MS, HOUR_MS, Event, Subject, inputs_of
 from .verdicts import (
     by_hour,
     by_key,
     committed,
     expect_chains,
+    expect_complete,
     expect_counts,
     expect_each_event,
     expect_updates,
+    newest_beside,
     send,
     state_of,
 )
@@ -55,9 +57,18 @@ def expect_kept(job: Job, events: Sequence[Event]) -> None:
         found = {(slot[8:].decode(), int.from_bytes(slot[:8], "big") - 2**63): tuple(v) for slot, v in state.items()}
         expect_counts(subject.state, found, by_hour(events))
         return
-    expect_each_event(subject.output, outputs, events)
+    newest = newest_beside(job.kafka, f"{job.prefix}.events")
+    if subject.kind == "closing":
+        complete = {slot: hour for slot, hour in by_hour(events).items() if slot[1] + HOUR_MS <= newest[slot[0]]}
+        expect_complete(outputs, complete, subject.state, subject.output)
+        return
+    if subject.kind == "timers":
+        answered = [event for event in events if event.at + DELAY_MS <= newest[event.key]]
+        expect_each_event(subject.output, outputs, answered)
+    else:
+        expect_each_event(subject.output, outputs, events)
     if subject in CHAINED:
         expect_chains(outputs, state)
-    elif subject.kind == "stateful":
+    elif subject.kind in ("stateful", "timers"):
         found_keys = {key.decode(): (sums["count"], sums["total"]) for key, sums in state.items()}
         expect_counts(subject.state, found_keys, by_key(events))

@@ -28,7 +28,12 @@ def send(kafka: str, category: str, events: Sequence[Event]) -> None:
 
 
 def committed(kafka: str, category: str) -> list[dict[str, Any]]:
-    """Read what counts in a category, bucket by bucket, with a plain consumer."""
+    """Return what counts in a category."""
+    return [event for _, event in _read(kafka, category)]
+
+
+def _read(kafka: str, category: str) -> list[tuple[int, dict[str, Any]]]:
+    """Read what counts in a category, with its bucket, by a plain consumer."""
     partitions = [TopicPartition(category, number, 0) for number in range(BUCKETS)]
     everything = Consumer({"bootstrap.servers": kafka, "group.id": "verdict", "isolation.level": "read_uncommitted"})
     ends = {p.partition: everything.get_watermark_offsets(p, timeout=30.0)[1] for p in partitions}
@@ -43,17 +48,27 @@ def committed(kafka: str, category: str) -> list[dict[str, Any]]:
         }
     )
     consumer.assign(partitions)
-    found: list[dict[str, Any]] = []
+    found: list[tuple[int, dict[str, Any]]] = []
     while ends:
         message = consumer.poll(30.0)
         assert message is not None, f"{category} cannot be read to its end: a transaction is still open"
         if not message.error():
-            found.append(json.loads(message.value() or b""))
+            found.append((int(message.partition() or 0), json.loads(message.value() or b"")))
         elif int(message.offset() or 0) >= ends[int(message.partition() or 0)]:
             # Before an open transaction there is an end too; a dead worker's is ended by the broker after a while.
             del ends[int(message.partition() or 0)]
     consumer.close()
     return found
+
+
+def newest_beside(kafka: str, category: str) -> dict[str, int]:
+    """Return, by key, the newest event time in the key's bucket."""
+    newest: dict[int, int] = defaultdict(int)
+    keys: dict[str, int] = {}
+    for bucket, event in _read(kafka, category):
+        newest[bucket] = max(newest[bucket], event["at"])
+        keys[event["key"]] = bucket
+    return {key: newest[bucket] for key, bucket in keys.items()}
 
 
 def expect_each_event(promise: ps.Semantics, outputs: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
@@ -89,6 +104,28 @@ def expect_updates(
             assert (last["count"], last["total"], last["smallest"], last["largest"]) == truth[slot], slot
     if output is not MOST:
         assert set(updates) == set(truth)
+
+
+def expect_complete(
+    outputs: Sequence[dict[str, Any]],
+    truth: dict[Slot, tuple[int, int, int, int]],
+    subject_state: ps.Semantics,
+    output: ps.Semantics,
+) -> None:
+    """Hold hours that were written when they were complete against those that are."""
+    found = Counter((update["key"], update["hour"]) for update in outputs)
+    assert set(found) <= set(truth)
+    if output is not MOST:
+        assert set(found) == set(truth), f"missing: {sorted(set(truth) - set(found))}"
+    if output is not LEAST:
+        assert set(found.values()) <= {1}, f"came again: {found}"
+    for update in outputs:
+        values = update["count"], update["total"], update["smallest"], update["largest"]
+        slot = update["key"], update["hour"]
+        if subject_state is EXACT:
+            assert values == truth[slot], slot
+        else:
+            expect_counts(subject_state, {slot: values}, {slot: truth[slot]})
 
 
 def expect_chains(outputs: Sequence[dict[str, Any]], state: dict[bytes, Any]) -> None:
