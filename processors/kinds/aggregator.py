@@ -1,0 +1,141 @@
+"""The kind that combines observations, for each key and window."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from ..categories import AnyCategory, Category
+from ..emission import AtCheckpoint, AtWatermark, Emission, OnLate
+from ..errors import DeclarationError
+from ..monoids import Monoid
+from ..records import Record
+from ..semantics import expect_pair
+from ..stores import Local, Remote, Writing
+from ..watermarks import NEVER_MS
+from ..windows import Ever, Window, Windowing
+from .base import Processor, as_tuple, key_name
+
+
+class Aggregator(Processor):
+    """Monoid processor: observations of events, combined per key and window.
+
+    What it writes are updates, when `emit` says: the last record of one key and event time is the one that counts. Where `emit`
+    asks for differences, all of them together are.
+
+    Class attributes:
+        monoid: how observations combine.
+        window: the windows of event time; by default one that never ends.
+        emit: when a window's result is written: `AtCheckpoint()`, or `AtWatermark()` when it is complete.
+        late: what becomes of events that come when their windows are done: `OnLate.INTO_WINDOW`, where they never are;
+            `OnLate.DROP`; or a category of the input's record type, to which they go.
+        allowed_lateness: how long after a window is complete it still takes events, in event time.
+        store: where its state is kept, `Local()` or `Remote(…)`.
+    """
+
+    monoid: ClassVar[Monoid[Any]]
+    window: ClassVar[Windowing] = Ever()
+    emit: ClassVar[Emission] = AtCheckpoint()
+    late: ClassVar[OnLate | AnyCategory] = OnLate.INTO_WINDOW
+    allowed_lateness: ClassVar[timedelta] = timedelta()
+    store: ClassVar[Local | Remote] = Local()
+
+    @classmethod
+    def outputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories it writes: that of its results, if any, and that of late events."""
+        return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
+
+    @classmethod
+    def promised_ms(cls, low_ms: int) -> int:
+        """Return where the earliest window begins that is not complete: all that it writes lies in its window."""
+        return super().promised_ms(min(cls.window.spread([low_ms]).starts)) if low_ms > NEVER_MS else NEVER_MS
+
+    @classmethod
+    def goes_by_time(cls) -> bool:
+        """Whether its windows are ever complete or done."""
+        return cls.windows_end()
+
+    @classmethod
+    def windows_end(cls) -> bool:
+        """Whether its windows are ever complete or done."""
+        return isinstance(cls.emit, AtWatermark) or cls.late is not OnLate.INTO_WINDOW or cls.emit.differences
+
+    def observe(self, event: Any) -> Any:
+        """Return what the event adds, as the monoid's `lift` takes it; None where it adds nothing.
+
+        By default the event itself.
+        """
+        return event
+
+    def result(self, key: str, window: Window, value: Any) -> Record | None:
+        """Return the record to write for a key and window, or None for no record.
+
+        Args:
+            key: the key.
+            window: the window; give the record an event time that lies in it.
+            value: the monoid's value of all observations so far.
+        """
+        raise DeclarationError(
+            f"Aggregator {type(self).__name__} writes {type(self).writes!r} but has no `result` (asked for {key!r}, "
+            f"{window}, {value!r}): define it, or declare `writes = ()`."
+        )
+
+    @classmethod
+    def state_shape(cls) -> str:
+        """Return the monoid, the windows, and what the key is."""
+        what = f"{cls.monoid!r} in {cls.window!r} by {key_name(cls)}"
+        return f"{what}, not yet written" if cls.emit.differences else what
+
+    @classmethod
+    def check(cls) -> None:
+        """Also: semantics that go together, a monoid, windows, and a result where there is output."""
+        super().check()
+        expect_pair(f"Aggregator {cls.__name__}", cls.state_semantics, cls.output_semantics)
+        if not isinstance(getattr(cls, "monoid", None), Monoid):
+            raise DeclarationError(f"Aggregator {cls.__name__}: declare `monoid = …`, such as `penstock.Count()`.")
+        if cls.writes and cls.result is Aggregator.result:
+            raise DeclarationError(
+                f"Aggregator {cls.__name__} writes {as_tuple(cls.writes)[0].name} but does not say what: define "
+                "`result(self, key, window, value)`."
+            )
+        if len(as_tuple(cls.writes)) > 1:
+            raise DeclarationError(f"Aggregator {cls.__name__}: its results go to one category, not to several.")
+        if cls.writes and cls.store == Remote(Writing.APPEND):
+            raise DeclarationError(
+                f"Aggregator {cls.__name__} writes its results to {as_tuple(cls.writes)[0].name}, but appends to a remote store "
+                "without reading it, so it never knows a result. Use Writing.READ_MERGE_WRITE, or declare `writes = ()` and ask the "
+                "store with `penstock query`."
+            )
+        _check_ends(cls)
+
+
+def _check_ends(cls: type[Aggregator]) -> None:
+    """Raise DeclarationError where windows are to end that cannot, or events to be late that cannot be."""
+    if cls.allowed_lateness < timedelta():
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: an allowed lateness of {cls.allowed_lateness} is below zero."
+        )
+    if cls.late is OnLate.INTO_WINDOW and cls.allowed_lateness:
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} allows a lateness of {cls.allowed_lateness}, but does not say what becomes of later events: "
+            "declare `late = penstock.OnLate.DROP`, or a category that they go to. As it is, all go into their windows, however late."
+        )
+    if not cls.windows_end():
+        return
+    if isinstance(cls.window, Ever) and not cls.emit == AtCheckpoint(differences=True):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: its one window holds all of time, so it is never complete and no event is late for it. "
+            "Declare a `window`, such as penstock.Tumbling(timedelta(hours=1))."
+        )
+    if isinstance(cls.store, Remote):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: windows end where one shard alone knows all of them, and a remote store is shared. Keep the "
+            "state local, or leave `emit` and `late` as they are and ask the store for the window with `penstock query`."
+        )
+    if isinstance(cls.emit, AtWatermark) and not cls.writes:
+        raise DeclarationError(f"Aggregator {cls.__name__} writes at the watermark, but no category: declare `writes`.")
+    if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} sends late events to {cls.late.name}, which holds {cls.late.record.__name__}: it must hold "
+            "the record that the processor reads."
+        )

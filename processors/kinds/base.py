@@ -1,0 +1,160 @@
+"""What the three kinds have in common, and what may be chosen for each."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Any, ClassVar
+
+from ..categories import AnyCategory, Category
+from ..errors import DeclarationError
+from ..semantics import Semantics
+from ..watermarks import NEVER_MS, Confidence, Watermark
+from ..windows import MILLISECOND
+
+
+class OnBad(Enum):
+    """What becomes of an event that cannot be processed."""
+
+    DEAD_LETTER = "dead letter"
+    """It goes, with its origin and the reason, to the processor's dead letters; the rest goes on."""
+    STOP = "stop"
+    """The worker saves what came before it and stops there."""
+
+
+@dataclass(frozen=True)
+class Every:
+    """When a checkpoint is due: at whichever comes first.
+
+    Args:
+        events: after that many events.
+        size_bytes: after that many bytes of input.
+        time: after that long since the last one, if anything was read.
+    """
+
+    events: int = 500_000
+    size_bytes: int = 256 * 2**20
+    time: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        if self.events < 1 or self.size_bytes < 1 or self.time <= timedelta():
+            raise DeclarationError(f"{self}: a checkpoint every nothing. Each limit must be above zero.")
+
+
+class Processor(ABC):
+    """What the three kinds have in common; derive from one of them.
+
+    Class attributes:
+        reads: the category it reads, or several of the same number of buckets, keyed alike.
+        writes: the category it writes; several of different record types; or () for none.
+        name: what it is called on the bus (consumer group, dead letters) and on disk; by default the class's name in
+            snake_case.
+        output_semantics: how often an output appears, whatever dies.
+        checkpoint: when a checkpoint is due.
+        undecodable: what becomes of a message that does not decode.
+        raising: what becomes of an event for which the processor raises.
+        untimed: what becomes of a message without event time.
+        ahead_limit: how far an event time may lie ahead of the event's arrival on the bus; None for any distance, and for event
+            times whose unit is not to be doubted.
+        ahead: what becomes of an event further ahead, which would drag the watermark with it.
+        watermark: how the watermark of each bucket follows from the events that came; or `Promised()`, by those that write it.
+        idle_after: after how long without an event (time of day) a bucket that is read to its end holds back others no more; None
+            for never.
+        outputs_behind: how far the event times of its outputs may lie behind its low watermark, or, for an aggregator, before the
+            windows that are not complete; consumers' watermarks lie behind by that.
+
+    Class attributes of those that keep state:
+        state_semantics: how often an event counts in the state, whatever dies.
+        deterministic: whether the same events in the same order always give the same state; False where it looks at the
+            time, at random numbers or at something outside.
+    """
+
+    reads: ClassVar[AnyCategory | tuple[AnyCategory, ...]]
+    writes: ClassVar[AnyCategory | tuple[AnyCategory, ...]] = ()
+    name: ClassVar[str]
+    state_semantics: ClassVar[Semantics] = Semantics.EXACTLY_ONCE
+    output_semantics: ClassVar[Semantics] = Semantics.AT_LEAST_ONCE
+    deterministic: ClassVar[bool] = True
+    checkpoint: ClassVar[Every] = Every()
+    undecodable: ClassVar[OnBad] = OnBad.DEAD_LETTER
+    raising: ClassVar[OnBad] = OnBad.STOP
+    untimed: ClassVar[OnBad] = OnBad.STOP
+    ahead_limit: ClassVar[timedelta | None] = timedelta(days=1)
+    ahead: ClassVar[OnBad] = OnBad.DEAD_LETTER
+    watermark: ClassVar[Watermark] = Confidence()
+    idle_after: ClassVar[timedelta | None] = timedelta(minutes=1)
+    outputs_behind: ClassVar[timedelta] = timedelta()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+
+    def open(self) -> None:  # noqa: B027 - most processors have nothing to load
+        """Load what the processor needs, such as a dimension table; called once in each process, before any event."""
+
+    @classmethod
+    def inputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories it reads."""
+        return as_tuple(cls.reads)
+
+    @classmethod
+    def outputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories it writes."""
+        return as_tuple(cls.writes)
+
+    @classmethod
+    def goes_by_time(cls) -> bool:
+        """Whether what it does depends on its low watermark."""
+        return False
+
+    @classmethod
+    def promised_ms(cls, low_ms: int) -> int:
+        """Return the event time before which it will write nothing any more, at a low watermark (milliseconds since 1970, UTC)."""
+        return max(low_ms - cls.outputs_behind // MILLISECOND, NEVER_MS)
+
+    @classmethod
+    def state_shape(cls) -> str | None:
+        """Return what the bytes of saved state mean, in words: state is not opened under another. None: no state."""
+        return None
+
+    @classmethod
+    def check(cls) -> None:
+        """Raise DeclarationError, saying what to change, where the declaration cannot work."""
+        if not hasattr(cls, "reads") or not cls.inputs():
+            raise DeclarationError(
+                f"Processor {cls.__name__} reads nothing: declare `reads = some_category` on the class."
+            )
+        for category in cls.inputs() + cls.outputs():
+            _expect_category(cls, category)
+        if len({category.buckets for category in cls.inputs()}) > 1:
+            counts = ", ".join(f"{category.name} has {category.buckets}" for category in cls.inputs())
+            raise DeclarationError(
+                f"Processor {cls.__name__} reads categories that are not co-partitioned: {counts} buckets. Events of one "
+                "key would meet in different buckets. Declare the same number, or repartition one of them first."
+            )
+        records = [category.record for category in cls.outputs()]
+        if len(set(records)) < len(records):
+            raise DeclarationError(
+                f"Processor {cls.__name__} writes several categories of the same record type: its outputs are told "
+                "apart by their type. Derive a record type for each."
+            )
+
+
+def as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]:
+    """Return one category or several as several."""
+    return categories if isinstance(categories, tuple) else (categories,)
+
+
+def key_name(processor: type[Processor]) -> str:
+    """Return what the events of a processor are keyed by, in words."""
+    key = processor.inputs()[0].key
+    return key if isinstance(key, str) else key.__qualname__
+
+
+def _expect_category(owner: type[Processor], value: object) -> None:
+    if not isinstance(value, Category):
+        raise DeclarationError(f"Processor {owner.__name__}: {value!r} is not a category.")

@@ -1,0 +1,91 @@
+"""The kind that keeps a state, and timers, for each key."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, get_origin
+
+import msgspec
+
+from ..errors import DeclarationError
+from ..records import Record, is_class
+from ..semantics import expect_pair
+from ..timers import Timer
+from .base import Processor, key_name
+from .context import Context
+
+
+class Stateful(Processor):
+    """Per key: state and events out. Events of one key come one after the other, in bus order.
+
+    Class attributes:
+        state: the type of a key's state: a frozen Record, or an immutable value such as a number, a str or a tuple.
+    """
+
+    state: ClassVar[Any]
+
+    @abstractmethod
+    def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+        """Return the key's next state and the event's outputs.
+
+        Args:
+            event: the event.
+            state: what was returned for the key's last event; None at its first, and after None was returned.
+            context: the key and the event time; timers are set there.
+        """
+
+    def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+        """Return the key's next state and outputs, when a timer of the key fires.
+
+        Timers of one clock fire in order of time, then key, then tag, and never early; those in event time fire between two events,
+        the same two whenever the bucket is read again.
+
+        Args:
+            timer: which one.
+            state: the key's state.
+            context: the key and the time that the timer was set to; further timers are set there, later than that.
+        """
+        raise DeclarationError(f"{type(self).__name__} has no on_timer (asked for {timer}, {state!r}, {context}).")
+
+    @classmethod
+    def has_timers(cls) -> bool:
+        """Whether it says what is done when a timer fires."""
+        return cls.on_timer is not Stateful.on_timer
+
+    @classmethod
+    def goes_by_time(cls) -> bool:
+        """Whether it may look at the watermark, or has timers: any may."""
+        return True
+
+    @classmethod
+    def state_shape(cls) -> str:
+        """Return the type of a key's state, and what the key is."""
+        return f"{getattr(cls.state, '__name__', cls.state)} by {key_name(cls)}"
+
+    @classmethod
+    def check(cls) -> None:
+        """Also: semantics that go together, and a state type that can be saved and not be changed behind the engine's back."""
+        super().check()
+        expect_pair(f"Stateful processor {cls.__name__}", cls.state_semantics, cls.output_semantics)
+        if not hasattr(cls, "state"):
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: declare `state = …`, the type of a key's state."
+            )
+        container = get_origin(cls.state) or cls.state
+        if container in (list, dict, set):
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: its state is a {container.__name__}, which can change after it was "
+                "returned. Declare a frozen Record that holds one, and return a new one at each change."
+            )
+        if is_class(cls.state) and issubclass(cls.state, msgspec.Struct) and not cls.state.__struct_config__.frozen:
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: {cls.state.__name__} can change after it was returned; declare it "
+                f"as `class {cls.state.__name__}(ps.Record, frozen=True)`."
+            )
+        try:
+            msgspec.msgpack.Decoder(cls.state)
+        except (TypeError, NameError) as error:
+            raise DeclarationError(
+                f"Stateful processor {cls.__name__}: state of type {cls.state!r} cannot be saved: {error}."
+            ) from error
