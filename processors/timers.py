@@ -3,15 +3,11 @@
     set, cancelled  ->  the key's own table {tag: time}, and one entry at (time, key, tag)
     time passes     ->  entries up to it, in order of time, key and tag
 
-Entries beyond a horizon lie in the saved state only. Those before it, and those that no checkpoint has taken yet, are in a
-heap as well; when time reaches the horizon, the next ones are read.
-
 Source: Akidau et al., "MillWheel", 2013, section 4.6.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import islice
@@ -20,11 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from . import spaces
+from .agenda import Agenda
 from .changes import Changes, StateReader
-from .watermarks import FOREVER_MS, NEVER_MS
+from .spaces import decode_pair, encode_pair
+from .watermarks import FOREVER_MS
 
-READ_AHEAD = 1_000
-"""How many entries are read at a time."""
 CACHED_KEYS = 100_000
 """How many keys' tables are kept between checkpoints."""
 
@@ -91,22 +87,17 @@ class Timers:
     """
 
     def __init__(self, clock: Clock, saved: StateReader) -> None:
+        entries, self._tables_at = _SPACES[clock]
         self._clock = clock
-        self._entries, self._tables_at = _SPACES[clock]
-        self._end = self._entries + b"\xff" * 9
         self._saved = saved
+        self._agenda = Agenda(entries, saved)
         self._tables: dict[str, dict[str, int]] = {}
         self._changed: set[str] = set()
-        self._moved: Changes = {}
-        self._heap: list[bytes] = []
-        self._horizon = self._entries
-        self._horizon_ms = NEVER_MS
 
     @property
     def next_ms(self) -> int:
         """When it may be worth asking for timers that are due: not after the earliest of them."""
-        soonest = spaces.decode_time(self._heap[0][len(self._entries) :]) if self._heap else FOREVER_MS
-        return min(soonest, self._horizon_ms)
+        return self._agenda.next_ms
 
     def load(self, keys: Iterable[str]) -> None:
         """Have these keys' tables at hand: one read for all."""
@@ -121,9 +112,7 @@ class Timers:
         if table.get(tag) != at:
             self._remove(key, tag, table)
             table[tag] = at
-            entry = self._entry(at, key, tag)
-            self._moved[entry] = _ENTRY
-            heapq.heappush(self._heap, entry)
+            self._agenda.add(at, encode_pair(key, tag), _ENTRY)
             self._changed.add(key)
 
     def cancel(self, key: str, tag: str) -> None:
@@ -136,44 +125,27 @@ class Timers:
 
     def due(self, now_ms: int) -> Iterator[Due]:
         """Give the timers up to a time, each once, in order; also those that are set meanwhile."""
-        while self.next_ms <= now_ms:
-            if not self._heap or self._heap[0] >= self._horizon:
-                if self._horizon == self._end:
-                    return
-                self._read_ahead()
-                continue
-            entry = heapq.heappop(self._heap)
-            at, key, tag = self._parse(entry)
-            if self._table(key).get(tag) == at:
-                self._remove(key, tag, self._table(key))
-                yield Due(key, Timer(at, tag, self._clock))
+        while (entry := self._agenda.pop(now_ms)) is not None:
+            key, tag = decode_pair(entry.what)
+            if key not in self._tables:
+                self.load([key, *self.soon()])
+            self._remove(key, tag, self._tables[key])
+            yield Due(key, Timer(entry.at, tag, self._clock))
 
     def soon(self) -> list[str]:
         """Return keys whose timers are among the next, for whoever wants to read ahead for them."""
-        return [self._parse(entry)[1] for entry in self._heap[:READ_AHEAD]]
+        return [decode_pair(what)[0] for what in self._agenda.soon()]
 
     def drain(self) -> Changes:
         """Hand over what changed since the last drain, and remember no more than is needed."""
-        changes = self._moved
+        changes = self._agenda.drain()
         for key in self._changed:
             table = self._tables[key]
             changes[self._tables_at + key.encode()] = _encode_table(table) if table else None
-        self._moved, self._changed = {}, set()
-        self._forget_far()
+        self._changed = set()
         if len(self._tables) > CACHED_KEYS:
             self._tables.clear()
         return changes
-
-    def _forget_far(self) -> None:
-        """Leave what the saved state has, beyond the next entries, to it."""
-        self._heap = sorted(entry for entry in self._heap if entry < self._horizon)  # a sorted list is a heap
-        if len(self._heap) > 2 * READ_AHEAD:
-            del self._heap[READ_AHEAD:]
-            self._move_horizon(self._heap[-1])
-
-    def _move_horizon(self, last: bytes) -> None:
-        """All entries up to one, and those that no drain has taken, are in the heap."""
-        self._horizon, self._horizon_ms = last + b"\x00", self._parse(last)[0]
 
     def _table(self, key: str) -> dict[str, int]:
         if key not in self._tables:
@@ -183,25 +155,5 @@ class Timers:
     def _remove(self, key: str, tag: str, table: dict[str, int]) -> None:
         at = table.pop(tag, None)
         if at is not None:
-            self._moved[self._entry(at, key, tag)] = None  # in the heap it is passed over
+            self._agenda.remove(at, encode_pair(key, tag))
             self._changed.add(key)
-
-    def _read_ahead(self) -> None:
-        """Bring the next saved entries into the heap, and move the horizon behind them."""
-        found = [key for key, _ in self._saved.scan(self._horizon, self._end, READ_AHEAD)]
-        known = {*self._heap, *self._moved}
-        for entry in found:
-            if entry not in known:
-                heapq.heappush(self._heap, entry)
-        if len(found) < READ_AHEAD:
-            self._horizon, self._horizon_ms = self._end, FOREVER_MS
-        else:
-            self._move_horizon(found[-1])
-        self.load(self.soon())
-
-    def _entry(self, at: int, key: str, tag: str) -> bytes:
-        return self._entries + spaces.encode_time(at) + spaces.encode_pair(key, tag)
-
-    def _parse(self, entry: bytes) -> tuple[int, str, str]:
-        timed = entry[len(self._entries) :]
-        return spaces.decode_time(timed), *spaces.decode_pair(timed[8:])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver
-from penstock.processors import spaces, timers
+from penstock.processors import agenda, spaces, timers
 from penstock.processors.errors import ProcessorFailed
 from penstock.processors.timers import Clock, Timers
 from penstock.processors.watermarks import FOREVER_MS
@@ -58,7 +58,7 @@ class Shard:
 def test_timers_fire_once_in_order_and_not_early(steps: list[Any], read_ahead: int) -> None:
     """As a plain table of them would, which is sorted when time passes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timers, "READ_AHEAD", read_ahead)
+        patch.setattr(agenda, "READ_AHEAD", read_ahead)
         shard, table, now = Shard(), dict[tuple[str, str], int](), -100
         for step in steps:
             match step:
