@@ -130,7 +130,7 @@ def _timed(processor: type[Stateful], events: DataFrame, days: Days, step: Step)
 def _folded(processor: type[Stateful], source: Source, days: Days, step_over: StepOver) -> Plan:
     [category] = processor.inputs()
     events = source.events(category)
-    if processor.has_timers():
+    if processor.has_timers() or processor.ordered:
         return _timed(processor, events, days, step_over(category))
     last = _last_offsets(events.where(in_days(str(days.first), str(days.last))))
     frame = (

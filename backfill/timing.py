@@ -1,4 +1,4 @@
-"""A stateful processor with timers as a reducer in order of event time: one key at a time, each timer between the events it lies between.
+"""A stateful processor by event time, as a reducer: one key at a time, each timer between the events it lies between.
 
 Nothing is late here: events of a key come sorted by their time, and the watermark is that of the last one. Where the events end, it
 goes on to the newest event of all, and timers up to there fire.
@@ -6,17 +6,21 @@ goes on to the newest event of all, and timers up to there fire.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, cast
 
 import pyarrow as pa
 
 from ..processors.changes import NothingSaved
 from ..processors.cores import StatefulCore
-from ..processors.kinds import Stateful
-from ..processors.watermarks import Behind
+from ..processors.cores.ordered import in_order
+from ..processors.event_time import InOrder
+from ..processors.kinds import OnBad, Stateful
+from .errors import BackfillFailed
 from .folding import expect_keys
 from .layout import Days
 from .steps import Batches, Step, Transform, guarded
@@ -39,17 +43,45 @@ def _run(step: Step, within: Days, until_ms: int, batches: Batches) -> Batches:
 
 def _by_key(step: Step, within: Days, until_ms: int, batches: Batches) -> Batches:
     parts = (part for batch in step.taken(batches) for part in _keys_of(batch))
-    for _, of_key in groupby(parts, key=lambda part: part[0]):
-        core = StatefulCore(cast("Stateful", step.opened.processor), NothingSaved(), Behind())
-        for _, batch in of_key:
-            events = step.columns.records(batch)
-            expect_keys(step, batch, events)
-            fed = step.feed(core, events, batch, 0)
-            step.counters.events_in.add(len(events))
-            step.counters.set_aside.add(len(fed.rejected))
-            yield from step.give(_inside(step, fed.outputs, within))
+    for _, of_key in groupby(parts, key=itemgetter(0)):
+        core = StatefulCore(cast("Stateful", step.opened.processor), NothingSaved(), InOrder())
+        for events in _in_turn(step, of_key):
+            yield from step.give(_inside(step, _fed(step, core, events), within))
         rest = core.advance({step.category: until_ms}, ())
         yield from step.give(_inside(step, rest.outputs, within))
+
+
+def _in_turn(step: Step, of_key: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[list[Any]]:
+    """Give a key's events; where they are to come in order, those of one time as a worker delivers them."""
+    ordered = cast("Stateful", step.opened.processor).ordered
+    waiting: list[Any] = []  # those of the newest time: there may be more of it in the next batch
+    for _, batch in of_key:
+        events = step.columns.records(batch)
+        expect_keys(step, batch, events)
+        if not ordered:
+            yield events
+            continue
+        waiting += events
+        times = step.input.event_times_of(waiting)
+        border = bisect_left(times, times[-1])
+        yield in_order(step.input, waiting[:border])
+        del waiting[:border]
+    yield in_order(step.input, waiting)
+
+
+def _fed(step: Step, core: StatefulCore, events: Sequence[Any]) -> list[Any]:
+    stops = step.opened.processor.raising is OnBad.STOP
+    fed = core.feed(step.input, events, stop_at_error=stops)
+    if stops and fed.rejected:
+        at, error = fed.rejected[0]
+        raise BackfillFailed(
+            f"{step.processor} raised {type(error).__name__}: {error}, for {events[at]!r} of {step.category}. The backfill stops there, "
+            f"and nothing of {step.processor}'s output was published. Mend it or what produces such events, or let them be left out and "
+            "counted (`raising = OnBad.DEAD_LETTER`)."
+        )
+    step.counters.events_in.add(len(events))
+    step.counters.set_aside.add(len(fed.rejected))
+    return fed.outputs
 
 
 def _keys_of(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -52,11 +52,6 @@ class ShardTime:
         """How far each input is."""
         return {name: bucket.progress for name, bucket in self._inputs.items()}
 
-    @property
-    def slowest(self) -> str:
-        """The input that holds the others back."""
-        return min(self._inputs, key=lambda name: (name in self._idle, self._inputs[name].watermark_ms))
-
     def observe(self, category: str, times: Sequence[int]) -> list[int]:
         """Take the event times of the next events of an input; return the shard's low watermark after each."""
         if not times:
@@ -108,6 +103,41 @@ class ShardTime:
     def _least(self, names: Iterable[str]) -> int:
         """Return the least watermark of those that are not idle; where all are, none holds back."""
         return min((self._inputs[name].watermark_ms for name in names if name not in self._idle), default=FOREVER_MS)
+
+
+class InOrder:
+    """The event time of events that come in its order: that of the last one.
+
+    Args:
+        low_ms: where it begins.
+    """
+
+    def __init__(self, low_ms: int = NEVER_MS) -> None:
+        self.low_ms = low_ms
+
+    def observe(self, category: str, times: Sequence[int]) -> list[int]:  # noqa: ARG002 - they are one stream
+        """Take the event times of the next events; return them as the watermark after each."""
+        low = [max(time, self.low_ms) for time in times]
+        self.low_ms = low[-1] if low else self.low_ms
+        return low
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> int:  # noqa: ARG002 - none is waited for
+        """Go on to where all inputs are complete."""
+        self.low_ms = max(self.low_ms, min(promised.values()))
+        return self.low_ms
+
+    def mark(self, category: str) -> Mark:  # noqa: ARG002 - they are one stream
+        """Return where it is, for `go_back`."""
+        return Mark(Progress(), self.low_ms)
+
+    def go_back(self, category: str, mark: Mark, times: Sequence[int]) -> None:
+        """Take back what was observed since a mark, but for its first events."""
+        self.low_ms = mark.low_ms
+        self.observe(category, times)
+
+    def drain(self) -> Changes:
+        """Return nothing: where it begins is known from elsewhere."""
+        return {}
 
 
 def saved_watermarks(inputs: Sequence[str], saved: StateReader) -> dict[str, int]:

@@ -15,6 +15,7 @@ SIDE = b"\xff"
 CLOCKS = SIDE + b"c"
 EVENT_TIMERS = SIDE + b"e"
 EVENT_TIMERS_OF = SIDE + b"E"
+HELD_EVENTS = SIDE + b"h"
 WALL_TIMERS = SIDE + b"w"
 WALL_TIMERS_OF = SIDE + b"W"
 

@@ -15,6 +15,7 @@ from ..stores import Remote, Writing
 from .aggregator import AggregatorCore, AppendingCore, ModifyingCore, RemoteCore
 from .base import Core, Drained, Fed, Rejected
 from .closing import ClosingCore
+from .ordered import OrderedCore
 from .stateful import StatefulCore
 from .stateless import StatelessCore
 
@@ -26,6 +27,7 @@ __all__ = [
     "Drained",
     "Fed",
     "ModifyingCore",
+    "OrderedCore",
     "Rejected",
     "RemoteCore",
     "StatefulCore",
@@ -40,6 +42,8 @@ def open_core(processor: Processor, saved: StateReader) -> Core:
     match processor:
         case Stateless():
             return StatelessCore(processor, saved)
+        case Stateful() if processor.ordered:
+            return OrderedCore(processor, saved)
         case Stateful():
             return StatefulCore(processor, saved)
         case Aggregator():

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 from ..categories import AnyCategory
 from ..changes import Changes
-from ..event_time import ShardTime
 
 CACHED_KEYS = 100_000
 """How many keys' states a stateful shard keeps decoded between checkpoints."""
@@ -44,11 +43,20 @@ class Drained(NamedTuple):
     changes: Changes
 
 
+class Low(Protocol):
+    """A low watermark."""
+
+    @property
+    def low_ms(self) -> int:
+        """Before which no event is expected any more (milliseconds since 1970, UTC)."""
+        ...
+
+
 class Core(Protocol):
     """One shard's step. Calls: `feed` and `tick` any number of times, then `drain`, and again."""
 
     @property
-    def time(self) -> ShardTime:
+    def time(self) -> Low:
         """How far its event time is."""
         ...
 

@@ -10,10 +10,9 @@ import msgspec
 from ..categories import AnyCategory
 from ..changes import Changes, StateReader
 from ..errors import ProcessorFailed
-from ..event_time import ShardTime
+from ..event_time import InOrder, ShardTime
 from ..kinds import Context, Request, Stateful
 from ..timers import Clock, Due, Timers
-from ..watermarks import Watermark
 from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among
 
 
@@ -23,10 +22,10 @@ class StatefulCore:
     Args:
         processor: which.
         saved: the shard's state.
-        way: how watermarks follow from what came; by default as the processor declares.
+        time: follows its event time; by default as the processor declares.
     """
 
-    def __init__(self, processor: Stateful, saved: StateReader, way: Watermark | None = None) -> None:
+    def __init__(self, processor: Stateful, saved: StateReader, time: ShardTime | InOrder | None = None) -> None:
         self._processor = processor
         self._name = type(processor).__name__
         self._saved = saved
@@ -36,7 +35,7 @@ class StatefulCore:
         self._changed: set[str] = set()
         self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
         inputs = [category.name for category in processor.inputs()]
-        self.time = ShardTime(way or processor.watermark, inputs, saved)
+        self.time = time or ShardTime(processor.watermark, inputs, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Process the events of one bucket, in order, and before each the timers that are due."""

@@ -14,7 +14,7 @@ from ..semantics import expect_pair
 from ..stores import Local, Remote, Writing
 from ..watermarks import NEVER_MS
 from ..windows import Ever, Window, Windowing
-from .base import Processor, as_tuple, key_name
+from .base import Processor, as_tuple, expect_late, key_name
 
 
 class Aggregator(Processor):
@@ -134,8 +134,4 @@ def _check_ends(cls: type[Aggregator]) -> None:
         )
     if isinstance(cls.emit, AtWatermark) and not cls.writes:
         raise DeclarationError(f"Aggregator {cls.__name__} writes at the watermark, but no category: declare `writes`.")
-    if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
-        raise DeclarationError(
-            f"Aggregator {cls.__name__} sends late events to {cls.late.name}, which holds {cls.late.record.__name__}: it must hold "
-            "the record that the processor reads."
-        )
+    expect_late(cls)

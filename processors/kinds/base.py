@@ -144,6 +144,15 @@ class Processor(ABC):
             )
 
 
+def expect_late(cls: Any) -> None:
+    """Raise DeclarationError where the category of late events cannot hold what a processor reads."""
+    if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
+        raise DeclarationError(
+            f"Processor {cls.__name__} sends late events to {cls.late.name}, which holds {cls.late.record.__name__}: it must hold the "
+            "record that the processor reads."
+        )
+
+
 def as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]:
     """Return one category or several as several."""
     return categories if isinstance(categories, tuple) else (categories,)

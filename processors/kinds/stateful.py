@@ -8,11 +8,13 @@ from typing import Any, ClassVar, get_origin
 
 import msgspec
 
+from ..categories import AnyCategory, Category
+from ..emission import OnLate
 from ..errors import DeclarationError
 from ..records import Record, is_class
 from ..semantics import expect_pair
 from ..timers import Timer
-from .base import Processor, key_name
+from .base import OnBad, Processor, expect_late, key_name
 from .context import Context
 
 
@@ -21,9 +23,20 @@ class Stateful(Processor):
 
     Class attributes:
         state: the type of a key's state: a frozen Record, or an immutable value such as a number, a str or a tuple.
+        ordered: whether its events are held until the low watermark has passed them, and come in order of event time; those of one
+            time in an order of their own, which is always the same. What it gives then depends on the events alone.
+        late: of an ordered one, what becomes of events that come after the watermark: `OnLate.DROP`, which counts them, or a category
+            of the input's record type, to which they go.
     """
 
     state: ClassVar[Any]
+    ordered: ClassVar[bool] = False
+    late: ClassVar[OnLate | AnyCategory] = OnLate.DROP
+
+    @classmethod
+    def outputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories it writes, with that of late events."""
+        return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
 
     @abstractmethod
     def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
@@ -72,6 +85,7 @@ class Stateful(Processor):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: declare `state = …`, the type of a key's state."
             )
+        _check_order(cls)
         container = get_origin(cls.state) or cls.state
         if container in (list, dict, set):
             raise DeclarationError(
@@ -89,3 +103,22 @@ class Stateful(Processor):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: state of type {cls.state!r} cannot be saved: {error}."
             ) from error
+
+
+def _check_order(cls: type[Stateful]) -> None:
+    """Raise DeclarationError where events cannot be delivered in order, or be late."""
+    expect_late(cls)
+    if cls.late is OnLate.INTO_WINDOW:
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__} has no windows for late events to go into: `late` is penstock.OnLate.DROP or a category."
+        )
+    if isinstance(cls.late, Category) and not cls.ordered:
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__} takes its events as they come, so none is too late for it: declare `ordered = True`, or "
+            "look at `context.late`."
+        )
+    if cls.ordered and cls.raising is OnBad.DEAD_LETTER:
+        raise DeclarationError(
+            f"Stateful processor {cls.__name__}: in order, an event raises long after it was read, when its message is not at hand any "
+            "more for a dead letter. Declare `raising = penstock.OnBad.STOP`, or let `process` itself say what becomes of it."
+        )

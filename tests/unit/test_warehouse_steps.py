@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,8 @@ from penstock.backfill.layout import DAY_MS, Days
 from penstock.backfill.mapping import mapper
 from penstock.backfill.steps import Counters, Step, Transform
 from penstock.backfill.timing import timer
-from penstock.processors.cores import stateful
+from penstock.processors.cores import open_core, stateful
+from penstock.state.store import MemoryShardState
 
 FIRST_DAY_MS = 15_706 * DAY_MS
 DAYS = Days(date(2013, 1, 2), date(2013, 1, 2))
@@ -86,6 +88,19 @@ class Silence(ps.Stateful):
     def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, list[Said]]:
         """Tell of it, and begin anew."""
         return None, [Said(context.key, timer.at, "silence", state)]
+
+
+class Retold(ps.Stateful):
+    """What a speaker said so far, in order of time."""
+
+    reads, writes, state = words, heard, str
+    ordered = True
+    watermark = ps.Behind(timedelta(days=3))
+
+    def process(self, event: Word, state: str | None, context: ps.Context) -> tuple[str, list[Said]]:
+        """Add the word to the story."""
+        story = f"{state or ''}{event.word} "
+        return story, [Said(event.speaker, event.at, story, len(story))]
 
 
 class Newest(ps.Aggregator):
@@ -197,6 +212,21 @@ def test_timers_fire_between_the_events_they_lie_between(size: int) -> None:
                 truth.append((speaker, silent_at, count))
                 count = 0
     assert [(one["speaker"], one["at"], one["number"]) for one in given] == [one for one in truth if DAYS.holds(one[1])]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_ordered_events_are_reduced_as_they_are_delivered(size: int) -> None:
+    """Those of one time, too: what a worker gives, however they came to it, batch gives."""
+    said = [Word(word.speaker, word.at // (DAY_MS // 8) * (DAY_MS // 8), word.word) for word in said_words()]
+    core = open_core(Retold(), MemoryShardState())
+    core.feed(words, said, stop_at_error=True)
+    streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
+    archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
+    given = outputs(timer(step_of("Retold"), DAYS, FIRST_DAY_MS), stored(archived, size))
+
+    assert [(one["speaker"], one["at"], one["word"]) for one in given] == sorted(
+        ((one.speaker, one.at, one.word) for one in streamed if DAYS.holds(one.at)), key=itemgetter(0)
+    )
 
 
 def test_events_far_ahead_of_their_arrival_are_left_out_and_counted() -> None:

@@ -1,0 +1,122 @@
+"""The step of a stateful processor that asks for its events in order: they are held until the low watermark passes them.
+
+    event --held in state--> low watermark passes it --> delivered, in order of event time, timers between
+
+What the processor sees then depends on the events alone: not on the order in which they came, as long as they came in time, and of
+those at one time not either, for their own bytes order them. Within, the watermark is that of the last event delivered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from .. import spaces
+from ..agenda import Agenda, Entry
+from ..categories import AnyCategory, Category
+from ..changes import StateReader
+from ..errors import ProcessorFailed
+from ..event_time import InOrder, ShardTime
+from ..kinds import Stateful
+from .base import Drained, Fed, late_among
+from .stateful import StatefulCore
+
+DELIVERED_AT_ONCE = 1_000
+"""How many events are delivered in one go."""
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
+
+
+class OrderedCore:
+    """Holds events, and gives them to a core of their own in order."""
+
+    def __init__(self, processor: Stateful, saved: StateReader) -> None:
+        self._puts_aside = isinstance(processor.late, Category)
+        self._name = type(processor).__name__
+        self._inputs = {category.name: category for category in processor.inputs()}
+        self._decoders = {name: msgspec.msgpack.Decoder(one.record).decode for name, one in self._inputs.items()}
+        self._held = Agenda(spaces.HELD_EVENTS, saved)
+        self.time = ShardTime(processor.watermark, list(self._inputs), saved)
+        self._core = StatefulCore(processor, saved, InOrder(self.time.low_ms))
+
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:  # noqa: ARG002 - what raises came before
+        """Hold the events of one bucket, and deliver what may be."""
+        times, before_ms = category.event_times_of(events), self.time.low_ms
+        lows = self.time.observe(category.name, times)
+        outputs: list[Any] = []
+        timed = list(zip(times, events, strict=True))
+        late = 0
+        if late_among(times, lows, before_ms):
+            judged = [(time < low, time, event) for (time, event), low in zip(timed, (before_ms, *lows), strict=False)]
+            timed = [(time, event) for is_late, time, event in judged if not is_late]
+            late = len(judged) - len(timed)
+            outputs += [event for is_late, _, event in judged if is_late and self._puts_aside]
+        self._hold(category, timed)
+        return Fed(outputs + self._deliver(self.time.low_ms), [], late, late)
+
+    def _hold(self, category: AnyCategory, timed: Iterable[tuple[int, Any]]) -> None:
+        """Keep events; of equal ones, how many there are."""
+        kept = Counter((time, _encode(event)) for time, event in timed)
+        places = [(time, spaces.encode_pair(category.name, "") + tie_of(encoded)) for time, encoded in kept]
+        for place, ((_, encoded), times), held in zip(places, kept.items(), self._held.values(places), strict=True):
+            before = 0 if held is None else _decode(held)[0]
+            self._held.add(*place, _encode((before + times, msgspec.Raw(encoded))))
+
+    def _deliver(self, low_ms: int) -> list[Any]:
+        """Give the core what lies before a low watermark, and its timers up to there."""
+        outputs: list[Any] = []
+        while entries := self._take(low_ms):
+            for name, run in groupby(entries, lambda entry: spaces.decode_pair(entry.what[: -len(_DIGEST)])[0]):
+                events = [event for entry in run for event in self._events(name, entry)]
+                fed = self._core.feed(self._inputs[name], events, stop_at_error=True)
+                outputs += fed.outputs
+                if fed.rejected:
+                    raise self._refused(events[fed.rejected[0].at], fed.rejected[0].error)
+        return outputs + self._core.advance(dict.fromkeys(self._inputs, low_ms), ()).outputs
+
+    def _take(self, low_ms: int) -> list[Entry]:
+        taken: list[Entry] = []
+        while len(taken) < DELIVERED_AT_ONCE and (entry := self._held.pop(low_ms - 1)) is not None:
+            taken.append(entry)
+        return taken
+
+    def _events(self, name: str, entry: Entry) -> list[Any]:
+        times, encoded = _decode(entry.value)
+        return [self._decoders[name](encoded)] * times
+
+    def _refused(self, event: Any, error: Exception) -> ProcessorFailed:
+        return ProcessorFailed(
+            f"{self._name} raised {type(error).__name__}: {error}, for {event!r}, when its turn had come. Nothing of this checkpoint was "
+            f"saved, and the event is still held; mend {self._name} and start it again."
+        )
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
+        """Deliver what may be by what is known from elsewhere of the inputs."""
+        return Fed(self._deliver(self.time.advance(promised, idle)), [])
+
+    def tick(self, now_ms: int) -> Fed:
+        """Fire the timers that are due at a time of day."""
+        return self._core.tick(now_ms)
+
+    def drain(self) -> Drained:
+        """Hand over what changed, with the events that are held."""
+        return Drained([], self._core.drain().changes | self._held.drain() | self.time.drain())
+
+
+def tie_of(encoded: bytes) -> bytes:
+    """Return what orders events of one time: nothing but the event itself."""
+    return sha256(encoded).digest()
+
+
+_DIGEST = tie_of(b"")
+
+
+def in_order(category: AnyCategory, events: Sequence[Any]) -> list[Any]:
+    """Return events of one category in the order in which they are delivered."""
+    return sorted(events, key=lambda event: (getattr(event, category.event_time), tie_of(_encode(event))))

@@ -1,0 +1,185 @@
+"""What ordered delivery promises: what a processor gives depends on its events alone, not on how they came."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.processors.cores import open_core
+from penstock.processors.errors import DeclarationError, ProcessorFailed
+from penstock.state.checkpoints import Step
+from penstock.state.overlay import Overlay
+from penstock.state.store import MemoryShardState
+
+BOUND = 20
+
+
+class Move(ps.Record, frozen=True):
+    """A piece is moved."""
+
+    piece: str
+    at: ps.EventTime
+    to: int
+
+
+class Other(Move, frozen=True):
+    """Another record."""
+
+
+class Path(ps.Record, frozen=True):
+    """All the moves of a piece so far."""
+
+    piece: str
+    at: ps.EventTime
+    moves: list[int]
+
+
+moves = ps.Category("moves", Move, key="piece", event_time="at", buckets=1)
+late_moves = ps.Category("late_moves", Move, key="piece", event_time="at", buckets=1)
+others = ps.Category("others", Other, key="piece", event_time="at", buckets=1)
+paths = ps.Category("paths", Path, key="piece", event_time="at", buckets=1)
+
+
+class Paths(ps.Stateful):
+    """Follows each piece; one that has not moved for a while is begun anew."""
+
+    reads, writes, state = moves, paths, tuple[int, ...]
+    ordered = True
+    watermark: ClassVar[ps.Watermark] = ps.Behind(timedelta(milliseconds=BOUND))
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def process(
+        self, event: Move, state: tuple[int, ...] | None, context: ps.Context
+    ) -> tuple[tuple[int, ...], list[Path]]:
+        if event.to < 0:
+            raise ValueError(event.to)
+        after = (*(state or ()), event.to)
+        context.timer(event.at + 30)
+        return after, [Path(event.piece, event.at, list(after))]
+
+    def on_timer(self, timer: ps.Timer, state: Any, context: ps.Context) -> tuple[None, list[Path]]:
+        return None, [Path(context.key, timer.at, [])]
+
+
+MOVES = st.lists(st.builds(Move, st.sampled_from("ab"), st.integers(0, 100), st.integers(0, 2)), max_size=40)
+END = Move("end", 1_000, 0)
+
+
+def expected(given_moves: Sequence[Move]) -> dict[str, list[Path]]:
+    """Return what each piece gives, its moves in order of time; of one time, in the order that they are delivered in."""
+    found: dict[str, list[Path]] = defaultdict(list)
+    for piece in "ab":
+        done: list[int] = []
+        last = None
+        for move in (move for move in given_moves if move.piece == piece):
+            if last is not None and last + 30 <= move.at:
+                found[piece].append(Path(piece, last + 30, []))
+                done = []
+            done.append(move.to)
+            last = move.at
+            found[piece].append(Path(piece, move.at, list(done)))
+        if last is not None:
+            found[piece].append(Path(piece, last + 30, []))
+    return found
+
+
+def paths_of(arrived: Sequence[Move], cuts: Sequence[tuple[int, bool]]) -> dict[str, list[Path]]:
+    """Return what each piece gives, in batches with a checkpoint, and perhaps a restart, at each of these cuts."""
+    saved, outputs = MemoryShardState(), list[Any]()
+    overlay = Overlay(saved, lambda _, later: later)
+    core = open_core(Paths(), overlay)
+    for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
+        core = open_core(Paths(), overlay) if restarts else core
+        outputs += core.feed(moves, arrived[begin:end], stop_at_error=True).outputs
+        overlay.add(core.drain().changes)
+        saved.save(overlay.seal())
+        overlay.settle({})
+    found: dict[str, list[Path]] = defaultdict(list)
+    for path in outputs:
+        found[path.piece].append(path)
+    found.pop("end", None)
+    return found
+
+
+@given(given_moves=MOVES, data=st.data(), cuts=st.lists(st.tuples(st.integers(0, 41), st.booleans()), max_size=4))
+def test_any_order_within_the_bound_gives_the_same(
+    given_moves: list[Move], data: st.DataObject, cuts: list[tuple[int, bool]]
+) -> None:
+    """However the events were held up, batched and cut by restarts: the same outputs of each key, in the same order."""
+    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(given_moves), max_size=len(given_moves)))
+    held_up = sorted(zip(given_moves, delays, strict=True), key=lambda held: held[0].at + held[1])
+    in_time = paths_of([*sorted(given_moves, key=lambda move: move.at), END], [])
+
+    assert paths_of([*(move for move, _ in held_up), END], cuts) == in_time
+
+
+@given(given_moves=st.lists(st.builds(Move, st.sampled_from("ab"), st.integers(0, 100), st.just(1)), max_size=40))
+def test_events_come_in_order_of_time_with_timers_between(given_moves: list[Move]) -> None:
+    """Equal events count as often as they came."""
+    arrived = sorted(given_moves, key=lambda move: move.at)
+
+    assert paths_of([*arrived, END], []) == expected(arrived)
+
+
+def test_late_events_are_counted_and_left_out_or_put_aside() -> None:
+    """They would come out of order."""
+
+    class Aside(Paths):
+        late = late_moves
+
+    for processor, aside in ((Paths, []), (Aside, [Move("a", 5, 2)])):
+        driver = Driver(processor)
+        if aside:
+            driver.send(moves, [Move("a", 0, 1), Move("a", 50, 1), *aside, END])
+            assert driver.read(late_moves) == aside
+        else:
+            driver.send(moves, [Move("a", 0, 1), Move("a", 50, 1), Move("a", 5, 2), END])
+        assert (driver.tally(processor).late, driver.tally(processor).dropped) == (1, 1)
+        assert [path.moves for path in driver.read(paths)] == [[1], [], [1], []]
+
+
+@pytest.mark.parametrize(
+    "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
+)
+def test_held_events_outlive_a_crash(step: Step | None) -> None:
+    """Each is delivered once."""
+    arrived = [Move("ab"[n % 2], n * 7 - (n % 3) * 6, n % 3) for n in range(30)] + [END]
+    whole = Driver(Paths)
+    whole.send(moves, arrived)
+    for at in range(1, len(arrived), 5):
+        driver = Driver(Paths)
+        driver.send(moves, [*arrived[:at], Crash(before=step), *arrived[at:]])
+
+        assert driver.read(paths) == whole.read(paths)
+
+
+def test_an_event_that_raises_in_its_turn_stops_and_is_named() -> None:
+    """It is still held."""
+    with pytest.raises(ProcessorFailed, match=r"ValueError: -1, for Move.*when its turn had come.*still held"):
+        Driver(Paths).send(moves, [Move("a", 0, -1), END])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"late": ps.OnLate.INTO_WINDOW}, "no windows"),
+        ({"late": others}, "must hold"),
+        ({"late": late_moves, "ordered": False}, "takes its events as they come"),
+        ({"raising": ps.OnBad.DEAD_LETTER}, "not at hand any more"),
+    ],
+)
+def test_what_cannot_be_in_order_is_refused(attributes: dict[str, Any], told: str) -> None:
+    """With what to change."""
+    wrong: type[ps.Stateful] = type("Wrong", (Paths,), attributes)
+
+    with pytest.raises(DeclarationError, match=told):
+        wrong.check()
