@@ -13,26 +13,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-from ..processors.categories import AnyCategory
-from ..processors.dead_letters import DeadLetter, dead_letters_of
+from ..processors.dead_letters import dead_letters_of
 from ..processors.errors import PenstockError
 from ..processors.kinds import OnBad, Processor
-from ..processors.plausible import FIRST_EVENTS, other_unit
-from ..processors.routes import Routes
 from ..processors.semantics import Semantics
 from ..state.checkpoints import Gap, steps_of
 from ..state.remote.errors import StoreFenced, StoreUnreachable
 from ..state.store import StateFolder
-from ..transport.bus import Bucket, Bus, Outgoing, RawBatch, Reader
+from ..transport.bus import Bucket, Bus, RawBatch, Reader
 from ..transport.codec_of import Codecs
 from ..transport.errors import Aborted, Dismissed, Fenced, Unsettled
 from .clock import Clock, SystemClock
 from .executing import Executing
 from .opening import Backups, NoBackups, Openings
-from .refusals import Refusal, refusals, taken
+from .refusals import EventRefused, Refusal, Units, refusals, taken
 from .saving import Saving
+from .sending import Sending
 from .shard import Shard
 from .tally import Pending, Tally
 from .timekeeping import Timekeeping
@@ -41,8 +38,6 @@ _LOG = logging.getLogger("penstock.worker")
 POLL_WAIT_S = 0.1
 SAVING_POLL_WAIT_S = 0.005
 """How long a poll may take while outputs wait for the end of a checkpoint."""
-LOGGED_LETTERS = 20
-"""How many dead letters a worker logs one by one."""
 DISMISSALS_LIMIT = 5
 DISMISSALS_WITHIN_S = 600.0
 """How often a worker joins its group anew in a while before it takes somebody else's use of its identity for lasting."""
@@ -51,14 +46,6 @@ FENCED_PAUSE_S = 5.0
 
 _TAKEN_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable)
 """What leaves open how far a checkpoint came: its shards are opened again, which finds out."""
-
-
-class EventRefused(PenstockError):
-    """An event stopped the worker, as its processor asked for: what came before it is saved, it is read again."""
-
-
-class OutputRefused(PenstockError):
-    """A processor gave something that its categories cannot take: fix the program."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +96,7 @@ class Worker:
         self._place = place
         self._clock = clock or SystemClock()
         self.at_gap = at_gap
-        self._routes = Routes(type(processor))
         self._codecs = Codecs(place.bus)
-        self._letters = dead_letters_of(type(processor))
         self._openings = Openings(
             processor, place.bus, place.states, place.backups, threads, from_earliest=from_earliest
         )
@@ -122,10 +107,11 @@ class Worker:
         self._being_saved = self._pending
         self._dismissals_s: list[float] = []
         self._stopping = False
-        self._looked_at: set[Bucket] = set()
+        self._units = Units(type(processor))
         self.tally = Tally()
         self._reader = self._joined()
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
+        self._sending = Sending(processor, self._codecs, self._executing, self._clock, self.tally)
         self._saving = Saving(self._steps, self._executing, saver, self._pass_gap)
         self._time = Timekeeping(processor, place.bus, saver, self._clock)
 
@@ -223,36 +209,23 @@ class Worker:
         category = self._inputs[batch.bucket.category]
         values = batch.values()
         decoded = self._codecs.of(category).decode(values)
-        self._expect_unit(batch.bucket, category, decoded.events)
+        self._units.expect(batch.bucket, category, decoded.events, self._clock.now_ms())
         given = taken(decoded, category, batch.arrivals_ms(), self._processor)
         stops = self._processor.raising is OnBad.STOP
         fed = shard.core.feed(category, given.events, stop_at_error=stops)
         if not muted:
-            self._send(shard, fed.outputs)
+            self._sending.send(shard, fed.outputs)
         for refusal in refusals(given, fed, self._processor):
             if refusal.stops:
                 self._stop_at(shard, batch, refusal)
             if not muted:
-                self._set_aside(shard, batch, refusal)
+                self._sending.set_aside(shard, batch, refusal)
         shard.position[batch.bucket.category] = batch.next_offset
         self._time.heard(batch.bucket)
         self._pending.add(len(values), sum(map(len, filter(None, values))))
         self.tally.events_in += len(values)
         self.tally.late += fed.late
         self.tally.dropped += fed.dropped
-
-    def _expect_unit(self, bucket: Bucket, category: AnyCategory, events: Sequence[Any]) -> None:
-        """Refuse the first events of a bucket if their times are in another unit."""
-        if bucket in self._looked_at or self._processor.ahead_limit is None or not events:
-            return
-        self._looked_at.add(bucket)
-        unit = other_unit(category.event_times_of(events[:FIRST_EVENTS]), self._clock.now_ms())
-        if unit is not None:
-            raise EventRefused(
-                f"{bucket}: {unit}. Nothing of this bucket was processed. Mend what writes {category.event_time!r} of "
-                f"{category.name}, and begin anew with right times in a new category; or, if they are meant as they are, declare "
-                f"`ahead_limit = None` on {self._name}."
-            )
 
     def _pass_time(self) -> None:
         """Do what is due by what is known of the inputs beside their events, and at this time of day."""
@@ -262,7 +235,7 @@ class Worker:
                 low_ms = shard.core.time.low_ms
                 known = self._time.known(shard)
                 for fed in (shard.core.advance(*known), shard.core.tick(self._clock.now_ms())):
-                    self._send(shard, fed.outputs)
+                    self._sending.send(shard, fed.outputs)
                     self._pending.add(len(fed.outputs), 0)
                 self._pending.add(int(shard.core.time.low_ms > low_ms), 0)
 
@@ -271,24 +244,7 @@ class Worker:
         drained = shard.core.drain()
         shard.overlay.add(drained.changes)
         if not muted:
-            self._send(shard, drained.outputs)
-
-    def _send(self, shard: Shard, outputs: Sequence[Any]) -> None:
-        if not outputs:
-            return
-        try:
-            for category, records in self._routes.split(outputs):
-                self._write(shard, category, records)
-        except TypeError as error:
-            raise OutputRefused(
-                f"{error} Nothing of this batch was saved; mend {self._name} and start it again."
-            ) from error
-        self.tally.events_out += len(outputs)
-
-    def _write(self, shard: Shard, category: AnyCategory, records: Sequence[Any]) -> None:
-        keys = [key.encode() for key in category.keys_of(records)]
-        encoded = self._codecs.of(category).encode(records)
-        self._executing.send(shard, category.name, map(Outgoing, keys, encoded))
+            self._sending.send(shard, drained.outputs)
 
     def _stop_at(self, shard: Shard, batch: RawBatch, refusal: Refusal) -> None:
         """Save what came before an event, then stop there."""
@@ -300,22 +256,8 @@ class Worker:
         raise EventRefused(
             f"{batch.bucket} at offset {offset}: {refusal.reason}. All before this event {before} and nothing was "
             f"skipped: the worker stops here, and comes to it again when it is started again. Mend {self._name} or what "
-            f"produces such events, or let them go to {self._letters.name} (`{refusal.policy} = OnBad.DEAD_LETTER`)."
+            f"produces such events, or let them go to {dead_letters_of(type(self._processor)).name} (`{refusal.policy} = OnBad.DEAD_LETTER`)."
         ) from refusal.cause
-
-    def _set_aside(self, shard: Shard, batch: RawBatch, refusal: Refusal) -> None:
-        message = batch.messages[refusal.at]
-        letter = DeadLetter(
-            *batch.bucket, message.offset(), refusal.reason, message.key(), message.value(), self._clock.now_ms()
-        )
-        self._write(shard, self._letters, [letter])
-        self.tally.dead_letters += 1
-        if self.tally.dead_letters <= LOGGED_LETTERS:
-            _LOG.warning(
-                "%s at offset %d went to %s: %s", batch.bucket, message.offset(), self._letters.name, refusal.reason
-            )
-        if self.tally.dead_letters == LOGGED_LETTERS:
-            _LOG.warning("Further dead letters are counted, not logged; they are in %s.", self._letters.name)
 
     def _note_end(self, bucket: Bucket, end: int) -> None:
         """Move past what only the bus itself has written at the end of a bucket."""

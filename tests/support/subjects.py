@@ -86,7 +86,7 @@ class Subject:
 
     Args:
         kind: "stateless", "stateful" or "aggregator"; "timers", which answers each event ten minutes later, and "closing", which writes
-            hours when they are complete; "random", whose state is drawn by lot; or "merging", which reads two
+            hours when they are complete; "ordered", which takes events in order; "random", whose state is drawn by lot; or "merging", which reads two
             categories, whose order is as it comes.
         state: the state's semantics.
         output: the outputs' semantics.
@@ -161,6 +161,13 @@ class _Timers(_Stateful):
         return state, [Total(context.key, timer.at, int(timer.tag), state.count, state.total)]
 
 
+class _Ordered(_Stateful):
+    """The same, in order of event time."""
+
+    watermark = ps.Behind()
+    ordered = True
+
+
 class _Aggregator(ps.Aggregator):
     """Counts and adds up each key's hours, with the smallest and the largest number."""
 
@@ -214,6 +221,7 @@ _BASES: dict[str, type[ps.Processor]] = {
     "aggregator": _Aggregator,
     "timers": _Timers,
     "closing": _Closing,
+    "ordered": _Ordered,
     "merging": _Merging,
     "random": _Random,
 }
@@ -223,6 +231,7 @@ _WRITTEN: dict[str, type[ps.Record]] = {
     "aggregator": Hourly,
     "timers": Total,
     "closing": Hourly,
+    "ordered": Total,
     "merging": Link,
     "random": Link,
 }
@@ -230,7 +239,7 @@ _WRITTEN: dict[str, type[ps.Record]] = {
 STATELESS = [Subject("stateless", output, output) for output in (LEAST, MOST, EXACT)]
 CHAINED = [Subject(kind, EXACT, EXACT) for kind in ("merging", "random")]
 REMOTE = [Subject("aggregator", *pair, ps.Remote(writing)) for pair, writing in product(PAIRS, ps.Writing)]
-TIMED = [Subject(kind, *pair) for kind, pair in product(("timers", "closing"), PAIRS)]
+TIMED = [Subject(kind, *pair) for kind, pair in product(("timers", "closing", "ordered"), PAIRS)]
 LOCAL = [Subject(kind, *pair) for kind, pair in product(("stateful", "aggregator"), PAIRS)]
 
 

@@ -62,13 +62,11 @@ def expect_kept(job: Job, events: Sequence[Event]) -> None:
         complete = {slot: hour for slot, hour in by_hour(events).items() if slot[1] + HOUR_MS <= newest[slot[0]]}
         expect_complete(outputs, complete, subject.state, subject.output)
         return
-    if subject.kind == "timers":
-        answered = [event for event in events if event.at + DELAY_MS <= newest[event.key]]
-        expect_each_event(subject.output, outputs, answered)
-    else:
-        expect_each_event(subject.output, outputs, events)
+    delay_ms = {"timers": DELAY_MS, "ordered": 1}.get(subject.kind, 0)
+    answered = [event for event in events if event.at + delay_ms <= newest[event.key]]
+    expect_each_event(subject.output, outputs, answered)
     if subject in CHAINED:
         expect_chains(outputs, state)
-    elif subject.kind in ("stateful", "timers"):
+    elif subject.kind != "stateless":
         found_keys = {key.decode(): (sums["count"], sums["total"]) for key, sums in state.items()}
-        expect_counts(subject.state, found_keys, by_key(events))
+        expect_counts(subject.state, found_keys, by_key(answered if subject.kind == "ordered" else events))
