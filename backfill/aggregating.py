@@ -96,7 +96,7 @@ def _merged(step: Step, batches: Batches) -> Batches:
         value = next(decoded)
         for later in decoded:
             value = processor.monoid.combine(value, later)
-        outputs.extend(results_of(processor, key, start, value))
+        outputs.extend(results_of(processor, key, processor.window.window(start), value))
         if len(outputs) >= BATCH_EVENTS:
             yield from step.give(outputs)
             outputs = []

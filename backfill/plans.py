@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from ..processors.categories import AnyCategory
 from ..processors.kinds import Aggregator, Processor, Stateful
-from ..processors.windows import Ever
+from ..processors.windows import Ever, Session
 from .aggregating import PARTIALS, merger, partials
 from .category_archive import archive_schema
 from .columns import DAY_COLUMN, Columns
@@ -84,7 +84,8 @@ def refuse_what_batch_cannot(processor: type[Processor]) -> None:
             "Nothing was started. To have the windows, backfill a processor that writes them whole (`differences=False`)."
         )
     ordered = issubclass(processor, Stateful) or (
-        issubclass(processor, Aggregator) and not processor.monoid.commutative
+        issubclass(processor, Aggregator)
+        and (isinstance(processor.window, Session) or not processor.monoid.commutative)
     )
     if ordered and len(processor.inputs()) > 1:
         names = ", ".join(category.name for category in processor.inputs())
@@ -97,6 +98,9 @@ def refuse_what_batch_cannot(processor: type[Processor]) -> None:
 
 def plan(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
     """Return what Spark will do for a processor and a range of days."""
+    if issubclass(processor, Aggregator) and isinstance(processor.window, Session):
+        [category] = processor.inputs()
+        return _timed(processor, source.events(category), days, step_over(category))
     if issubclass(processor, Aggregator):
         return _aggregated(processor, source, days, step_over)
     if issubclass(processor, Stateful):
@@ -114,7 +118,7 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
     return Plan(reduce(DataFrame.unionAll, frames), "")
 
 
-def _timed(processor: type[Stateful], events: DataFrame, days: Days, step: Step) -> Plan:
+def _timed(processor: type[Processor], events: DataFrame, days: Days, step: Step) -> Plan:
     [(newest,)] = events.agg(F.max("_event_time")).collect()
     frame = (
         events.repartition("_key")

@@ -1,4 +1,4 @@
-"""A stateful processor by event time, as a reducer: one key at a time, each timer between the events it lies between.
+"""What goes by event time key by key (timers, ordered delivery, sessions), as a reducer: one key at a time, each timer between the events it lies between.
 
 Nothing is late here: events of a key come sorted by their time, and the watermark is that of the last one. Where the events end, it
 goes on to the newest event of all, and timers up to there fire.
@@ -16,10 +16,10 @@ from typing import Any, cast
 import pyarrow as pa
 
 from ..processors.changes import NothingSaved
-from ..processors.cores import StatefulCore
+from ..processors.cores import Core, SessionCore, StatefulCore
 from ..processors.cores.ordered import in_order
 from ..processors.event_time import InOrder
-from ..processors.kinds import OnBad, Stateful
+from ..processors.kinds import Aggregator, OnBad, Processor, Stateful
 from .errors import BackfillFailed
 from .folding import expect_keys
 from .layout import Days
@@ -44,16 +44,23 @@ def _run(step: Step, within: Days, until_ms: int, batches: Batches) -> Batches:
 def _by_key(step: Step, within: Days, until_ms: int, batches: Batches) -> Batches:
     parts = (part for batch in step.taken(batches) for part in _keys_of(batch))
     for _, of_key in groupby(parts, key=itemgetter(0)):
-        core = StatefulCore(cast("Stateful", step.opened.processor), NothingSaved(), InOrder())
+        core = _core(step.opened.processor)
         for events in _in_turn(step, of_key):
             yield from step.give(_inside(step, _fed(step, core, events), within))
         rest = core.advance({step.category: until_ms}, ())
         yield from step.give(_inside(step, rest.outputs, within))
 
 
+def _core(processor: Processor) -> Core:
+    """Return the core of one key."""
+    if isinstance(processor, Aggregator):
+        return SessionCore(processor, NothingSaved(), InOrder())
+    return StatefulCore(cast("Stateful", processor), NothingSaved(), InOrder())
+
+
 def _in_turn(step: Step, of_key: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[list[Any]]:
     """Give a key's events; where they are to come in order, those of one time as a worker delivers them."""
-    ordered = cast("Stateful", step.opened.processor).ordered
+    ordered = isinstance(step.opened.processor, Stateful) and step.opened.processor.ordered
     waiting: list[Any] = []  # those of the newest time: there may be more of it in the next batch
     for _, batch in of_key:
         events = step.columns.records(batch)
@@ -69,7 +76,7 @@ def _in_turn(step: Step, of_key: Iterable[tuple[str, pa.RecordBatch]]) -> Iterat
     yield in_order(step.input, waiting)
 
 
-def _fed(step: Step, core: StatefulCore, events: Sequence[Any]) -> list[Any]:
+def _fed(step: Step, core: Core, events: Sequence[Any]) -> list[Any]:
     stops = step.opened.processor.raising is OnBad.STOP
     fed = core.feed(step.input, events, stop_at_error=stops)
     if stops and fed.rejected:

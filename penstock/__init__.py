@@ -27,7 +27,7 @@ from .processors.semantics import Semantics
 from .processors.stores import Local, Remote, Writing
 from .processors.timers import Clock, Timer
 from .processors.watermarks import Behind, Confidence, Lateness, Promised, Watermark
-from .processors.windows import Ever, Hopping, Spread, Tumbling, Window, Windowing
+from .processors.windows import Ever, Hopping, Session, Spread, Tumbling, Window, Windowing
 from .state.remote import RemoteResults, read_results
 from .transport.injecting import Injector
 
@@ -69,6 +69,7 @@ __all__ = [
     "Remote",
     "RemoteResults",
     "Semantics",
+    "Session",
     "Spread",
     "Stateful",
     "Stateless",

@@ -119,6 +119,35 @@ class Hopping:
 
 
 @dataclass(frozen=True)
+class Session:
+    """Windows that begin with an event of a key and end when none has come for a while; those that touch become one.
+
+    Each event spreads into a window of its own, as long as the gap. Two events less than that apart are in one session.
+
+    Raises:
+        DeclarationError: a gap below one millisecond or not a whole number of them.
+    """
+
+    gap: timedelta
+
+    def __post_init__(self) -> None:
+        _expect_length("The gap between sessions", self.gap)
+
+    @cached_property
+    def gap_ms(self) -> int:
+        """The gap in milliseconds."""
+        return self.gap // MILLISECOND
+
+    def spread(self, event_times: Sequence[int]) -> Spread:
+        """Return the window that each event begins with."""
+        return Spread(range(len(event_times)), event_times)
+
+    def window(self, start: int) -> Window:
+        """Return the window that an event begins with."""
+        return Window(start, start + self.gap_ms)
+
+
+@dataclass(frozen=True)
 class Ever:
     """One window that holds all of time."""
 

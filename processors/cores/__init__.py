@@ -12,10 +12,12 @@ from __future__ import annotations
 from ..changes import Join, StateReader
 from ..kinds import Aggregator, Processor, Stateful, Stateless
 from ..stores import Remote, Writing
+from ..windows import Session
 from .aggregator import AggregatorCore, AppendingCore, ModifyingCore, RemoteCore
 from .base import Core, Drained, Fed, Rejected
 from .closing import ClosingCore
 from .ordered import OrderedCore
+from .sessions import SessionCore
 from .stateful import StatefulCore
 from .stateless import StatelessCore
 
@@ -30,6 +32,7 @@ __all__ = [
     "OrderedCore",
     "Rejected",
     "RemoteCore",
+    "SessionCore",
     "StatefulCore",
     "StatelessCore",
     "join_of",
@@ -62,6 +65,8 @@ def _aggregator_core(processor: Aggregator, saved: StateReader) -> Core:
             return AppendingCore(processor, saved)
         case Remote():
             return RemoteCore(processor, saved)
+        case _ if isinstance(processor.window, Session):
+            return SessionCore(processor, saved)
         case _:
             return ClosingCore(processor, saved) if processor.windows_end() else AggregatorCore(processor, saved)
 

@@ -14,7 +14,7 @@ from ..event_time import ShardTime
 from ..kinds import Aggregator
 from ..monoids import BrokenLaw, check_laws
 from ..slots import encode_slot
-from ..windows import Spread
+from ..windows import Spread, Window
 from .base import Drained, Fed, Rejected, late_among, taken
 
 LAW_SAMPLES = 5
@@ -178,14 +178,16 @@ def results(processor: Aggregator, values: Mapping[Slot, Any]) -> list[Any]:
     """Return what an aggregator writes for windows and their values."""
     if not processor.writes:
         return []
-    return list(chain.from_iterable(results_of(processor, *slot, value) for slot, value in values.items()))
+    window = processor.window.window
+    return list(
+        chain.from_iterable(results_of(processor, key, window(start), value) for (key, start), value in values.items())
+    )
 
 
-def results_of(processor: Aggregator, key: str, start: int, value: Any) -> list[Any]:
+def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> list[Any]:
     """Return what an aggregator writes for a key and window: one record or none."""
     if not processor.writes:
         return []
-    window = processor.window.window(start)
     try:
         record = processor.result(key, window, processor.monoid.value(value))
     except Exception as error:

@@ -13,7 +13,7 @@ from ..records import Record
 from ..semantics import expect_pair
 from ..stores import Local, Remote, Writing
 from ..watermarks import NEVER_MS
-from ..windows import Ever, Window, Windowing
+from ..windows import Ever, Session, Window, Windowing
 from .base import Processor, as_tuple, expect_late, key_name
 
 
@@ -47,8 +47,13 @@ class Aggregator(Processor):
 
     @classmethod
     def promised_ms(cls, low_ms: int) -> int:
-        """Return where the earliest window begins that is not complete: all that it writes lies in its window."""
-        return super().promised_ms(min(cls.window.spread([low_ms]).starts)) if low_ms > NEVER_MS else NEVER_MS
+        """Return where the earliest window begins that is not complete: all that it writes lies in its window.
+
+        Sessions have no such beginning: their results are taken to have their ends as event times; if not, declare `outputs_behind`.
+        """
+        if low_ms == NEVER_MS or isinstance(cls.window, Session):
+            return super().promised_ms(low_ms)
+        return super().promised_ms(min(cls.window.spread([low_ms]).starts))
 
     @classmethod
     def goes_by_time(cls) -> bool:
@@ -58,7 +63,12 @@ class Aggregator(Processor):
     @classmethod
     def windows_end(cls) -> bool:
         """Whether its windows are ever complete or done."""
-        return isinstance(cls.emit, AtWatermark) or cls.late is not OnLate.INTO_WINDOW or cls.emit.differences
+        return (
+            isinstance(cls.window, Session)
+            or isinstance(cls.emit, AtWatermark)
+            or cls.late is not OnLate.INTO_WINDOW
+            or cls.emit.differences
+        )
 
     def observe(self, event: Any) -> Any:
         """Return what the event adds, as the monoid's `lift` takes it; None where it adds nothing.
@@ -132,6 +142,23 @@ def _check_ends(cls: type[Aggregator]) -> None:
             f"Aggregator {cls.__name__}: windows end where one shard alone knows all of them, and a remote store is shared. Keep the "
             "state local, or leave `emit` and `late` as they are and ask the store for the window with `penstock query`."
         )
+    if isinstance(cls.window, Session):
+        _check_sessions(cls)
     if isinstance(cls.emit, AtWatermark) and not cls.writes:
         raise DeclarationError(f"Aggregator {cls.__name__} writes at the watermark, but no category: declare `writes`.")
     expect_late(cls)
+
+
+def _check_sessions(cls: type[Aggregator]) -> None:
+    """Raise DeclarationError where sessions could not be written once and whole."""
+    if cls.emit != AtWatermark():
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: how long a session is, and whether two are one, is known when it is complete. Declare "
+            "`emit = penstock.AtWatermark()`, without early results and differences."
+        )
+    if cls.late is OnLate.INTO_WINDOW or cls.allowed_lateness:
+        raise DeclarationError(
+            f"Aggregator {cls.__name__}: an event that comes when its session was written would make another of it, perhaps of two. "
+            "Declare `late = penstock.OnLate.DROP`, or a category that such events go to; to wait longer for them, a `watermark` that lies "
+            "further behind."
+        )

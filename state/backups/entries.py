@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 import msgspec
 
+from ...processors.cores.sessions import saved_sessions
 from ...processors.event_time import saved_watermarks
 from ...processors.kinds import Aggregator, Processor, Stateful
 from ...processors.monoids.plain import shown
 from ...processors.slots import decode_slot
 from ...processors.spaces import SIDE
 from ...processors.timers import Due, pending
-from ...processors.windows import Window
+from ...processors.windows import Session, Window
 from ..checkpoints import is_remote
 from ..errors import ForeignState, StateDamaged, StateError
 from ..rocks import RocksShardState
@@ -92,7 +93,8 @@ def inspection(processor: type[Processor], key: str | None, limit: int) -> Calla
     decode = _decoder(processor)
 
     def first(saved: Iterable[_Saved]) -> list[Entry]:
-        return list(islice((entry for entry in map(decode, saved) if key in (None, entry.key)), limit))
+        entries = chain.from_iterable(map(decode, saved))
+        return list(islice((entry for entry in entries if key in (None, entry.key)), limit))
 
     def inspect(state: RocksShardState) -> Inspected:
         _expect_shape(processor, state)
@@ -116,33 +118,47 @@ def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[E
     return Pending(delta.before, delta.after, len(own), first(own))
 
 
-def _decoder(processor: type[Processor]) -> Callable[[_Saved], Entry]:
+def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[Entry]]:
     if is_remote(processor):
         raise StateError(f"{processor.__name__} keeps its state in a store that others can read: look at it there.")
     if issubclass(processor, Stateful):
         return _stateful_decoder(processor)
+    if issubclass(processor, Aggregator) and isinstance(processor.window, Session):
+        return _session_decoder(processor(), processor.window.gap_ms)
     if issubclass(processor, Aggregator):
         return _windowed_decoder(processor())
     raise StateError(f"{processor.__name__} keeps no state: there is nothing to look at.")
 
 
-def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], Entry]:
+def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], list[Entry]]:
     load = msgspec.msgpack.Decoder(processor.state).decode
 
-    def decode(saved: _Saved) -> Entry:
+    def decode(saved: _Saved) -> list[Entry]:
         key, value = saved
-        return Entry(key.decode(), None, None if value is None else shown(load(value)))
+        return [Entry(key.decode(), None, None if value is None else shown(load(value)))]
 
     return decode
 
 
-def _windowed_decoder(processor: Aggregator) -> Callable[[_Saved], Entry]:
+def _session_decoder(processor: Aggregator, gap_ms: int) -> Callable[[_Saved], list[Entry]]:
+    def decode(saved: _Saved) -> list[Entry]:
+        key, value = saved
+        sessions = [
+            Entry(key.decode(), Window(one.start, one.last + gap_ms), shown(processor.monoid.value(one.partial)))
+            for one in saved_sessions(processor, value)
+        ]
+        return sessions or [Entry(key.decode(), None, None)]
+
+    return decode
+
+
+def _windowed_decoder(processor: Aggregator) -> Callable[[_Saved], list[Entry]]:
     monoid, window = processor.monoid, processor.window.window
 
-    def decode(saved: _Saved) -> Entry:
+    def decode(saved: _Saved) -> list[Entry]:
         slot, value = saved
         key, start = decode_slot(slot)
-        return Entry(key, window(start), None if value is None else shown(monoid.value(monoid.decode(value))))
+        return [Entry(key, window(start), None if value is None else shown(monoid.value(monoid.decode(value))))]
 
     return decode
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -103,6 +103,20 @@ class Retold(ps.Stateful):
         return story, [Said(event.speaker, event.at, story, len(story))]
 
 
+class Talks(ps.Aggregator):
+    """How many words a speaker said without an hour of silence."""
+
+    reads, writes = words, heard
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
+    window = ps.Session(timedelta(hours=1))
+    emit = ps.AtWatermark()
+    late = ps.OnLate.DROP
+
+    def result(self, key: str, window: ps.Window, value: int) -> Said:
+        """Tell of it at its end."""
+        return Said(key, window.end, "silence", value)
+
+
 class Newest(ps.Aggregator):
     """A speaker's last word in an hour."""
 
@@ -195,11 +209,12 @@ def test_partials_merge_in_bus_order_however_they_were_cut(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_timers_fire_between_the_events_they_lie_between(size: int) -> None:
-    """In order of event time, key by key, however batches are cut; those that lie behind the newest event of all do not."""
+@pytest.mark.parametrize("processor", ["Silence", "Talks"])
+def test_timers_fire_between_the_events_they_lie_between(processor: str, size: int) -> None:
+    """Sessions end likewise: in order of event time, key by key, however batches are cut; those that lie behind the newest event of all do not."""
     said = sorted(enumerate(said_words()), key=lambda word: (word[1].speaker, word[1].at, word[0]))
     newest = max(word.at for _, word in said)
-    given = outputs(timer(step_of("Silence"), DAYS, newest), stored(said, size))
+    given = outputs(timer(step_of(processor), DAYS, newest), stored(said, size))
 
     truth = []
     for speaker, of_speaker in groupby((word for _, word in said), key=lambda word: word.speaker):

@@ -1,0 +1,160 @@
+"""What sessions promise: events of a key that follow closely on one another are one, however they came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.processors.cores import open_core
+from penstock.processors.errors import DeclarationError
+from penstock.state.checkpoints import Step
+from penstock.state.overlay import Overlay
+from penstock.state.store import MemoryShardState
+
+GAP, BOUND = 10, 25
+
+
+class Click(ps.Record, frozen=True):
+    """Somebody clicks."""
+
+    user: str
+    at: ps.EventTime
+    number: int
+
+
+class Visit(ps.Record, frozen=True):
+    """What somebody did without a pause."""
+
+    user: str
+    begin: int
+    end: ps.EventTime
+    clicks: int
+    numbers: int
+
+
+clicks = ps.Category("clicks", Click, key="user", event_time="at", buckets=1)
+late_clicks = ps.Category("late_clicks", Click, key="user", event_time="at", buckets=1)
+visits = ps.Category("visits", Visit, key="user", event_time="end", buckets=1)
+
+
+class Visits(ps.Aggregator):
+    """Counts the clicks of a visit, and adds their numbers up."""
+
+    reads, writes = clicks, visits
+    monoid: ClassVar[ps.Monoid[Any]] = ps.TupleOf(ps.Count(), ps.Sum())
+    window = ps.Session(timedelta(milliseconds=GAP))
+    watermark: ClassVar[ps.Watermark] = ps.Behind(timedelta(milliseconds=BOUND))
+    emit = ps.AtWatermark()
+    late: ClassVar[Any] = ps.OnLate.DROP
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def observe(self, event: Click) -> tuple[int, int]:
+        return 1, event.number
+
+    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Visit:
+        return Visit(key, window.start, window.end, *value)
+
+
+CLICKS = st.lists(st.builds(Click, st.sampled_from("ab"), st.integers(0, 150), st.integers(0, 9)), max_size=40)
+END = Click("end", 1_000, 0)
+
+
+def expected(given_clicks: Sequence[Click]) -> list[Visit]:
+    """Return the visits of clicks, found by going through each user's in order of time."""
+    found = []
+    for user in "ab":
+        run: list[Click] = []
+        for click in sorted((click for click in given_clicks if click.user == user), key=lambda click: click.at):
+            if run and click.at - run[-1].at >= GAP:
+                found.append(run)
+                run = []
+            run.append(click)
+        if run:
+            found.append(run)
+    visits = [
+        Visit(run[0].user, run[0].at, run[-1].at + GAP, len(run), sum(click.number for click in run)) for run in found
+    ]
+    return sorted(visits, key=lambda visit: (visit.end, visit.user))
+
+
+def visits_of(arrived: Sequence[Click], cuts: Sequence[tuple[int, bool]]) -> list[Visit]:
+    """Return what a shard gives, in batches with a checkpoint, and perhaps a restart, at each of these cuts."""
+    saved, outputs = MemoryShardState(), list[Any]()
+    overlay = Overlay(saved, lambda _, later: later)
+    core = open_core(Visits(), overlay)
+    for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
+        core = open_core(Visits(), overlay) if restarts else core
+        outputs += core.feed(clicks, arrived[begin:end], stop_at_error=True).outputs
+        overlay.add(core.drain().changes)
+        saved.save(overlay.seal())
+        overlay.settle({})
+    assert set(saved.scan(b"", b"\xff", 100)) == set(saved.scan(b"end", b"ene", 100)), (
+        "what is over is still in the state"
+    )
+    return outputs
+
+
+@given(given_clicks=CLICKS, data=st.data(), cuts=st.lists(st.tuples(st.integers(0, 41), st.booleans()), max_size=4))
+def test_sessions_are_the_same_however_their_events_came(
+    given_clicks: list[Click], data: st.DataObject, cuts: list[tuple[int, bool]]
+) -> None:
+    """Held up within the bound, batched and cut by restarts in any way; each is written once, in order of ends, and then gone."""
+    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(given_clicks), max_size=len(given_clicks)))
+    held_up = sorted(zip(given_clicks, delays, strict=True), key=lambda held: held[0].at + held[1])
+
+    assert visits_of([*(click for click, _ in held_up), END], cuts) == expected(given_clicks)
+
+
+def test_a_late_event_joins_what_is_open_or_is_left_out() -> None:
+    """Put aside, where that is asked for; both are counted as late."""
+
+    class Aside(Visits):
+        late = late_clicks
+        watermark = ps.Behind()
+
+    driver = Driver(Aside)
+    arrived = [Click("a", 0, 1), Click("a", 20, 1), Click("a", 12, 1), Click("a", 1, 5), END]
+    driver.send(clicks, arrived)
+
+    assert driver.read(visits) == [Visit("a", 0, 10, 1, 1), Visit("a", 12, 30, 2, 2)]
+    assert driver.read(late_clicks) == [Click("a", 1, 5)]
+    assert (driver.tally(Aside).late, driver.tally(Aside).dropped) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "step", [Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
+)
+def test_sessions_outlive_a_crash(step: Step | None) -> None:
+    """Open ones go on, and each is written once."""
+    arrived = [Click("ab"[n % 2], n * 4 + (n // 7) * 9 - (n % 3) * 6, n) for n in range(40)] + [END]
+    for at in range(1, len(arrived), 6):
+        driver = Driver(Visits)
+        driver.send(clicks, [*arrived[:at], Crash(before=step), *arrived[at:]])
+
+        assert driver.read(visits) == expected(arrived)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"emit": ps.AtCheckpoint()}, "known when it is complete"),
+        ({"emit": ps.AtWatermark(differences=True)}, "known when it is complete"),
+        ({"late": ps.OnLate.INTO_WINDOW}, "make another of it"),
+        ({"allowed_lateness": timedelta(seconds=1)}, "lies further behind"),
+        ({"store": ps.Remote()}, "one shard alone"),
+    ],
+)
+def test_sessions_that_could_not_be_written_once_are_refused(attributes: dict[str, Any], told: str) -> None:
+    """With what to change."""
+    wrong: type[ps.Aggregator] = type("Wrong", (Visits,), attributes)
+
+    with pytest.raises(DeclarationError, match=told):
+        wrong.check()
