@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 
 import msgspec
 
@@ -59,7 +59,10 @@ class Promising:
 
     def go_on(self) -> None:
         """Send what is to be promised, unless that is being done."""
-        if self._next and (self._under_way is None or self._under_way.done()):
+        if self._under_way is not None and self._under_way.done():
+            self._under_way.result()
+            self._under_way = None
+        if self._next and self._under_way is None:
             promises, self._next = list(self._next.values()), {}
             self._under_way = self._threads.submit(self._send, promises)
 
@@ -75,8 +78,7 @@ class Promising:
 
     def close(self) -> None:
         """Make the last promises."""
-        while self._next or (self._under_way is not None and not self._under_way.done()):
+        while self._next or self._under_way is not None:
+            wait([self._under_way] if self._under_way is not None else [])
             self.go_on()
-            if self._under_way is not None:
-                self._under_way.exception()
         self._writer.close()

@@ -123,7 +123,10 @@ class Timekeeping:
             self._lows_ms.pop(number, None)
             self._held.pop(number, None)
             self._told_s.pop(number, None)
-            self._ended.difference_update(self._buckets(number))
+            for bucket in self._buckets(number):
+                self._ended.discard(bucket)
+                if self._upstream is not None:
+                    self._upstream.drop(bucket)
 
     def close(self) -> None:
         """Make the last promises."""

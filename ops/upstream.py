@@ -100,10 +100,6 @@ class Upstream:
         self._promises = Promises(bus)
         self._boards: dict[Bucket, Board] = {}
 
-    def newest(self, place: Place) -> Promise | None:
-        """Return what a promiser has promised last, as far as is known."""
-        return self._promises.newest.get(place)
-
     def read(self) -> None:
         """Take what was promised meanwhile; returns at once."""
         for place, promise in self._promises.read(0.0):
@@ -113,6 +109,10 @@ class Upstream:
     def begin(self, bucket: Bucket) -> None:
         """Follow a bucket that is read from somewhere on, perhaps from before where it was read."""
         self._boards[bucket] = Board(bucket, self._promises.newest.items())
+
+    def drop(self, bucket: Bucket) -> None:
+        """Follow a bucket no more."""
+        self._boards.pop(bucket, None)
 
     def held(self, bucket: Bucket, position: int) -> Held:
         """Return how far a bucket has come that is read up to a position."""
