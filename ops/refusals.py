@@ -107,26 +107,19 @@ def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> Refu
     return Refusal(at, reason, "ahead", processor.ahead is OnBad.STOP)
 
 
-class Units:
-    """Looks at the first event times of each bucket: whether they are in milliseconds.
+def expect_unit(
+    processor: type[Processor], bucket: Bucket, category: AnyCategory, events: Sequence[Any], now_ms: int
+) -> None:
+    """Raise EventRefused where the first events that are ever read of a bucket have their times in another unit than milliseconds.
 
-    Args:
-        processor: whose inputs; one that declares no `ahead_limit` means its event times as they are.
+    A processor that declares no `ahead_limit` means its event times as they are.
     """
-
-    def __init__(self, processor: type[Processor]) -> None:
-        self._processor = processor
-        self._looked_at: set[Bucket] = set()
-
-    def expect(self, bucket: Bucket, category: AnyCategory, events: Sequence[Any], now_ms: int) -> None:
-        """Raise EventRefused where the first events of a bucket have their times in another unit."""
-        if bucket in self._looked_at or self._processor.ahead_limit is None or not events:
-            return
-        self._looked_at.add(bucket)
-        unit = other_unit(category.event_times_of(events[:FIRST_EVENTS]), now_ms)
-        if unit is not None:
-            raise EventRefused(
-                f"{bucket}: {unit}. Nothing of this bucket was processed. Mend what writes {category.event_time!r} of "
-                f"{category.name}, and begin anew with right times in a new category; or, if they are meant as they are, declare "
-                f"`ahead_limit = None` on {self._processor.__name__}."
-            )
+    if processor.ahead_limit is None:
+        return
+    unit = other_unit(category.event_times_of(events[:FIRST_EVENTS]), now_ms)
+    if unit is not None:
+        raise EventRefused(
+            f"{bucket}: {unit}. Nothing of this bucket was processed. Mend what writes {category.event_time!r} of {category.name}, and "
+            "begin anew with right times in a new category; or, if they are meant as they are, declare `ahead_limit = None` on "
+            f"{processor.__name__}."
+        )

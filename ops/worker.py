@@ -27,7 +27,7 @@ from ..transport.errors import Aborted, Dismissed, Fenced, Unsettled
 from .clock import Clock, SystemClock
 from .executing import Executing
 from .opening import Backups, NoBackups, Openings
-from .refusals import EventRefused, Refusal, Units, refusals, taken
+from .refusals import EventRefused, Refusal, expect_unit, refusals, taken
 from .saving import Saving
 from .sending import Sending
 from .shard import Shard
@@ -107,7 +107,6 @@ class Worker:
         self._being_saved = self._pending
         self._dismissals_s: list[float] = []
         self._stopping = False
-        self._units = Units(type(processor))
         self.tally = Tally()
         self._reader = self._joined()
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
@@ -209,7 +208,8 @@ class Worker:
         category = self._inputs[batch.bucket.category]
         values = batch.values()
         decoded = self._codecs.of(category).decode(values)
-        self._units.expect(batch.bucket, category, decoded.events, self._clock.now_ms())
+        if category.name not in shard.position:
+            expect_unit(type(self._processor), batch.bucket, category, decoded.events, self._clock.now_ms())
         given = taken(decoded, category, batch.arrivals_ms(), self._processor)
         stops = self._processor.raising is OnBad.STOP
         fed = shard.core.feed(category, given.events, stop_at_error=stops)

@@ -639,6 +639,14 @@ def test_event_times_in_another_unit_are_refused(factor: float, unit: str, chang
     assert len(allowed.read(totals)) == 3
 
 
+def test_only_the_first_events_of_a_bucket_are_looked_at() -> None:
+    """Who began in 1970 is not asked again what it means, whoever goes on with it."""
+    driver = Driver(Totals)
+    driver.send(readings, [Reading("a", 0, 1), Crash(), Reading("a", 1_201_800_000, 1)])
+
+    assert [total.litres for total in driver.read(totals)] == [1, 2]
+
+
 def test_event_times_before_1970_are_event_times() -> None:
     """They count, and lie in windows, as any other."""
     driver = Driver([Hours])
