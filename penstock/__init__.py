@@ -4,6 +4,7 @@ from .processors.categories import Category
 from .processors.dead_letters import DeadLetter
 from .processors.emission import AtCheckpoint, AtWatermark, OnLate
 from .processors.errors import PenstockError
+from .processors.joins import How, Join
 from .processors.kinds import Aggregator, Context, Every, OnBad, Processor, Stateful, Stateless
 from .processors.monoids import (
     Count,
@@ -49,7 +50,9 @@ __all__ = [
     "Every",
     "First",
     "Hopping",
+    "How",
     "Injector",
+    "Join",
     "Largest",
     "Last",
     "Lateness",

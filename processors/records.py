@@ -6,7 +6,7 @@ from its type.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, TypeGuard, get_origin
+from typing import Annotated, Any, TypeAlias, TypeGuard, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as shapes
@@ -54,6 +54,15 @@ def _is_record(candidate: object) -> bool:
 def is_class(candidate: object) -> TypeGuard[type]:
     """Tell whether something is a class; Python 3.10 takes ``list[int]`` for one, which `issubclass` then refuses."""
     return isinstance(candidate, type) and get_origin(candidate) is None
+
+
+def type_name(kind: Any) -> str:
+    """Return what a type is called, wherever it is declared: `tuple[int, Seen]`."""
+    if is_class(kind):
+        return kind.__name__
+    arguments = ", ".join(map(type_name, get_args(kind)))
+    name = getattr(get_origin(kind), "__name__", None) or str(kind)
+    return f"{name}[{arguments}]" if arguments else name
 
 
 def plain(shape: Any) -> Any:

@@ -129,7 +129,7 @@ class Processor(ABC):
                 f"Processor {cls.__name__} reads nothing: declare `reads = some_category` on the class."
             )
         for category in cls.inputs() + cls.outputs():
-            _expect_category(cls, category)
+            expect_category(cls, category)
         if len({category.buckets for category in cls.inputs()}) > 1:
             counts = ", ".join(f"{category.name} has {category.buckets}" for category in cls.inputs())
             raise DeclarationError(
@@ -164,6 +164,7 @@ def key_name(processor: type[Processor]) -> str:
     return key if isinstance(key, str) else key.__qualname__
 
 
-def _expect_category(owner: type[Processor], value: object) -> None:
+def expect_category(owner: type[Processor], value: object) -> None:
+    """Raise DeclarationError for what is no category."""
     if not isinstance(value, Category):
         raise DeclarationError(f"Processor {owner.__name__}: {value!r} is not a category.")

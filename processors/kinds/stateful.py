@@ -11,7 +11,7 @@ import msgspec
 from ..categories import AnyCategory, Category
 from ..emission import OnLate
 from ..errors import DeclarationError
-from ..records import Record, is_class
+from ..records import Record, is_class, type_name
 from ..semantics import expect_pair
 from ..timers import Timer
 from .base import OnBad, Processor, expect_late, key_name
@@ -74,7 +74,7 @@ class Stateful(Processor):
     @classmethod
     def state_shape(cls) -> str:
         """Return the type of a key's state, and what the key is."""
-        return f"{getattr(cls.state, '__name__', cls.state)} by {key_name(cls)}"
+        return f"{type_name(cls.state)} by {key_name(cls)}"
 
     @classmethod
     def check(cls) -> None:

@@ -1,0 +1,182 @@
+"""What joins promise: each pair once, events that meet none when none can come, and nothing held for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.processors.cores import open_core
+from penstock.processors.errors import DeclarationError
+from penstock.state.checkpoints import Step
+from penstock.state.overlay import Overlay
+from penstock.state.store import MemoryShardState
+
+BOUND = 15
+
+
+class Order(ps.Record, frozen=True):
+    """Somebody orders."""
+
+    who: str
+    at: ps.EventTime
+    number: int
+
+
+class Payment(ps.Record, frozen=True):
+    """Somebody pays."""
+
+    who: str
+    at: ps.EventTime
+    amount: int
+
+
+class Match(ps.Record, frozen=True):
+    """An order with a payment, or one of them alone."""
+
+    who: str
+    at: ps.EventTime
+    number: int | None
+    amount: int | None
+
+
+orders = ps.Category("orders", Order, key="who", event_time="at", buckets=1)
+payments = ps.Category("payments", Payment, key="who", event_time="at", buckets=1)
+matches = ps.Category("matches", Match, key="who", event_time="at", buckets=1)
+
+
+class Inner(ps.Join):
+    """Payments from five before an order to ten after it."""
+
+    left, right, writes = orders, payments, matches
+    before, after = timedelta(milliseconds=5), timedelta(milliseconds=10)
+    watermark = ps.Behind(timedelta(milliseconds=BOUND))
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def join(self, left: Order | None, right: Payment | None, context: ps.Context) -> Iterable[Match]:
+        yield Match(
+            context.key,
+            left.at if left else right.at if right else 0,
+            left.number if left else None,
+            right.amount if right else None,
+        )
+
+
+class Left(Inner):
+    """Also orders that nobody paid for."""
+
+    how = ps.How.LEFT
+
+
+class Outer(Inner):
+    """Also payments for nothing."""
+
+    how = ps.How.OUTER
+
+
+Event = Order | Payment
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(Order, st.sampled_from("ab"), st.integers(0, 100), st.integers(0, 99)),
+        st.builds(Payment, st.sampled_from("ab"), st.integers(0, 100), st.integers(0, 99)),
+    ),
+    max_size=30,
+)
+LAST_ORDER, LAST_PAYMENT = Order("end", 10_000, 0), Payment("end", 10_000, 0)
+
+
+def expected(processor: type[ps.Join], events: Iterable[Event]) -> Counter[Match]:
+    """Return all matches, by looking at every pair."""
+    placed = list(events)
+    lefts = [event for event in placed if isinstance(event, Order)]
+    rights = [event for event in placed if isinstance(event, Payment)]
+    pairs = [
+        (left, right)
+        for left in range(len(lefts))
+        for right in range(len(rights))
+        if lefts[left].who == rights[right].who and -5 <= rights[right].at - lefts[left].at <= 10
+    ]
+    found = Counter(
+        Match(lefts[left].who, lefts[left].at, lefts[left].number, rights[right].amount) for left, right in pairs
+    )
+    if processor is not Inner:
+        met = {left for left, _ in pairs}
+        found.update(Match(one.who, one.at, one.number, None) for at, one in enumerate(lefts) if at not in met)
+    if processor is Outer:
+        met = {right for _, right in pairs}
+        found.update(Match(one.who, one.at, None, one.amount) for at, one in enumerate(rights) if at not in met)
+    return found
+
+
+def matches_of(processor: type[ps.Join], arrived: Sequence[Event], restarts: set[int]) -> Counter[Match]:
+    """Return what a shard gives, in batches of one category, with a checkpoint after each and a restart after some."""
+    saved, found = MemoryShardState(), Counter[Match]()
+    overlay = Overlay(saved, lambda _, later: later)
+    core = open_core(processor(), overlay)
+    batches = groupby(arrived, key=type)
+    for number, (record, batch) in enumerate(batches):
+        category: Any = orders if record is Order else payments
+        found.update(core.feed(category, list(batch), stop_at_error=True).outputs)
+        overlay.add(core.drain().changes)
+        saved.save(overlay.seal())
+        overlay.settle({})
+        core = open_core(processor(), overlay) if number in restarts else core
+    assert {key for key, _ in saved.scan(b"", b"\xff", 100)} <= {b"end"}, "what is over is still held"
+    return Counter({match: times for match, times in found.items() if match.who != "end"})
+
+
+@pytest.mark.parametrize("processor", [Inner, Left, Outer])
+@given(events=EVENTS, data=st.data(), restarts=st.sets(st.integers(0, 30), max_size=4))
+def test_pairs_and_lone_events_are_the_same_however_they_came(
+    processor: type[ps.Join], events: list[Event], data: st.DataObject, restarts: set[int]
+) -> None:
+    """Held up within the bound, one category before the other, with restarts between."""
+    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(events), max_size=len(events)))
+    held_up = sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])
+
+    assert matches_of(processor, [*map(itemgetter(0), held_up), LAST_ORDER, LAST_PAYMENT], restarts) == expected(
+        processor, events
+    )
+
+
+@pytest.mark.parametrize(
+    "step", [Step.LOG_CHANGES, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None]
+)
+def test_each_match_comes_once_whatever_dies(step: Step | None) -> None:
+    """What is held is part of the state."""
+    paid = [Payment("ab"[n % 2], n * 9, n) for n in range(20)]
+    ordered = [Order("ab"[n % 2], n * 11, n) for n in range(16)]
+    for at in range(1, 16, 5):
+        driver = Driver(Outer)
+        driver.send(orders, [*ordered[:at], Crash(before=step)])
+        driver.send(payments, [*paid[:at], Crash(before=step), *paid[at:]])
+        driver.send(orders, [*ordered[at:], LAST_ORDER])
+        driver.send(payments, [LAST_PAYMENT])
+
+        found = Counter(match for match in driver.read(matches) if match.who != "end")
+        assert found == expected(Outer, [*paid, *ordered])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"right": orders}, "the same record type"),
+        ({"before": timedelta(milliseconds=-11)}, "nothing lies between"),
+        ({"right": ps.Category("others", Payment, key="who", event_time="at", buckets=2)}, "not co-partitioned"),
+    ],
+)
+def test_joins_that_cannot_be_are_refused(attributes: dict[str, Any], told: str) -> None:
+    """With what to change."""
+    wrong: type[ps.Join] = type("Wrong", (Inner,), attributes)
+
+    with pytest.raises(DeclarationError, match=told):
+        wrong.check()
