@@ -1,0 +1,197 @@
+"""Latency through one to four processors: of events, from their sending to their coming out, and of the low watermark of each stage.
+
+    python benchmarks/dag_latency.py [--seconds 6] [--rate 10000]
+
+Starts a broker of its own, and each stage in a process of its own. Prints a table, and draws docs/figures/dag_latency.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import statistics
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+
+from dag_stages import BUCKETS, Tick, ticks
+from figures import COLORS, drawing
+from rounds import broker, command, create, unique
+
+from penstock.processors.watermarks import NEVER_MS
+from penstock.transport.bus import Bucket, Bus, Outgoing, Position
+from penstock.transport.codec_of import Codecs
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.promises import Promises, ensure_watermarks
+
+STAGES = (1, 2, 3, 4)
+INTERVALS_MS = (100, 1_000)
+OUTPUTS = ("AT_LEAST_ONCE", "EXACTLY_ONCE")
+WARM_UP_S = 3.0
+KEYS = 1_000
+STEP_S = 0.002
+FIRST_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured: outputs once or at least once, the time between checkpoints, and how many stages."""
+
+    output: str
+    interval_ms: int
+    stages: int
+
+
+@dataclass
+class Measured:
+    """What was seen of a case, in milliseconds."""
+
+    latencies: list[int] = field(default_factory=list)
+    lags: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+def main() -> None:
+    """Measure, print and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=6.0, help="how long events are sent for each case")
+    parser.add_argument("--rate", type=int, default=10_000, help="events per second")
+    given = parser.parse_args()
+    with broker() as bootstrap:
+        bus = KafkaBus(KafkaSettings(bootstrap))
+        ensure_watermarks(bus)
+        found = {
+            case: measure(bus, bootstrap, case, given.seconds, given.rate)
+            for case in (Case(*one) for one in product(OUTPUTS, INTERVALS_MS, STAGES))
+        }
+    show(found)
+
+
+def measure(bus: Bus, bootstrap: str, case: Case, seconds: float, rate: int) -> Measured:
+    """Send ticks at a steady rate, and look for them where they come out."""
+    run = unique("dag")
+    create(bus, [ticks(run, stage) for stage in range(case.stages + 1)])
+    measured = Measured()
+    with ExitStack() as stack:
+        for stage in range(case.stages):
+            stack.enter_context(worker(bootstrap, run, stage, case))
+        exchange = Exchange(bus, run, case.stages)
+        exchange.send(BUCKETS * 10)
+        exchange.await_first()
+        steady(exchange, WARM_UP_S, rate, Measured())
+        steady(exchange, seconds, rate, measured)
+        exchange.close()
+    print(f"{case}: {statistics.median(measured.latencies):.0f} ms", flush=True)
+    return measured
+
+
+@contextmanager
+def worker(bootstrap: str, run: str, stage: int, case: Case) -> Iterator[None]:
+    """Keep a stage running in the block."""
+    arguments = command("dag_stages.py", bootstrap, run, str(stage), str(case.interval_ms), case.output)
+    with subprocess.Popen(arguments) as process:
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+class Exchange:
+    """Sends ticks into the first stage, takes them from behind the last, and reads what the stages promise."""
+
+    def __init__(self, bus: Bus, run: str, stages: int) -> None:
+        self._into = ticks(run, 0)
+        self._out = ticks(run, stages)
+        self._run = run
+        self._codecs = Codecs(bus)
+        self._writer = bus.writer()
+        self._reader = bus.scanner([Position(Bucket(self._out.name, number), 0) for number in range(BUCKETS)])
+        self._promises = Promises(bus)
+        self._sent = 0
+
+    def send(self, count: int) -> None:
+        """Send ticks of now."""
+        now = _now_ms()
+        batch = [Tick(f"key-{(self._sent + n) % KEYS}", now) for n in range(count)]
+        self._sent += count
+        encoded = self._codecs.of(self._into).encode(batch)
+        self._writer.send(self._into.name, map(Outgoing, [tick.key.encode() for tick in batch], encoded))
+
+    def receive(self, measured: Measured) -> int:
+        """Take what has come out, and what was promised; return how many ticks."""
+        taken = 0
+        for batch in self._reader.poll(STEP_S).batches:
+            now = _now_ms()
+            events = self._codecs.of(self._out).decode(batch.values()).events
+            measured.latencies += [now - tick.at for tick in events]
+            taken += len(events)
+        now = _now_ms()
+        for (promiser, _), promise in self._promises.read(0.0):
+            if promise is not None and promiser.startswith(self._run) and promise.low_ms != NEVER_MS:
+                measured.lags[promiser].append(now - promise.low_ms)
+        return taken
+
+    def await_first(self) -> None:
+        """Wait until all stages work."""
+        deadline = time.monotonic() + FIRST_LIMIT_S
+        while not self.receive(Measured()):
+            if time.monotonic() > deadline:
+                raise RuntimeError("nothing came out")
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._writer.close()
+        self._reader.close()
+        self._promises.close()
+
+
+def steady(exchange: Exchange, seconds: float, rate: int, measured: Measured) -> None:
+    """Send at a rate, and receive, for so long."""
+    began, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - began) < seconds:
+        due = int(passed * rate)
+        exchange.send(due - sent)
+        sent = due
+        exchange.receive(measured)
+
+
+def show(found: dict[Case, Measured]) -> None:
+    """Print the table, and draw."""
+    print(
+        f"{'output':<16}{'checkpoint':>11}{'stages':>8}{'p50 ms':>9}{'p95 ms':>9}{'p99 ms':>9}{'lag of each stage, ms':>40}"
+    )
+    for case, measured in found.items():
+        lags = ", ".join(f"{statistics.median(lag):.0f}" for _, lag in sorted(measured.lags.items()))
+        shown = "".join(f"{value:>9.0f}" for value in percentiles(measured.latencies))
+        print(f"{case.output:<16}{case.interval_ms:>8} ms{case.stages:>8}{shown}{lags:>40}")
+    with drawing("dag_latency.svg", len(INTERVALS_MS), height=2.8) as panels:
+        for panel, interval in zip(panels, INTERVALS_MS, strict=True):
+            for output, color in zip(OUTPUTS, COLORS, strict=False):
+                of_output = [found[Case(output, interval, stages)] for stages in STAGES]
+                name = output.lower().replace("_", " ")
+                panel.plot(STAGES, [percentiles(one.latencies)[0] for one in of_output], "o-", color=color, label=name)
+                panel.plot(STAGES, [percentiles(one.latencies)[1] for one in of_output], "o:", color=color)
+            panel.set_title(f"A checkpoint each {interval:,} ms")
+            panel.set_xlabel("processors")
+            panel.set_xticks(STAGES)
+            panel.set_ylim(bottom=0)
+            panel.grid(axis="y")
+        panels[0].set_ylabel("ms: median, and 95 % (dotted)")
+        panels[0].legend()
+
+
+def percentiles(values: Sequence[int]) -> tuple[float, float, float]:
+    """Return the median, the 95th and the 99th percentile."""
+    cuts = statistics.quantiles(values, n=100)
+    return cuts[49], cuts[94], cuts[98]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The processors of the benchmark of latency through a DAG: stages that pass ticks on, each with a state that counts them.
+
+    python dag_stages.py BOOTSTRAP RUN STAGE INTERVAL_MS OUTPUT
+
+Runs one stage until it is told to end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import penstock as ps
+from penstock.ops.assembling import Surroundings, assembled
+from penstock.ops.cli.signals import stopping_on_signals
+from penstock.ops.collector import relax_collector
+from penstock.ops.preflight import prepare
+from penstock.processors.categories import Category
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+BUCKETS = 2
+
+
+class Tick(ps.Record, frozen=True):
+    """Something that happened at the time at which it was sent."""
+
+    key: str
+    at: ps.EventTime
+
+
+def ticks(run: str, stage: int) -> Category[Tick]:
+    """Return what a stage reads, and the one before it writes."""
+    return ps.Category(f"{run}.{stage}", Tick, key="key", event_time="at", buckets=BUCKETS, retention=None)
+
+
+class Passing(ps.Stateful):
+    """Counts the ticks of each key, and passes them on."""
+
+    state = int
+
+    def process(self, event: Tick, state: int | None, context: ps.Context) -> tuple[int, Iterable[Tick]]:  # noqa: ARG002 - the kind's
+        """Return the count, and the tick."""
+        return (state or 0) + 1, (event,)
+
+
+def stage_of(run: str, stage: int, interval: timedelta, output: ps.Semantics) -> type[Passing]:
+    """Return a stage: the first goes by what comes, the others by what is promised."""
+    declared = {
+        "name": f"{run}.stage-{stage}",
+        "reads": ticks(run, stage),
+        "writes": ticks(run, stage + 1),
+        "output_semantics": output,
+        "checkpoint": ps.Every(time=interval),
+        "watermark": ps.Promised() if stage else ps.Behind(),
+    }
+    return type("Stage", (Passing,), declared)
+
+
+def main(bootstrap: str, run: str, stage: str, interval_ms: str, output: str) -> None:
+    """Run one stage."""
+    processor = stage_of(run, int(stage), timedelta(milliseconds=int(interval_ms)), ps.Semantics[output])
+    bus = KafkaBus(KafkaSettings(bootstrap))
+    relax_collector()
+    with (
+        TemporaryDirectory() as folder,
+        assembled(prepare(processor, bus), bus, Surroundings(Path(folder))) as worker,
+        stopping_on_signals(worker.stop),
+    ):
+        worker.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
