@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from ..durable import aside_name
 from ..webhdfs import HdfsFolder, NoSuchFile, WebHdfsError
 from .errors import NotStored, PlaceUnreachable
-from .places import aside_name
 
 ANSWER_LIMIT_S = 30.0
 

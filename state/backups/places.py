@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
-from uuid import uuid4
 
-from ..durable import sync_folder
+from ..durable import aside_name, sync_folder
 from .errors import BackupError, NotStored, PlaceUnreachable
 
 CHUNK_BYTES = 2**20
@@ -149,11 +148,6 @@ def open_place(location: str, webhdfs: str | None = None) -> BackupPlace:
             raise BackupError(
                 f"{location}: backups are kept in a folder or on HDFS (hdfs://host:port/path); {other} is neither."
             )
-
-
-def aside_name(name: str) -> str:
-    """Return a name for a file in the making; never the same twice, so that no late request of one try meets another's."""
-    return f".{name}.{uuid4().hex}.aside"
 
 
 def _make_folder(folder: Path) -> None:

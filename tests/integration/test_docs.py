@@ -58,11 +58,11 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 
 def commands_in(text: str) -> set[tuple[str, ...]]:
     """Return the penstock commands that a page names, without their arguments."""
-    named = re.findall(r"penstock((?: (?:dev|category|archive))? [a-z]+)", text)
+    named = re.findall(r"penstock((?: (?:dev|category|archive|state|watermark))? [a-z]+)", text)
     return {tuple(words.split()) for words in named if words.split()[0] in COMMANDS}
 
 
-COMMANDS = {"run", "dev", "category", "archive", "backfill", "compare"}
+COMMANDS = {"run", "dev", "category", "archive", "backfill", "compare", "state", "query", "status", "watermark"}
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
@@ -74,7 +74,9 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
         assert "Example:" in done.stdout, words
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES, ROOT / "examples" / "flights" / "README.md"], ids=str)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *PAGES, *sorted((ROOT / "examples").glob("*/README.md"))], ids=str
+)
 def test_links_lead_somewhere(page: Path) -> None:
     """Relative links name files that are there."""
     for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
