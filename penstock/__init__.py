@@ -26,6 +26,7 @@ from .processors.monoids import (
 from .processors.records import EventTime, Record
 from .processors.semantics import Semantics
 from .processors.stores import Local, Remote, Writing
+from .processors.tables import TableJoin
 from .processors.timers import Clock, Timer
 from .processors.watermarks import Behind, Confidence, Lateness, Promised, Watermark
 from .processors.windows import Ever, Hopping, Session, Spread, Tumbling, Window, Windowing
@@ -77,6 +78,7 @@ __all__ = [
     "Stateful",
     "Stateless",
     "Sum",
+    "TableJoin",
     "Timer",
     "TopK",
     "Tumbling",

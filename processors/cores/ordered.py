@@ -39,10 +39,11 @@ class OrderedCore:
     def __init__(self, processor: Stateful, saved: StateReader) -> None:
         self._puts_aside = isinstance(processor.late, Category)
         self._name = type(processor).__name__
-        self._inputs = {category.name: category for category in processor.inputs()}
-        self._decoders = {name: msgspec.msgpack.Decoder(one.record).decode for name, one in self._inputs.items()}
+        self._inputs = processor.inputs()
+        self._numbers = {category.name: number for number, category in enumerate(self._inputs)}
+        self._decoders = [msgspec.msgpack.Decoder(category.record).decode for category in self._inputs]
         self._held = Agenda(spaces.HELD_EVENTS, saved)
-        self.time = ShardTime(processor.watermark, list(self._inputs), saved)
+        self.time = ShardTime(processor.watermark, list(self._numbers), saved)
         self._core = StatefulCore(processor, saved, InOrder(self.time.low_ms))
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:  # noqa: ARG002 - what raises came before
@@ -63,7 +64,8 @@ class OrderedCore:
     def _hold(self, category: AnyCategory, timed: Iterable[tuple[int, Any]]) -> None:
         """Keep events; of equal ones, how many there are."""
         kept = Counter((time, _encode(event)) for time, event in timed)
-        places = [(time, spaces.encode_pair(category.name, "") + tie_of(encoded)) for time, encoded in kept]
+        number = bytes([self._numbers[category.name]])
+        places = [(time, number + tie_of(encoded)) for time, encoded in kept]
         for place, ((_, encoded), times), held in zip(places, kept.items(), self._held.values(places), strict=True):
             before = 0 if held is None else _decode(held)[0]
             self._held.add(*place, _encode((before + times, msgspec.Raw(encoded))))
@@ -72,13 +74,13 @@ class OrderedCore:
         """Give the core what lies before a low watermark, and its timers up to there."""
         outputs: list[Any] = []
         while entries := self._take(low_ms):
-            for name, run in groupby(entries, lambda entry: spaces.decode_pair(entry.what[: -len(_DIGEST)])[0]):
-                events = [event for entry in run for event in self._events(name, entry)]
-                fed = self._core.feed(self._inputs[name], events, stop_at_error=True)
+            for number, run in groupby(entries, lambda entry: entry.what[0]):
+                events = [event for entry in run for event in self._events(number, entry)]
+                fed = self._core.feed(self._inputs[number], events, stop_at_error=True)
                 outputs += fed.outputs
                 if fed.rejected:
                     raise self._refused(events[fed.rejected[0].at], fed.rejected[0].error)
-        return outputs + self._core.advance(dict.fromkeys(self._inputs, low_ms), ()).outputs
+        return outputs + self._core.advance(dict.fromkeys(self._numbers, low_ms), ()).outputs
 
     def _take(self, low_ms: int) -> list[Entry]:
         taken: list[Entry] = []
@@ -86,9 +88,9 @@ class OrderedCore:
             taken.append(entry)
         return taken
 
-    def _events(self, name: str, entry: Entry) -> list[Any]:
+    def _events(self, number: int, entry: Entry) -> list[Any]:
         times, encoded = _decode(entry.value)
-        return [self._decoders[name](encoded)] * times
+        return [self._decoders[number](encoded)] * times
 
     def _refused(self, event: Any, error: Exception) -> ProcessorFailed:
         return ProcessorFailed(
@@ -112,9 +114,6 @@ class OrderedCore:
 def tie_of(encoded: bytes) -> bytes:
     """Return what orders events of one time: nothing but the event itself."""
     return sha256(encoded).digest()
-
-
-_DIGEST = tie_of(b"")
 
 
 def in_order(category: AnyCategory, events: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,67 @@
+"""Joins of a stream with a table: a category of which the latest record of each key counts.
+
+    table record --> the key's state         stream event --> given with the state of its key
+
+The table lies in the shards' states, and is backed up and restored as any state is.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, final
+
+from .categories import AnyCategory
+from .errors import DeclarationError
+from .kinds import Context, Stateful
+from .kinds.base import expect_category
+from .records import Record
+
+
+class TableJoin(Stateful):
+    """Gives each event of a stream the table's record of its key.
+
+    That is the latest that has come; with `ordered = True` the latest as of the event's own time, whatever came first. Both categories are
+    keyed alike, and have records of different types. A table that is seldom written is idle most of the time: in order, events wait for
+    it up to `idle_after`.
+
+    Class attributes:
+        stream: the category whose events are given.
+        table: the category that says what is known of a key.
+    """
+
+    stream: ClassVar[AnyCategory]
+    table: ClassVar[AnyCategory]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls, "stream") and hasattr(cls, "table"):
+            for category in (cls.stream, cls.table):
+                expect_category(cls, category)
+            cls.reads = (cls.table, cls.stream)  # of one time, what is known comes first
+            cls.state = cls.table.record
+
+    @abstractmethod
+    def join(self, event: Any, row: Any, context: Context) -> Iterable[Record]:
+        """Return, or yield, what an event gives with the table's record of its key; None where there is none."""
+
+    @final
+    def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
+        """Keep a record of the table, or join an event with it."""
+        if type(event) is self.table.record:
+            return event, ()
+        return state, self.join(event, state, context)
+
+    @classmethod
+    def check(cls) -> None:
+        """Also: two categories that can be told apart."""
+        if not (hasattr(cls, "stream") and hasattr(cls, "table")):
+            raise DeclarationError(
+                f"Join {cls.__name__}: declare `stream = …` and `table = …`, the categories that it joins."
+            )
+        super().check()
+        if cls.stream.record is cls.table.record:
+            raise DeclarationError(
+                f"Join {cls.__name__}: {cls.stream.name} and {cls.table.name} hold the same record type, by which they are told apart. "
+                "Derive a record type for one of them."
+            )

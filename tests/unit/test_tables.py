@@ -1,0 +1,124 @@
+"""What a join with a table promises: each event with what is known of its key, as it came or as of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Driver
+from penstock.processors.cores import open_core
+from penstock.processors.errors import DeclarationError
+from penstock.state.store import MemoryShardState
+
+BOUND = 20
+
+
+class Price(ps.Record, frozen=True):
+    """What something costs from now on."""
+
+    item: str
+    at: ps.EventTime
+    cents: int
+
+
+class Sale(ps.Record, frozen=True):
+    """Something is sold."""
+
+    item: str
+    at: ps.EventTime
+    pieces: int
+
+
+class Sold(ps.Record, frozen=True):
+    """A sale with the price; None where none is known."""
+
+    item: str
+    at: ps.EventTime
+    pieces: int
+    cents: int | None
+
+
+prices = ps.Category("prices", Price, key="item", event_time="at", buckets=1)
+sales = ps.Category("sales", Sale, key="item", event_time="at", buckets=1)
+sold = ps.Category("sold", Sold, key="item", event_time="at", buckets=1)
+
+
+class Latest(ps.TableJoin):
+    """With the price that came last."""
+
+    stream, table, writes = sales, prices, sold
+
+    def join(self, event: Sale, row: Price | None, context: ps.Context) -> Iterable[Sold]:
+        yield Sold(event.item, event.at, event.pieces, row.cents if row else None)
+
+
+class AsOf(Latest):
+    """With the price of the time of the sale."""
+
+    ordered = True
+    watermark = ps.Behind(timedelta(milliseconds=BOUND))
+
+
+def test_an_event_is_given_with_what_came_last() -> None:
+    """Of its own key; also where the event's time is another."""
+    driver = Driver(Latest)
+    driver.send(sales, [Sale("tea", 5, 1)])
+    driver.send(prices, [Price("tea", 10, 300), Price("jam", 10, 200), Price("tea", 11, 310)])
+    driver.send(sales, [Sale("tea", 6, 2), Sale("jam", 20, 3)])
+
+    assert driver.read(sold) == [Sold("tea", 5, 1, None), Sold("tea", 6, 2, 310), Sold("jam", 20, 3, 200)]
+
+
+TIMES = st.integers(0, 100)
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(Price, st.sampled_from(["tea", "jam"]), TIMES, st.integers(1, 9)),
+        st.builds(Sale, st.sampled_from(["tea", "jam"]), TIMES, st.integers(1, 9)),
+    ),
+    max_size=30,
+    unique_by=lambda event: (type(event), event.at),
+)
+
+
+def sold_as_of(arrived: Sequence[Price | Sale]) -> list[Sold]:
+    """Return what a shard gives of events as they came, and of a last one of each category."""
+    core, found = open_core(AsOf(), MemoryShardState()), list[Sold]()
+    for event in [*arrived, Price("end", 10_000, 1), Sale("end", 10_000, 1)]:
+        category: Any = prices if isinstance(event, Price) else sales
+        found += core.feed(category, [event], stop_at_error=True).outputs
+    return found
+
+
+@given(events=EVENTS, data=st.data())
+def test_in_order_it_is_what_was_known_at_its_time(events: list[Price | Sale], data: st.DataObject) -> None:
+    """However prices and sales came; a price of the same millisecond counts."""
+    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(events), max_size=len(events)))
+    held_up = [event for event, _ in sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])]
+
+    truth = []
+    for sale in sorted((event for event in events if isinstance(event, Sale)), key=lambda sale: sale.at):
+        known = [one for one in events if isinstance(one, Price) and one.item == sale.item and one.at <= sale.at]
+        cents = max(known, key=lambda price: price.at).cents if known else None
+        truth.append(Sold(sale.item, sale.at, sale.pieces, cents))
+    assert sold_as_of(held_up) == truth
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"table": sales}, "the same record type"),
+        ({"table": ps.Category("others", Price, key="item", event_time="at", buckets=2)}, "repartition one of them"),
+    ],
+)
+def test_tables_that_cannot_be_joined_are_refused(attributes: dict[str, Any], told: str) -> None:
+    """With what to change."""
+    wrong: type[ps.TableJoin] = type("Wrong", (Latest,), attributes)
+
+    with pytest.raises(DeclarationError, match=told):
+        wrong.check()
