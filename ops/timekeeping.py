@@ -57,6 +57,11 @@ class Timekeeping:
         self._held: dict[int, Held] = {}
         self._told_s: dict[int, float] = {}
 
+    @property
+    def is_read(self) -> bool:
+        """Whether all that was promised before this worker began is known."""
+        return self._upstream is None or self._upstream.is_read
+
     def begin(self, shard: Shard) -> None:
         """Follow a shard that was opened."""
         for bucket in self._buckets(shard.number):

@@ -100,6 +100,11 @@ class Upstream:
         self._promises = Promises(bus)
         self._boards: dict[Bucket, Board] = {}
 
+    @property
+    def is_read(self) -> bool:
+        """Whether all that was promised by now is known."""
+        return self._promises.complete
+
     def read(self) -> None:
         """Take what was promised meanwhile; returns at once."""
         for place, promise in self._promises.read(0.0):

@@ -167,8 +167,12 @@ class Worker:
         return not self._owned
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
-        """Tell whether every bucket that it owns is read up to its target; False while it owns none."""
-        return bool(self._owned) and all(self._has_reached(bucket, targets.get(bucket, 0)) for bucket in self._owned)
+        """Tell whether every bucket that it owns is read up to its target, with what was promised; False while it owns none."""
+        return (
+            bool(self._owned)
+            and self._time.is_read
+            and all(self._has_reached(bucket, targets.get(bucket, 0)) for bucket in self._owned)
+        )
 
     def _has_reached(self, bucket: Bucket, target: int) -> bool:
         shard = self._shards.get(bucket.number)

@@ -118,6 +118,16 @@ def test_windows_through_two_processors_and_the_bucket_that_holds_them_back(
     assert [json.loads(line)["late"] for line in out.splitlines()] == [0, 0]
 
 
+def test_a_run_to_the_end_completes_what_was_promised(cli: Cli, prefix: str, kafka: str) -> None:
+    """The second processor knows what the first has promised before it ends."""
+    write_app(cli, prefix, "ps.Behind()")
+    meters = {bucket_of(meter.encode(), 2): meter for meter in "abcdef"}
+    truth = send(cli, prefix, list(meters.values()), range(121))
+    cli.ok("run", "app.py", "--until-end")
+
+    assert hours(kafka, prefix) == {slot: litres for slot, litres in truth.items() if slot[1] < BEGIN + 120 * MINUTE}
+
+
 def test_a_watermark_set_from_outside_completes_windows(
     cli: Cli, prefix: str, kafka: str, wait_until: Callable[..., None]
 ) -> None:
