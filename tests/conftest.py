@@ -16,7 +16,7 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 __all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suites
 
-WAIT_LIMIT_S = 60.0
+WAIT_LIMIT_S = 90.0
 
 
 @pytest.fixture(scope="session")

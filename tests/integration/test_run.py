@@ -59,7 +59,7 @@ def test_sigterm_ends_with_a_last_checkpoint(
     worker = cli.start("run", f"{app}:Totals", "--json")
     wait_until(lambda: bool(kafka_bus.catalog.committed(f"{prefix}.totals", f"{prefix}.large")))
     worker.send_signal(signal.SIGTERM)
-    out, err = worker.communicate(timeout=30)
+    out, err = worker.communicate(timeout=60)
     assert worker.returncode == 0, err
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(1000, start=3000))
     cli.ok("run", str(app), "--until-end")
@@ -90,10 +90,10 @@ def test_two_workers_share_the_buckets_and_state_moves_with_them(
     wait_until(lambda: members(kafka, f"{prefix}.totals") == 2)
     feed(2000)
     first.send_signal(signal.SIGTERM)
-    assert first.wait(30) == 0
+    assert first.wait(60) == 0
     feed(3000)
     second.send_signal(signal.SIGTERM)
-    out, err = second.communicate(timeout=30)
+    out, err = second.communicate(timeout=60)
 
     assert json.loads(out)["events_in"] > 0, err
     expect_totals_count_each_reading_once(kafka, prefix, 4000)
