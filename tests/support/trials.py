@@ -57,16 +57,24 @@ def expect_kept(job: Job, events: Sequence[Event]) -> None:
         found = {(slot[8:].decode(), int.from_bytes(slot[:8], "big") - 2**63): tuple(v) for slot, v in state.items()}
         expect_counts(subject.state, found, by_hour(events))
         return
-    newest = newest_beside(job.kafka, f"{job.prefix}.events")
     if subject.kind == "closing":
+        newest = newest_beside(job.kafka, f"{job.prefix}.events")
         complete = {slot: hour for slot, hour in by_hour(events).items() if slot[1] + HOUR_MS <= newest[slot[0]]}
         expect_complete(outputs, complete, subject.state, subject.output)
         return
-    delay_ms = {"timers": DELAY_MS, "ordered": 1}.get(subject.kind, 0)
-    answered = [event for event in events if event.at + delay_ms <= newest[event.key]]
+    answered = _answered(job, events)
     expect_each_event(subject.output, outputs, answered)
     if subject in CHAINED:
         expect_chains(outputs, state)
     elif subject.kind != "stateless":
         found_keys = {key.decode(): (sums["count"], sums["total"]) for key, sums in state.items()}
         expect_counts(subject.state, found_keys, by_key(answered if subject.kind == "ordered" else events))
+
+
+def _answered(job: Job, events: Sequence[Event]) -> Sequence[Event]:
+    """Return the events that the watermark has come to: of those that wait for it."""
+    delay_ms = {"timers": DELAY_MS, "ordered": 1}.get(job.subject.kind)
+    if delay_ms is None:
+        return events
+    newest = newest_beside(job.kafka, f"{job.prefix}.events")
+    return [event for event in events if event.at + delay_ms <= newest[event.key]]
