@@ -17,8 +17,8 @@ from typing import Any, ClassVar, NamedTuple, final
 from .categories import AnyCategory
 from .errors import DeclarationError
 from .kinds import Context, Stateful
-from .kinds.base import expect_category
 from .records import Record
+from .sides import declares, expect_declared, expect_told_apart
 from .timers import Timer
 from .watermarks import NEVER_MS
 from .windows import MILLISECOND
@@ -76,9 +76,7 @@ class Join(Stateful):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if hasattr(cls, "left") and hasattr(cls, "right"):
-            for category in (cls.left, cls.right):
-                expect_category(cls, category)
+        if declares(cls, "left", "right"):
             cls.reads = (cls.left, cls.right)
             cls.state = tuple[
                 tuple[tuple[int, bool, cls.left.record], ...],  # type: ignore[name-defined]  # known when it is made
@@ -164,16 +162,9 @@ class Join(Stateful):
     @classmethod
     def check(cls) -> None:
         """Also: two categories that can be told apart, and a stretch of time."""
-        if not (hasattr(cls, "left") and hasattr(cls, "right")):
-            raise DeclarationError(
-                f"Join {cls.__name__}: declare `left = …` and `right = …`, the categories that it joins."
-            )
+        expect_declared(cls, "left", "right")
         super().check()
-        if cls.left.record is cls.right.record:
-            raise DeclarationError(
-                f"Join {cls.__name__}: {cls.left.name} and {cls.right.name} hold the same record type, by which left and right are told "
-                "apart. Derive a record type for one of them."
-            )
+        expect_told_apart(cls)
         if cls.before + cls.after < timedelta():
             raise DeclarationError(
                 f"Join {cls.__name__}: nothing lies between {cls.before} before and {cls.after} after an event. One of them may be below "

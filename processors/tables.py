@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, final
 
 from .categories import AnyCategory
-from .errors import DeclarationError
 from .kinds import Context, Stateful
-from .kinds.base import expect_category
 from .records import Record
+from .sides import declares, expect_declared, expect_told_apart
 
 
 class TableJoin(Stateful):
@@ -35,9 +34,7 @@ class TableJoin(Stateful):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if hasattr(cls, "stream") and hasattr(cls, "table"):
-            for category in (cls.stream, cls.table):
-                expect_category(cls, category)
+        if declares(cls, "stream", "table"):
             cls.reads = (cls.table, cls.stream)  # of one time, what is known comes first
             cls.state = cls.table.record
 
@@ -55,13 +52,6 @@ class TableJoin(Stateful):
     @classmethod
     def check(cls) -> None:
         """Also: two categories that can be told apart."""
-        if not (hasattr(cls, "stream") and hasattr(cls, "table")):
-            raise DeclarationError(
-                f"Join {cls.__name__}: declare `stream = …` and `table = …`, the categories that it joins."
-            )
+        expect_declared(cls, "stream", "table")
         super().check()
-        if cls.stream.record is cls.table.record:
-            raise DeclarationError(
-                f"Join {cls.__name__}: {cls.stream.name} and {cls.table.name} hold the same record type, by which they are told apart. "
-                "Derive a record type for one of them."
-            )
+        expect_told_apart(cls)
