@@ -10,12 +10,11 @@ from typing import Any
 from ..categories import AnyCategory
 from ..changes import Changes, StateReader
 from ..errors import ProcessorFailed
-from ..event_time import ShardTime
 from ..kinds import Aggregator
 from ..monoids import BrokenLaw, check_laws
 from ..slots import encode_slot
 from ..windows import Spread, Window
-from .base import Drained, Fed, Rejected, late_among, taken
+from .base import Drained, Fed, Rejected, late_among, taken, time_of
 
 LAW_SAMPLES = 5
 """On how many of a shard's first events the laws of its monoid are tried."""
@@ -93,7 +92,7 @@ class AggregatorCore:
         self._processor = processor
         self._saved = saved
         self._folding = Folding(processor)
-        self.time = ShardTime(processor.watermark, [category.name for category in processor.inputs()], saved)
+        self.time = time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Fold the events of one bucket, in order."""

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..categories import AnyCategory
-from ..changes import Changes
+from ..changes import Changes, StateReader
+from ..event_time import ShardTime
+from ..kinds import Processor
 
 CACHED_KEYS = 100_000
 """How many keys' states a stateful shard keeps decoded between checkpoints."""
@@ -75,6 +77,11 @@ class Core(Protocol):
     def drain(self) -> Drained:
         """Hand over what changed since the last drain; it is part of the saved state from then on."""
         ...
+
+
+def time_of(processor: Processor, saved: StateReader) -> ShardTime:
+    """Return what follows the event time of a shard as its processor declares."""
+    return ShardTime(processor.watermark, [category.name for category in processor.inputs()], saved)
 
 
 def taken(events: Sequence[Any], rejected: Sequence[Rejected], *, stop_at_error: bool) -> int:

@@ -20,12 +20,11 @@ from typing import Any
 from ..categories import AnyCategory, Category
 from ..changes import StateReader
 from ..emission import AtCheckpoint, AtWatermark, OnLate
-from ..event_time import ShardTime
 from ..kinds import Aggregator
 from ..watermarks import FOREVER_MS
 from ..windows import MILLISECOND, Spread
 from .aggregator import Folding, results
-from .base import Drained, Fed, Rejected, late_among
+from .base import Drained, Fed, Rejected, late_among, time_of
 from .panes import Panes
 
 
@@ -94,7 +93,7 @@ class ClosingCore:
         self._panes = Panes(processor.monoid, saved)
         self._unsaid: dict[int, set[str]] = {}
         self._early_at_ms: int | None = None
-        self.time = ShardTime(processor.watermark, [category.name for category in processor.inputs()], saved)
+        self.time = time_of(processor, saved)
         self._schedule = Schedule(processor)
         self._schedule.add(self._panes.starts(), self.time.low_ms)
 

@@ -21,9 +21,9 @@ from ..agenda import Agenda, Entry
 from ..categories import AnyCategory, Category
 from ..changes import StateReader
 from ..errors import ProcessorFailed
-from ..event_time import InOrder, ShardTime
+from ..event_time import InOrder
 from ..kinds import Stateful
-from .base import Drained, Fed, late_among
+from .base import Drained, Fed, late_among, time_of
 from .stateful import StatefulCore
 
 DELIVERED_AT_ONCE = 1_000
@@ -43,7 +43,7 @@ class OrderedCore:
         self._numbers = {category.name: number for number, category in enumerate(self._inputs)}
         self._decoders = [msgspec.msgpack.Decoder(category.record).decode for category in self._inputs]
         self._held = Agenda(spaces.HELD_EVENTS, saved)
-        self.time = ShardTime(processor.watermark, list(self._numbers), saved)
+        self.time = time_of(processor, saved)
         self._core = StatefulCore(processor, saved, InOrder(self.time.low_ms))
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:  # noqa: ARG002 - what raises came before

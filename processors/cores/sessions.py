@@ -22,7 +22,7 @@ from ..event_time import InOrder, ShardTime
 from ..kinds import Aggregator
 from ..windows import Session, Window
 from .aggregator import results_of
-from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among
+from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among, time_of
 
 _ENTRY = b"\x01"
 _encode = msgspec.msgpack.Encoder().encode
@@ -59,8 +59,7 @@ class SessionCore:
         self._open: dict[str, list[Open]] = {}
         self._changed: set[str] = set()
         self._ends = Agenda(spaces.EVENT_TIMERS, saved)
-        inputs = [category.name for category in processor.inputs()]
-        self.time = time or ShardTime(processor.watermark, inputs, saved)
+        self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Take the events of one bucket, in order; before each, write the sessions that are complete by then."""

@@ -13,7 +13,7 @@ from ..errors import ProcessorFailed
 from ..event_time import InOrder, ShardTime
 from ..kinds import Context, Request, Stateful
 from ..timers import Clock, Due, Timers
-from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among
+from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among, time_of
 
 
 class StatefulCore:
@@ -34,8 +34,7 @@ class StatefulCore:
         self._states: dict[str, Any] = {}
         self._changed: set[str] = set()
         self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
-        inputs = [category.name for category in processor.inputs()]
-        self.time = time or ShardTime(processor.watermark, inputs, saved)
+        self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Process the events of one bucket, in order, and before each the timers that are due."""

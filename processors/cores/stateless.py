@@ -7,9 +7,8 @@ from typing import Any
 
 from ..categories import AnyCategory
 from ..changes import StateReader
-from ..event_time import ShardTime
 from ..kinds import Stateless
-from .base import Drained, Fed, Rejected, late_among, taken
+from .base import Drained, Fed, Rejected, late_among, taken, time_of
 
 
 class StatelessCore:
@@ -17,7 +16,7 @@ class StatelessCore:
 
     def __init__(self, processor: Stateless, saved: StateReader) -> None:
         self._process = processor.process
-        self.time = ShardTime(processor.watermark, [category.name for category in processor.inputs()], saved)
+        self.time = time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Process the events of one bucket, in order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from ..categories import AnyCategory, Category
+from ..categories import AnyCategory
 from ..emission import AtCheckpoint, AtWatermark, Emission, OnLate
 from ..errors import DeclarationError
 from ..monoids import Monoid
@@ -14,10 +14,10 @@ from ..semantics import expect_pair
 from ..stores import Local, Remote, Writing
 from ..watermarks import NEVER_MS
 from ..windows import Ever, Session, Window, Windowing
-from .base import Processor, as_tuple, expect_late, key_name
+from .base import Remembering, as_tuple, key_name
 
 
-class Aggregator(Processor):
+class Aggregator(Remembering):
     """Monoid processor: observations of events, combined per key and window.
 
     What it writes are updates, when `emit` says: the last record of one key and event time is the one that counts. Where `emit`
@@ -39,11 +39,6 @@ class Aggregator(Processor):
     late: ClassVar[OnLate | AnyCategory] = OnLate.INTO_WINDOW
     allowed_lateness: ClassVar[timedelta] = timedelta()
     store: ClassVar[Local | Remote] = Local()
-
-    @classmethod
-    def outputs(cls) -> tuple[AnyCategory, ...]:
-        """Return the categories it writes: that of its results, if any, and that of late events."""
-        return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
 
     @classmethod
     def promised_ms(cls, low_ms: int) -> int:
@@ -146,7 +141,6 @@ def _check_ends(cls: type[Aggregator]) -> None:
         _check_sessions(cls)
     if isinstance(cls.emit, AtWatermark) and not cls.writes:
         raise DeclarationError(f"Aggregator {cls.__name__} writes at the watermark, but no category: declare `writes`.")
-    expect_late(cls)
 
 
 def _check_sessions(cls: type[Aggregator]) -> None:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from ..categories import AnyCategory, Category
+from ..emission import OnLate
 from ..errors import DeclarationError
 from ..semantics import Semantics
 from ..watermarks import NEVER_MS, Confidence, Watermark
@@ -144,13 +145,29 @@ class Processor(ABC):
             )
 
 
-def expect_late(cls: Any) -> None:
-    """Raise DeclarationError where the category of late events cannot hold what a processor reads."""
-    if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
-        raise DeclarationError(
-            f"Processor {cls.__name__} sends late events to {cls.late.name}, which holds {cls.late.record.__name__}: it must hold the "
-            "record that the processor reads."
-        )
+class Remembering(Processor):
+    """What the kinds have in common that keep state: what comes after its time may be too late for them.
+
+    Class attributes:
+        late: what becomes of events that come too late; a category, of the record type that the processor reads, takes them.
+    """
+
+    late: ClassVar[OnLate | AnyCategory]
+
+    @classmethod
+    def outputs(cls) -> tuple[AnyCategory, ...]:
+        """Return the categories it writes, with that of late events."""
+        return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
+
+    @classmethod
+    def check(cls) -> None:
+        """Also: a category of late events that can take them."""
+        super().check()
+        if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
+            raise DeclarationError(
+                f"Processor {cls.__name__} sends late events to {cls.late.name}, which holds {cls.late.record.__name__}: it must hold "
+                "the record that the processor reads."
+            )
 
 
 def as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]:

@@ -14,11 +14,11 @@ from ..errors import DeclarationError
 from ..records import Record, is_class, type_name
 from ..semantics import expect_pair
 from ..timers import Timer
-from .base import OnBad, Processor, expect_late, key_name
+from .base import OnBad, Remembering, key_name
 from .context import Context
 
 
-class Stateful(Processor):
+class Stateful(Remembering):
     """Per key: state and events out. Events of one key come one after the other, in bus order.
 
     Class attributes:
@@ -32,11 +32,6 @@ class Stateful(Processor):
     state: ClassVar[Any]
     ordered: ClassVar[bool] = False
     late: ClassVar[OnLate | AnyCategory] = OnLate.DROP
-
-    @classmethod
-    def outputs(cls) -> tuple[AnyCategory, ...]:
-        """Return the categories it writes, with that of late events."""
-        return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
 
     @abstractmethod
     def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
@@ -107,7 +102,6 @@ class Stateful(Processor):
 
 def _check_order(cls: type[Stateful]) -> None:
     """Raise DeclarationError where events cannot be delivered in order, or be late."""
-    expect_late(cls)
     if cls.late is OnLate.INTO_WINDOW:
         raise DeclarationError(
             f"Stateful processor {cls.__name__} has no windows for late events to go into: `late` is penstock.OnLate.DROP or a category."
