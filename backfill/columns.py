@@ -28,10 +28,12 @@ MARKS = pa.schema(_MARKS)
 """What the archive keeps with every event; times in milliseconds since 1970, UTC."""
 
 DAY_COLUMN = "ds"
+ROW = "_row"
+"""Where an event stood in its batch, while the batch is taken apart."""
 UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 """Raised for a value that its column cannot hold, such as a whole number beyond 64 bits."""
 
-_RESERVED = frozenset([*MARKS.names, DAY_COLUMN])
+_RESERVED = frozenset([*MARKS.names, DAY_COLUMN, ROW])
 _SCALARS: dict[type, pa.DataType] = {
     shapes.BoolType: pa.bool_(),
     shapes.IntType: pa.int64(),

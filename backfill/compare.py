@@ -26,8 +26,8 @@ from .errors import BackfillRefused
 from .failures import told
 from .hadoop import Folders
 from .outputs import OUTPUT_MARKS
-from .plans import Source, in_days, spark_schema
 from .session import spark_session
+from .sources import Source, in_days, spark_schema
 from .warehouse import Warehouse, open_warehouse
 
 EXAMPLES = 10

@@ -1,37 +1,43 @@
 """How Spark runs each kind of processor over the archive: which files, shuffled how, through which step.
 
-stateless    the days asked for                      -> mapped
-stateful     from the beginning, by key in bus order -> reduced, giving from the first day on
-aggregator   the days that its windows reach into    -> partials -> by key and window -> merged
+stateless     the days asked for                      -> mapped
+aggregator    the days that its windows reach into    -> partials -> by key and window -> merged
+stateful      from the beginning, by key in bus order -> reduced, giving from the first day on
+by time       all of the archive, in one of two orders, giving what lies in the days:
+  arrival     by bucket, as the events came           -> the shard's own core, its watermark and what is late for it
+  event time  by key, in order of event time          -> reduced; nothing is late
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from functools import reduce
 from typing import NamedTuple
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.window import Window
 
 from ..processors.categories import AnyCategory
 from ..processors.kinds import Aggregator, Processor, Stateful
+from ..processors.watermarks import Promised
 from ..processors.windows import Ever, Session
 from .aggregating import PARTIALS, merger, partials
-from .category_archive import archive_schema
-from .columns import DAY_COLUMN, Columns
+from .arrival import arriver
 from .errors import BackfillRefused
 from .folding import reducer
-from .layout import Days, day_of, folder_of
+from .inputs import Inputs, by_arrival, by_event_time, merged
+from .layout import Days, day_of
 from .mapping import mapper
-from .outputs import OutputRows
+from .outputs import OutputRows, slot_of
+from .sources import Source, in_days, spark_schema
 from .steps import Step
 from .timing import timer
 
 _ARRIVAL = ("_bucket", "_offset")
+_TURN = "_turn"
+_NEWEST = "_newest"
 
 StepOver = Callable[[AnyCategory], Step]
 """Gives a processor's step over one of its inputs."""
@@ -49,58 +55,79 @@ class Plan(NamedTuple):
     note: str
 
 
-class Source(NamedTuple):
-    """Where the archive is, and who reads it."""
+class Order(Enum):
+    """In which order the events come of a processor whose result depends on that."""
 
-    spark: SparkSession
-    location: str
-
-    def events(self, category: AnyCategory) -> DataFrame:
-        """Return all archived events of a category."""
-        return self.read(category.name, archive_schema(Columns(category.record)))
-
-    def read(self, category: str, schema: pa.Schema) -> DataFrame:
-        """Return what is stored of a category, with its day."""
-        columns = spark_schema(schema).add(DAY_COLUMN, "string")
-        return self.spark.read.schema(columns).parquet(f"{self.location}/{folder_of(category)}")
+    ARRIVAL = "arrival"
+    """That in which they came to the bus, bucket by bucket: the stream's result, with what was late for it."""
+    EVENT_TIME = "event-time"
+    """That of event time, key by key: what the stream would give if nothing had ever come late."""
 
 
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Return Spark's name for columns."""
-    return from_arrow_schema(schema)
+def order_of(processor: type[Processor], asked: Order | None) -> Order | None:
+    """Return the order in which a processor's events are to come; None where its result is the same in any.
+
+    Args:
+        processor: its class.
+        asked: the order that was asked for; None for the one that fits: arrival, but for what goes by promises.
+
+    Raises:
+        BackfillRefused: it cannot run in that order.
+    """
+    _refuse_differences(processor)
+    may_look = issubclass(processor, Stateful) and asked is Order.ARRIVAL  # at the watermark
+    if not (_depends_on_order(processor) or may_look):
+        return None
+    promised = isinstance(processor.watermark, Promised)
+    if asked is Order.ARRIVAL and promised:
+        raise BackfillRefused(
+            f"{processor.__name__} goes by what was promised about its inputs, and the archive does not hold when which promise came. "
+            "Nothing was started. Run it in order of event time (`--order event-time`): the result is the same for all that was not late."
+        )
+    order = asked or (Order.EVENT_TIME if promised else Order.ARRIVAL)
+    if order is Order.EVENT_TIME and _merges_in_bus_order(processor) and len(processor.inputs()) > 1:
+        names = ", ".join(category.name for category in processor.inputs())
+        raise BackfillRefused(
+            f"{processor.__name__} reads several categories ({names}), and its monoid combines in the order in which their events met. "
+            "Nothing was started. Run it in the order of arrival (`--order arrival`), or choose a monoid that is commutative."
+        )
+    return order
 
 
-def in_days(first: str | None, last: str) -> Column:
-    """Keep the files of some days; from the earliest on where there is no first."""
-    until: Column = F.col(DAY_COLUMN) <= last
-    return until if first is None else until & (F.col(DAY_COLUMN) >= first)
-
-
-def refuse_what_batch_cannot(processor: type[Processor]) -> None:
-    """Raise BackfillRefused for a processor whose result depends on how its inputs interleave."""
+def _refuse_differences(processor: type[Processor]) -> None:
     if issubclass(processor, Aggregator) and processor.emit.differences:
         raise BackfillRefused(
             f"{processor.__name__} writes differences, and how a window is divided into them depends on when they were written. "
             "Nothing was started. To have the windows, backfill a processor that writes them whole (`differences=False`)."
         )
-    ordered = issubclass(processor, Stateful) or (
-        issubclass(processor, Aggregator)
-        and (isinstance(processor.window, Session) or not processor.monoid.commutative)
+
+
+def _depends_on_order(processor: type[Processor]) -> bool:
+    """Tell whether it matters how the events of several keys, or inputs, come between one another."""
+    if issubclass(processor, Aggregator):
+        return processor.windows_end() or (_merges_in_bus_order(processor) and len(processor.inputs()) > 1)
+    return issubclass(processor, Stateful) and (
+        processor.has_timers() or processor.ordered or len(processor.inputs()) > 1
     )
-    if ordered and len(processor.inputs()) > 1:
-        names = ", ".join(category.name for category in processor.inputs())
-        raise BackfillRefused(
-            f"{processor.__name__} reads several categories ({names}), and what it gives depends on the order in which their "
-            "events meet; the archive keeps the order within each category only. Nothing was started. Name the other "
-            "processors of the app one by one (path/app.py:Processor) to backfill those."
-        )
 
 
-def plan(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
-    """Return what Spark will do for a processor and a range of days."""
-    if issubclass(processor, Aggregator) and isinstance(processor.window, Session):
-        [category] = processor.inputs()
-        return _timed(processor, source.events(category), days, step_over(category))
+def _merges_in_bus_order(processor: type[Processor]) -> bool:
+    return issubclass(processor, Aggregator) and not _by_key_and_time(processor) and not processor.monoid.commutative
+
+
+def _by_key_and_time(processor: type[Processor]) -> bool:
+    """Tell whether one key's events are taken one after the other in order of event time."""
+    return issubclass(processor, Stateful) or (
+        issubclass(processor, Aggregator) and isinstance(processor.window, Session)
+    )
+
+
+def plan(processor: type[Processor], source: Source, days: Days, order: Order | None, step_over: StepOver) -> Plan:
+    """Return what Spark will do for a processor and a range of days, in the order that `order_of` gives."""
+    if order is Order.ARRIVAL:
+        return _arrived(processor, source, days, step_over)
+    if order is Order.EVENT_TIME and _by_key_and_time(processor):
+        return _timed(processor, source, days, step_over)
     if issubclass(processor, Aggregator):
         return _aggregated(processor, source, days, step_over)
     if issubclass(processor, Stateful):
@@ -118,24 +145,44 @@ def _mapped(processor: type[Processor], source: Source, days: Days, step_over: S
     return Plan(reduce(DataFrame.unionAll, frames), "")
 
 
-def _timed(processor: type[Processor], events: DataFrame, days: Days, step: Step) -> Plan:
-    [(newest,)] = events.agg(F.max("_event_time")).collect()
-    frame = (
-        events.repartition("_key")
-        .sortWithinPartitions("_key", "_event_time", *_ARRIVAL)
-        .mapInArrow(timer(step, days, newest or 0), spark_schema(OutputRows(processor).schema))
-    )
+def _arrived(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
+    rows = by_arrival(merged(processor, source), processor.inputs()[0].buckets)
+    step = arriver(_inputs(processor, step_over), days)
+    frame = rows.mapInArrow(step, spark_schema(OutputRows(processor).schema))
+    if issubclass(processor, Aggregator) and processor.writes:
+        frame = _last_updates(frame)
     return Plan(
         frame,
+        "all of the archive in the order of arrival, bucket by bucket, with what was late for the stream; outputs whose own time lies in "
+        "the days",
+    )
+
+
+def _last_updates(frame: DataFrame) -> DataFrame:
+    """Keep the last result of each key and event time, and all else."""
+    is_result = F.col(slot_of(0)).isNotNull()
+    newest = F.max(_TURN).over(Window.partitionBy(is_result, "_key", "_event_time"))
+    numbered = frame.withColumn(_TURN, F.monotonically_increasing_id()).withColumn(_NEWEST, newest)
+    return numbered.where(~is_result | (F.col(_TURN) == F.col(_NEWEST))).drop(_TURN, _NEWEST)
+
+
+def _timed(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
+    rows = merged(processor, source)
+    [(newest,)] = rows.agg(F.max("_event_time")).collect()
+    step = timer(_inputs(processor, step_over), days, newest or 0)
+    return Plan(
+        by_event_time(rows).mapInArrow(step, spark_schema(OutputRows(processor).schema)),
         "all of the archive in order of event time, in which nothing is late; outputs whose own time lies in the days",
     )
+
+
+def _inputs(processor: type[Processor], step_over: StepOver) -> Inputs:
+    return Inputs([step_over(category) for category in processor.inputs()])
 
 
 def _folded(processor: type[Stateful], source: Source, days: Days, step_over: StepOver) -> Plan:
     [category] = processor.inputs()
     events = source.events(category)
-    if processor.has_timers() or processor.ordered:
-        return _timed(processor, events, days, step_over(category))
     last = _last_offsets(events.where(in_days(str(days.first), str(days.last))))
     frame = (
         events.where(_up_to(last))

@@ -23,10 +23,11 @@ from .failures import told
 from .hadoop import Folders
 from .layout import Days
 from .outputs import OUTPUT_MARKS, slot_of
-from .plans import Source, plan, refuse_what_batch_cannot
+from .plans import Order, order_of, plan
 from .progress import Progress, followed, silent
 from .publishing import OutputFolder
 from .session import spark_session
+from .sources import Source
 from .steps import Counters, Step
 from .warehouse import Warehouse, open_warehouse
 
@@ -62,6 +63,7 @@ def run_backfill(
     last: date,
     output: str,
     master: str = "local[*]",
+    order: Order | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> list[NodeResult]:
@@ -74,6 +76,7 @@ def run_backfill(
         last: the last UTC day.
         output: a folder or an ``hdfs://`` location; its categories lie there as in the warehouse.
         master: where Spark runs.
+        order: in which order the events come of processors whose result depends on it; None for that which fits each.
         overwrite: replace categories that are in the output already; otherwise they are refused.
         progress: told how far each processor is.
 
@@ -85,8 +88,8 @@ def run_backfill(
     if last < first:
         raise BackfillRefused(f"No day lies between {first} and {last}: give the earlier one first.")
     app = app_name.load()
+    orders = {processor: order_of(processor, order) for processor in app.processors}
     for processor in app.processors:
-        refuse_what_batch_cannot(processor)
         for category in processor.inputs():
             Columns(category.record)
     target = open_warehouse(output).location
@@ -99,7 +102,7 @@ def run_backfill(
             run.refuse_missing(app)
             folder.refuse_existing(category.name for category in _written(app.processors))
         try:
-            return [run.node(app, processor, folder, progress) for processor in app.processors]
+            return [run.node(app, processor, orders[processor], folder, progress) for processor in app.processors]
         finally:
             folder.discard()
 
@@ -126,7 +129,9 @@ class _Run:
                     "(path/app.py:Processor)."
                 )
 
-    def node(self, app: App, processor: type[Processor], folder: OutputFolder, progress: Progress) -> NodeResult:
+    def node(
+        self, app: App, processor: type[Processor], order: Order | None, folder: OutputFolder, progress: Progress
+    ) -> NodeResult:
         """Run one processor, and publish what no later one writes to."""
         if not processor.outputs():
             return NodeResult(
@@ -140,7 +145,7 @@ class _Run:
             return Step(str(self.app_name.path), processor.name, category.name, counters)
 
         with told(processor.__name__), followed(context, processor.__name__, progress):
-            frame, note = plan(processor, self.source, self.days, step_over)
+            frame, note = plan(processor, self.source, self.days, order, step_over)
             _write(frame, processor, folder)
             later = app.processors[app.processors.index(processor) + 1 :]
             for category in processor.outputs():

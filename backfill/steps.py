@@ -86,7 +86,7 @@ class Step:
             out = ahead.true_count
             if out and stops:
                 raise BackfillFailed(
-                    f"{self._place(batch, ahead.index(True).as_py())}: its event time lies more than {limit} ahead of its arrival. "
+                    f"{self._place(*_place_of(batch, ahead.index(True).as_py()))}: its event time lies more than {limit} ahead of its arrival. "
                     f"The backfill stops there, and nothing of {self.processor}'s output was published. Let such events be left out "
                     "and counted (`ahead = OnBad.DEAD_LETTER`), or declare another `ahead_limit`."
                 )
@@ -98,25 +98,30 @@ class Step:
         stops = self.opened.processor.raising is OnBad.STOP
         fed = core.feed(self.input, events, stop_at_error=stops)
         if stops and fed.rejected:
-            raise self._stopped(batch, start + fed.rejected[0].at, fed.rejected[0].error)
+            raise self.stopped(*_place_of(batch, start + fed.rejected[0].at), fed.rejected[0].error)
         return fed
 
-    def _stopped(self, batch: pa.RecordBatch, row: int, error: Exception) -> BackfillFailed:
+    def stopped(self, bucket: int, offset: int, error: Exception) -> BackfillFailed:
+        """Return what is said where the processor raised for an event, and asks to stop at that."""
         name = type(self.opened.processor).__name__
         return BackfillFailed(
-            f"{self._place(batch, row)}: {name} raised {type(error).__name__}: {error}. The backfill stops "
+            f"{self._place(bucket, offset)}: {name} raised {type(error).__name__}: {error}. The backfill stops "
             f"there, and nothing of {name}'s output was published. Mend {name} or what produces such events, or let them be "
             "left out and counted (`raising = OnBad.DEAD_LETTER`)."
         )
 
-    def _place(self, batch: pa.RecordBatch, row: int) -> str:
-        bucket, offset = batch.column("_bucket")[row].as_py(), batch.column("_offset")[row].as_py()
+    def _place(self, bucket: int, offset: int) -> str:
         return f"{self.category}/{bucket} at offset {offset}"
 
     def give(self, outputs: Sequence[Any]) -> Batches:
         """Give outputs as rows, and count them."""
         self.counters.events_out.add(len(outputs))
         return self.opened.rows.batches(outputs)
+
+
+def _place_of(batch: pa.RecordBatch, row: int) -> tuple[int, int]:
+    """Return the bucket and offset of a row."""
+    return batch.column("_bucket")[row].as_py(), batch.column("_offset")[row].as_py()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -29,12 +30,24 @@ from .output import as_json, err, note, out, progress, table
 from .times import parse_day
 
 
+class Ordering(Enum):
+    """What may be asked for."""
+
+    FITTING = "fitting"
+    ARRIVAL = "arrival"
+    EVENT_TIME = "event-time"
+
+
 def backfill(
     target: Target,
     first: First,
     last: Last,
     output: BatchOutput = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what the output holds already.")] = False,
+    order: Annotated[
+        Ordering,
+        typer.Option("--order", help="In which order the events come of processors whose result depends on it."),
+    ] = Ordering.FITTING,
     master: Master = "local[*]",
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
@@ -45,6 +58,7 @@ def backfill(
 
     Example: penstock backfill examples/flights/app.py --from 2013-01-01 --to 2013-01-31
     """
+    from ...backfill.plans import Order  # noqa: PLC0415 - as below
     from ...backfill.spark import run_backfill  # noqa: PLC0415 - Spark is slow to import, and most commands do without
 
     days = parse_day(first), parse_day(last)
@@ -63,6 +77,7 @@ def backfill(
             last=days[1],
             output=batch_output_of(output, folder),
             master=master,
+            order=None if order is Ordering.FITTING else Order(order.value),
             overwrite=overwrite,
             progress=show,
         )

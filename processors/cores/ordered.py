@@ -65,7 +65,7 @@ class OrderedCore:
         """Keep events; of equal ones, how many there are."""
         kept = Counter((time, _encode(event)) for time, event in timed)
         number = bytes([self._numbers[category.name]])
-        places = [(time, number + tie_of(encoded)) for time, encoded in kept]
+        places = [(time, number + _tie_of(encoded)) for time, encoded in kept]
         for place, ((_, encoded), times), held in zip(places, kept.items(), self._held.values(places), strict=True):
             before = 0 if held is None else _decode(held)[0]
             self._held.add(*place, _encode((before + times, msgspec.Raw(encoded))))
@@ -111,11 +111,10 @@ class OrderedCore:
         return Drained([], self._core.drain().changes | self._held.drain() | self.time.drain())
 
 
-def tie_of(encoded: bytes) -> bytes:
-    """Return what orders events of one time: nothing but the event itself."""
+def _tie_of(encoded: bytes) -> bytes:
     return sha256(encoded).digest()
 
 
-def in_order(category: AnyCategory, events: Sequence[Any]) -> list[Any]:
-    """Return events of one category in the order in which they are delivered."""
-    return sorted(events, key=lambda event: (getattr(event, category.event_time), tie_of(_encode(event))))
+def tie_of(event: Any) -> bytes:
+    """Return what orders an event among those of one time and input: nothing but the event itself."""
+    return _tie_of(_encode(event))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ import pytest
 import penstock as ps
 from penstock.backfill.archiver import Archiver
 from penstock.backfill.errors import BackfillFailed, BackfillRefused
+from penstock.backfill.plans import Order
 from penstock.backfill.session import spark_session
 from penstock.backfill.spark import NodeResult, run_backfill
 from penstock.backfill.warehouse import LocalWarehouse, Warehouse
@@ -44,7 +45,7 @@ rekeyed = ps.Category("rekeyed", Reading, key="unit", event_time="at", buckets=2
 others = ps.Category("others", Reading, key="sensor", event_time="at", buckets=2)
 outputs = {
     name: ps.Category(name, Reading, key="sensor", event_time="at")
-    for name in ("passed", "stopped", "spared", "summed", "joined", "regrouped", "unarchived", "misfits")
+    for name in ("passed", "stopped", "spared", "summed", "joined", "regrouped", "unarchived", "misfits", "announced")
 }
 
 
@@ -100,15 +101,26 @@ class SumUp(ps.Aggregator):
         return Reading(key, 0, value)
 
 
-class Join(ps.Stateful):
-    """Reads two categories by turns."""
+class Announced(ps.Stateful):
+    """Goes by what others promise."""
 
-    reads, writes = (readings, others), outputs["joined"]
-    state = int
+    reads, writes = readings, outputs["announced"]
+    state, ordered, watermark = int, True, ps.Promised()
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
         """Return the event."""
         return event.value, [event]
+
+
+class Ends(ps.Aggregator):
+    """Keeps the last event of two categories: its monoid goes by the order in which they met."""
+
+    reads, writes = (readings, others), outputs["joined"]
+    monoid, window = ps.Last(), ps.Tumbling(timedelta(hours=1))
+
+    def result(self, key: str, window: ps.Window, value: Reading) -> Reading:
+        """Return the event."""
+        return value
 
 
 class Regroup(ps.Stateful):
@@ -149,10 +161,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
         yield warehouse
 
 
-def backfill(warehouse: Warehouse, processor: str, output: Path) -> NodeResult:
+def backfill(warehouse: Warehouse, processor: str, output: Path, order: Order | None = None) -> NodeResult:
     """Run one processor of this file."""
     app = AppName(Path(__file__), processor)
-    [result] = run_backfill(app, warehouse, first=DAY, last=DAY, output=str(output), master="local[2]")
+    [result] = run_backfill(app, warehouse, first=DAY, last=DAY, output=str(output), master="local[2]", order=order)
     return result
 
 
@@ -205,18 +217,19 @@ def test_a_changed_key_fails_with_a_sentence(archive: Warehouse, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("processor", "reason"),
+    ("processor", "order", "reason"),
     [
-        ("Join", r"reads several categories \(readings, others\)"),
-        ("Unarchived", "others, which is not in the warehouse"),
+        ("Ends", Order.EVENT_TIME, r"reads several categories \(readings, others\)"),
+        ("Announced", Order.ARRIVAL, "goes by what was promised"),
+        ("Unarchived", None, "others, which is not in the warehouse"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_it_starts(
-    archive: Warehouse, tmp_path: Path, processor: str, reason: str
+    archive: Warehouse, tmp_path: Path, processor: str, order: Order | None, reason: str
 ) -> None:
     """With what is missing, and nothing written."""
     with pytest.raises(BackfillRefused, match=reason):
-        backfill(archive, processor, tmp_path)
+        backfill(archive, processor, tmp_path, order)
 
     assert list(tmp_path.iterdir()) == []
 

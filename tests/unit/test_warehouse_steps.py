@@ -9,15 +9,18 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, ClassVar
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.accumulators import INT_ACCUMULATOR_PARAM, Accumulator
 
 import penstock as ps
-from penstock.backfill import aggregating
+from penstock.backfill import aggregating, arrival
+from penstock.backfill.arrival import arriver
 from penstock.backfill.category_archive import archive_schema
-from penstock.backfill.columns import Columns
+from penstock.backfill.columns import MARKS, Columns
 from penstock.backfill.folding import reducer
+from penstock.backfill.inputs import Inputs
 from penstock.backfill.layout import DAY_MS, Days
 from penstock.backfill.mapping import mapper
 from penstock.backfill.steps import Counters, Step, Transform
@@ -103,6 +106,12 @@ class Retold(ps.Stateful):
         return story, [Said(event.speaker, event.at, story, len(story))]
 
 
+class RetoldSoon(Retold):
+    """The same, without those who speak up five hours later."""
+
+    watermark = ps.Behind(timedelta(hours=5))
+
+
 class Talks(ps.Aggregator):
     """How many words a speaker said without an hour of silence."""
 
@@ -149,6 +158,15 @@ def said_words() -> list[Word]:
     return [Word(f"s{dice.randrange(5)}", FIRST_DAY_MS + dice.randrange(2 * DAY_MS), f"w{n}") for n in range(200)]
 
 
+def nearly_in_order() -> list[Word]:
+    """Return words that come up to six hours behind others."""
+    dice = random.Random(4)
+    step, behind = 2 * DAY_MS // 600, DAY_MS // 4
+    return [
+        Word(f"s{dice.randrange(9)}", FIRST_DAY_MS + n * step - dice.randrange(behind), f"w{n}") for n in range(600)
+    ]
+
+
 def stored(events: Sequence[tuple[int, Word]], size: int) -> list[pa.RecordBatch]:
     """Return events with their offsets, as batches of the archive."""
     columns = Columns(Word)
@@ -165,6 +183,22 @@ def stored(events: Sequence[tuple[int, Word]], size: int) -> list[pa.RecordBatch
         arrays = [*columns.arrays(part), *(pa.array(values, kind) for values, kind in marks)]
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=archive_schema(columns)))
     return batches
+
+
+def met(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return batches of the archive as those of a processor's only input."""
+    names = [name for name in batches[0].schema.names if name not in MARKS.names]
+    return [
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array([0] * batch.num_rows, pa.int32()),
+                *(batch.column(name) for name in MARKS.names),
+                pa.StructArray.from_arrays([batch.column(name) for name in names], names=names),
+            ],
+            names=["_input", *MARKS.names, "_event_0"],
+        )
+        for batch in batches
+    ]
 
 
 def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
@@ -214,7 +248,7 @@ def test_timers_fire_between_the_events_they_lie_between(processor: str, size: i
     """Sessions end likewise: in order of event time, key by key, however batches are cut; those that lie behind the newest event of all do not."""
     said = sorted(enumerate(said_words()), key=lambda word: (word[1].speaker, word[1].at, word[0]))
     newest = max(word.at for _, word in said)
-    given = outputs(timer(step_of(processor), DAYS, newest), stored(said, size))
+    given = outputs(timer(Inputs([step_of(processor)]), DAYS, newest), met(stored(said, size)))
 
     truth = []
     for speaker, of_speaker in groupby((word for _, word in said), key=lambda word: word.speaker):
@@ -237,11 +271,28 @@ def test_ordered_events_are_reduced_as_they_are_delivered(size: int) -> None:
     core.feed(words, said, stop_at_error=True)
     streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
     archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
-    given = outputs(timer(step_of("Retold"), DAYS, FIRST_DAY_MS), stored(archived, size))
+    given = outputs(timer(Inputs([step_of("Retold")]), DAYS, FIRST_DAY_MS), met(stored(archived, size)))
 
     assert [(one["speaker"], one["at"], one["word"]) for one in given] == sorted(
         ((one.speaker, one.at, one.word) for one in streamed if DAYS.holds(one.at)), key=itemgetter(0)
     )
+
+
+@pytest.mark.parametrize(("size", "drained"), [(1, 1), (7, 50), (1000, 100_000)])
+@pytest.mark.parametrize("processor", ["Silence", "Talks", "RetoldSoon"])
+def test_a_bucket_in_order_of_arrival_gives_what_its_shard_gave(
+    monkeypatch: pytest.MonkeyPatch, processor: str, size: int, drained: int
+) -> None:
+    """What was late for the shard is late again, whatever is drained to disk on the way."""
+    monkeypatch.setattr(arrival, "DRAINED_EVENTS", drained)
+    said = nearly_in_order()
+    shard = open_core(globals()[processor](), MemoryShardState())
+    fed = shard.feed(words, said, stop_at_error=True)
+    given = outputs(arriver(Inputs([step_of(processor)]), DAYS), met(stored(list(enumerate(said)), size)))
+
+    assert fed.late
+    assert given
+    assert given == [msgspec.structs.asdict(one) for one in fed.outputs if DAYS.holds(one.at)]
 
 
 def test_events_far_ahead_of_their_arrival_are_left_out_and_counted() -> None:
