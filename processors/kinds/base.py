@@ -135,7 +135,7 @@ class Processor(ABC):
             counts = ", ".join(f"{category.name} has {category.buckets}" for category in cls.inputs())
             raise DeclarationError(
                 f"Processor {cls.__name__} reads categories that are not co-partitioned: {counts} buckets. Events of one "
-                "key would meet in different buckets. Declare the same number, or repartition one of them first."
+                "key would meet in different buckets. Declare the same number, or bring one of them to it first (penstock.Repartition)."
             )
         records = [category.record for category in cls.outputs()]
         if len(set(records)) < len(records):
