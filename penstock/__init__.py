@@ -24,11 +24,13 @@ from .processors.monoids import (
     TupleOf,
 )
 from .processors.records import EventTime, Record
+from .processors.repartition import Repartition
 from .processors.semantics import Semantics
 from .processors.stores import Local, Remote, Writing
 from .processors.tables import TableJoin
 from .processors.timers import Clock, Timer
 from .processors.watermarks import Behind, Confidence, Lateness, Promised, Watermark
+from .processors.windowed import Windowed
 from .processors.windows import Ever, Hopping, Session, Spread, Tumbling, Window, Windowing
 from .state.remote import RemoteResults, read_results
 from .transport.injecting import Injector
@@ -72,6 +74,7 @@ __all__ = [
     "Record",
     "Remote",
     "RemoteResults",
+    "Repartition",
     "Semantics",
     "Session",
     "Spread",
@@ -85,6 +88,7 @@ __all__ = [
     "TupleOf",
     "Watermark",
     "Window",
+    "Windowed",
     "Windowing",
     "Writing",
     "read_results",

@@ -132,7 +132,8 @@ class Join(Stateful):
         return left - self._before_ms() <= right <= left + self._after_ms()
 
     def _pair(self, mine: Any, other: Any, context: Context, *, is_left: bool) -> Iterable[Record]:
-        return self.join(mine, other, context) if is_left else self.join(other, mine, context)
+        seen = context.without_timers()
+        return self.join(mine, other, seen) if is_left else self.join(other, mine, seen)
 
     def _keeps(self, *, is_left: bool) -> bool:
         return self.how is How.OUTER or (self.how is How.LEFT and is_left)

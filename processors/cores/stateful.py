@@ -29,10 +29,11 @@ class StatefulCore:
         self._processor = processor
         self._name = type(processor).__name__
         self._saved = saved
-        self._decode = msgspec.msgpack.Decoder(processor.state).decode
+        self._decode = msgspec.msgpack.Decoder(processor.saved_type()).decode
         self._encode = msgspec.msgpack.Encoder().encode
         self._states: dict[str, Any] = {}
         self._changed: set[str] = set()
+        self._left_out = 0
         self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
         self.time = time or time_of(processor, saved)
 
@@ -46,11 +47,13 @@ class StatefulCore:
         rejected: list[Rejected] = []
         process, states, changed = self._processor.process, self._states, self._changed
         timers, requests = self._timers.get(Clock.EVENT), self._requests()
-        low_ms = before_ms
+        low_ms, self._left_out = before_ms, 0
         for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):
-            # An event that moves the watermark lies behind what becomes due by that, so that comes first.
-            if timers is not None and timers.next_ms <= lows[at]:
-                self._fire(timers, lows[at], lows[at], outputs)
+            if timers is not None:
+                # An event that moves the watermark lies behind what becomes due by that, so that comes first; unless it is late itself.
+                due_ms = lows[at] if time >= lows[at] else low_ms
+                if timers.next_ms <= due_ms:
+                    self._fire(timers, due_ms, due_ms, outputs)
             produced_before = len(outputs)
             try:
                 state, produced = process(event, states[key], Context(key, time, low_ms, requests))
@@ -60,7 +63,7 @@ class StatefulCore:
                 rejected.append(Rejected(at, error))
                 if stop_at_error:
                     self.time.go_back(category.name, before, times[:at])
-                    return Fed(outputs, rejected, late_among(times[:at], lows[:at], before_ms))
+                    return Fed(outputs, rejected, late_among(times[:at], lows[:at], before_ms), self._left_out)
                 if requests:
                     requests.clear()
             else:
@@ -71,7 +74,7 @@ class StatefulCore:
             low_ms = lows[at]
         if timers is not None and timers.next_ms <= low_ms:
             self._fire(timers, low_ms, low_ms, outputs)
-        return Fed(outputs, rejected, late_among(times, lows, before_ms))
+        return Fed(outputs, rejected, late_among(times, lows, before_ms), self._left_out)
 
     def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
         """Fire the timers that what is known from elsewhere of the inputs makes due."""
@@ -94,7 +97,11 @@ class StatefulCore:
 
     def _set(self, key: str, requests: list[Request]) -> None:
         """Do what a key asked for."""
-        for clock, tag, at in requests:
+        for request in requests:
+            if request is None:
+                self._left_out += 1
+                continue
+            clock, tag, at = request
             if clock is Clock.WALL and self._processor.deterministic:
                 raise ProcessorFailed(
                     f"{self._name} set timer {tag!r} of key {key!r} by the time of day, so that the same events do not always give "
@@ -127,7 +134,7 @@ class StatefulCore:
                 f"{self._name}.on_timer raised {type(error).__name__}: {error}, for key {key!r} and {timer}. Nothing of this "
                 "checkpoint was saved, and the timer is still set; mend the processor and start it again."
             ) from error
-        for clock, tag, at in requests:
+        for clock, tag, at in filter(None, requests):
             if clock is timer.clock and at is not None and at <= timer.at:
                 raise ProcessorFailed(
                     f"{self._name}.on_timer set a timer {tag!r} at {at} for key {key!r} when that of {timer.at} fired: it would fire "

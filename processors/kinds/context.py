@@ -8,8 +8,8 @@ from ..errors import DeclarationError
 from ..timers import Clock
 from ..watermarks import NEVER_MS
 
-Request = tuple[Clock, str, "int | None"]
-"""A timer that a key asks for: by which clock, its tag, and when; None cancels it."""
+Request = tuple[Clock, str, "int | None"] | None
+"""A timer that a key asks for: by which clock, its tag, and when, None to cancel it. Or None: the event is left out, as too late."""
 
 
 class Context(msgspec.Struct, frozen=True, gc=False):
@@ -49,10 +49,22 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         """Forget this key's timer of a tag; nothing where it has none."""
         self._asked().append((clock, tag, None))
 
+    def leave_out(self) -> None:
+        """Count the event as one that came too late for what it was meant for, and is in nothing.
+
+        Raises:
+            DeclarationError: the processor has no `on_timer`.
+        """
+        self._asked().append(None)
+
+    def without_timers(self) -> Context:
+        """Return it for code whose timers are set by the engine alone."""
+        return Context(self.key, self.event_time, self.watermark)
+
     def _asked(self) -> list[Request]:
         if self.requests is None:
             raise DeclarationError(
-                "A timer was set, and the processor does not say what is done when it fires: define `on_timer(self, timer, state, "
-                "context)`."
+                "A timer was set, and nothing says what is done when it fires: define `on_timer(self, timer, state, context)` in a "
+                "penstock.Stateful. Windows and joins set their own."
             )
         return self.requests

@@ -67,6 +67,16 @@ class Stateful(Remembering):
         return True
 
     @classmethod
+    def may_come_late(cls) -> bool:
+        """Whether an event may come too late for it: where its events come in order, or have windows."""
+        return cls.ordered
+
+    @classmethod
+    def saved_type(cls) -> Any:
+        """Return the type of what is saved of a key."""
+        return cls.state
+
+    @classmethod
     def state_shape(cls) -> str:
         """Return the type of a key's state, and what the key is."""
         return f"{type_name(cls.state)} by {key_name(cls)}"
@@ -93,7 +103,7 @@ class Stateful(Remembering):
                 f"as `class {cls.state.__name__}(ps.Record, frozen=True)`."
             )
         try:
-            msgspec.msgpack.Decoder(cls.state)
+            msgspec.msgpack.Decoder(cls.saved_type())
         except (TypeError, NameError) as error:
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: state of type {cls.state!r} cannot be saved: {error}."
@@ -106,7 +116,7 @@ def _check_order(cls: type[Stateful]) -> None:
         raise DeclarationError(
             f"Stateful processor {cls.__name__} has no windows for late events to go into: `late` is penstock.OnLate.DROP or a category."
         )
-    if isinstance(cls.late, Category) and not cls.ordered:
+    if isinstance(cls.late, Category) and not cls.may_come_late():
         raise DeclarationError(
             f"Stateful processor {cls.__name__} takes its events as they come, so none is too late for it: declare `ordered = True`, or "
             "look at `context.late`."

@@ -131,7 +131,7 @@ def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[Entry]]:
 
 
 def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], list[Entry]]:
-    load = msgspec.msgpack.Decoder(processor.state).decode
+    load = msgspec.msgpack.Decoder(processor.saved_type()).decode
 
     def decode(saved: _Saved) -> list[Entry]:
         key, value = saved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -136,7 +136,7 @@ class Leaving(ps.Stateful):
     """Counts visits, until nobody came for a second."""
 
     reads, writes, state = visits, gone, int
-    watermark = ps.Behind()
+    watermark: ClassVar[ps.Watermark] = ps.Behind()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
@@ -227,6 +227,28 @@ def test_a_timer_in_the_past_fires_right_after_its_event() -> None:
     driver.send(visits, [Visit("a", 0), Visit("a", 1)])
 
     assert driver.read(gone) == [Gone("a", -5, 1)] * 2
+
+
+class Sudden:
+    """A watermark far behind, until four events have come."""
+
+    def bound_ms(self, seen: ps.Lateness) -> int:
+        """Return how far."""
+        return 100_000 if seen.observed < 4 else 0
+
+
+class Suddenly(Leaving):
+    """Goes by that."""
+
+    watermark = Sudden()
+
+
+def test_an_event_that_its_own_coming_makes_late_lies_before_what_that_makes_due() -> None:
+    """It was not late when it came: the watermark moves after it."""
+    driver = Driver(Suddenly)
+    driver.send(visits, [Visit("a", 0), Visit("b", 5_000), Visit("b", 5_000), Visit("a", 500)])
+
+    assert driver.read(gone) == [Gone("a", 1_500, 2)]
 
 
 def test_an_event_that_raises_sets_no_timer() -> None:

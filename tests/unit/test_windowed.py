@@ -1,0 +1,268 @@
+"""What windows of stateful processors promise: each event in its windows, each window completed once, and nothing kept of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.processors.cores import open_core
+from penstock.processors.errors import DeclarationError
+from penstock.processors.watermarks import NEVER_MS
+from penstock.state.checkpoints import Step
+from penstock.state.overlay import Overlay
+from penstock.state.store import MemoryShardState
+
+BOUND = 15
+MS = timedelta(milliseconds=1)
+
+
+class Reading(ps.Record, frozen=True):
+    """A sensor says a number."""
+
+    sensor: str
+    at: ps.EventTime
+    number: int
+
+
+class Found(ps.Record, frozen=True):
+    """What came of a window: its numbers, sorted."""
+
+    sensor: str
+    start: ps.EventTime
+    end: int
+    numbers: tuple[int, ...]
+
+
+class Seen(Found, frozen=True):
+    """What was known of a window at an event."""
+
+
+readings = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=1)
+late_readings = ps.Category("late_readings", Reading, key="sensor", event_time="at", buckets=1)
+found = ps.Category("found", Found, key="sensor", event_time="start", buckets=1)
+seen = ps.Category("seen", Seen, key="sensor", event_time="start", buckets=1)
+
+
+class Tumble(ps.Windowed):
+    """Collects the numbers of ten milliseconds."""
+
+    reads, state = readings, tuple[int, ...]
+    writes: ClassVar[Any] = found
+    window: ClassVar[Any] = ps.Tumbling(10 * MS)
+    watermark = ps.Behind(BOUND * MS)
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def fold(
+        self, event: Reading, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+    ) -> tuple[Any, Iterable[ps.Record]]:
+        """Add the number."""
+        assert window.start <= event.at < window.end
+        return tuple(sorted([*(state or ()), event.number])), ()
+
+    def complete(self, state: tuple[int, ...], window: ps.Window, context: ps.Context) -> Iterable[Found]:
+        """Tell all of them."""
+        yield Found(context.key, *window, state)
+
+
+class Hop(Tumble):
+    """The same every four milliseconds."""
+
+    window = ps.Hopping(10 * MS, 4 * MS)
+
+
+class Spree(Tumble):
+    """The numbers that come without a pause of five milliseconds."""
+
+    window, ordered = ps.Session(5 * MS), True
+
+
+class Talkative(Tumble):
+    """Tells at every event, too."""
+
+    writes = (found, seen)
+
+    def fold(
+        self, event: Reading, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+    ) -> tuple[tuple[int, ...], Iterable[ps.Record]]:
+        """Add the number, and tell."""
+        after, _ = super().fold(event, state, window, context)
+        return after, [Seen(context.key, *window, after)]
+
+
+class Patient(Tumble):
+    """Takes events up to five milliseconds after its windows are complete; what comes later goes elsewhere."""
+
+    watermark, allowed_lateness, late = ps.Behind(), 5 * MS, late_readings
+
+
+class Forgetful(Tumble):
+    """Forgets all at a zero."""
+
+    def fold(
+        self, event: Reading, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+    ) -> tuple[Any, Iterable[ps.Record]]:
+        """Add the number, or forget."""
+        return (None, ()) if event.number == 0 else super().fold(event, state, window, context)
+
+
+class Meddling(Tumble):
+    """Sets a timer where none is its own."""
+
+    def fold(
+        self, event: Reading, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+    ) -> tuple[tuple[int, ...], Iterable[ps.Record]]:
+        """Set it."""
+        context.timer(event.at)
+        return (), ()
+
+
+READINGS = st.lists(
+    st.builds(Reading, st.sampled_from("ab"), st.integers(0, 100), st.integers(0, 99)), min_size=1, max_size=30
+)
+END = Reading("end", 10_000, 0)
+
+
+def expected(processor: type[Tumble], events: Sequence[Reading]) -> Counter[Found]:
+    """Return every window, by putting each event into all that hold it."""
+    by_sensor: dict[str, list[Reading]] = {}
+    for event in events:
+        by_sensor.setdefault(event.sensor, []).append(event)
+    windows: Counter[Found] = Counter()
+    for sensor, own in by_sensor.items():
+        times = sorted({event.at for event in own})
+        if processor is Spree:
+            starts = [
+                at for at, before in zip(times, [None, *times], strict=False) if before is None or at - before >= 5
+            ]
+            lasts = [max(at for at in times if at < after) for after in [*starts[1:], 10**9]]
+            stretches = [(start, last + 5) for start, last in zip(starts, lasts, strict=True)]
+        else:
+            step = 4 if processor is Hop else 10
+            stretches = [(start, start + 10) for start in range(-12, 112, 1) if start % step == 0]
+        for start, end in stretches:
+            numbers = tuple(sorted(event.number for event in own if start <= event.at < end))
+            if numbers:
+                windows[Found(sensor, start, end, numbers)] += 1
+    return windows
+
+
+def windows_of(processor: type[Tumble], arrived: Sequence[Reading], size: int, restarts: set[int]) -> Counter[Found]:
+    """Return what a shard gives, in batches, with a checkpoint after each and a restart after some."""
+    saved, given = MemoryShardState(), Counter[Found]()
+    overlay = Overlay(saved, lambda _, later: later)
+    core = open_core(processor(), overlay)
+    for number, begin in enumerate(range(0, len(arrived), size)):
+        given.update(core.feed(readings, arrived[begin : begin + size], stop_at_error=True).outputs)
+        overlay.add(core.drain().changes)
+        saved.save(overlay.seal())
+        overlay.settle({})
+        core = open_core(processor(), overlay) if number in restarts else core
+    assert {key for key, _ in saved.scan(b"", b"\xfe", 100)} <= {b"end"}, "what is complete is still kept"
+    return Counter({one: times for one, times in given.items() if one.sensor != "end"})
+
+
+@pytest.mark.parametrize("processor", [Tumble, Hop, Spree])
+@given(
+    events=READINGS,
+    data=st.data(),
+    size=st.integers(1, 12),
+    restarts=st.sets(st.integers(0, 30), max_size=4),
+)
+def test_windows_are_the_same_however_events_came(
+    processor: type[Tumble], events: list[Reading], data: st.DataObject, size: int, restarts: set[int]
+) -> None:
+    """Held up within the bound, cut into any batches, with restarts between; and each is written once."""
+    delays = data.draw(st.lists(st.integers(0, BOUND), min_size=len(events), max_size=len(events)))
+    held_up = sorted(zip(events, delays, strict=True), key=lambda held: held[0].at + held[1])
+
+    assert windows_of(processor, [*(event for event, _ in held_up), END], size, restarts) == expected(processor, events)
+
+
+@pytest.mark.parametrize("step", [Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE, None])
+def test_each_window_comes_once_whatever_dies(step: Step | None) -> None:
+    """Its state and its turn are part of the saved state."""
+    events = [Reading("ab"[n % 2], n * 3, n) for n in range(30)]
+    for at in range(1, 30, 7):
+        driver = Driver(Hop)
+        driver.send(readings, [*events[:at], Crash(before=step), *events[at:], END])
+
+        assert Counter(one for one in driver.read(found) if one.sensor != "end") == expected(Hop, events)
+
+
+def test_events_give_outputs_when_they_come_too() -> None:
+    """What `fold` returns goes out at once."""
+    driver = Driver(Talkative)
+    driver.send(readings, [Reading("a", 1, 5), Reading("a", 2, 3)])
+
+    assert [one.numbers for one in driver.read(seen)] == [(5,), (3, 5)]
+    assert driver.read(found) == []
+
+
+def test_a_complete_window_is_written_again_while_lateness_is_allowed() -> None:
+    """An event within it makes an update; one that comes later goes to its category, is counted, and changes nothing."""
+    driver = Driver(Patient)
+    events = [Reading("a", 3, 1), Reading("b", 12, 0), Reading("a", 4, 2), Reading("b", 15, 0), Reading("a", 5, 3)]
+    driver.send(readings, events)
+
+    assert [one.numbers for one in driver.read(found) if one.sensor == "a"] == [(1,), (1, 2)]
+    assert driver.read(late_readings) == [Reading("a", 5, 3)]
+    assert (driver.tally(Patient).late, driver.tally(Patient).dropped) == (2, 1)
+
+
+def test_a_window_that_begins_late_is_written_at_once() -> None:
+    """It is complete already, and still takes events."""
+    driver = Driver(Patient)
+    driver.send(readings, [Reading("b", 12, 0), Reading("a", 4, 2)])
+
+    assert [one.numbers for one in driver.read(found)] == [(2,)]
+
+
+def test_a_window_that_is_forgotten_is_not_completed() -> None:
+    """No state, no result."""
+    driver = Driver(Forgetful)
+    driver.send(readings, [Reading("a", 3, 1), Reading("a", 4, 0), Reading("b", 4, 7), END])
+
+    assert [one.sensor for one in driver.read(found)] == ["b"]
+
+
+def test_timers_of_ones_own_are_refused() -> None:
+    """They would be taken for those of windows."""
+    driver = Driver(Meddling)
+
+    with pytest.raises(ps.PenstockError, match="Windows and joins set their own"):
+        driver.send(readings, [Reading("a", 3, 1)])
+
+
+def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
+    """A result may have its window's start as event time."""
+    assert Hop.promised_ms(25) == 16
+    assert Hop.promised_ms(NEVER_MS) == NEVER_MS
+    assert Spree.promised_ms(25) == 25
+
+
+@pytest.mark.parametrize(
+    ("base", "attributes", "told"),
+    [
+        (Tumble, {"window": ps.Ever()}, "never complete"),
+        (Tumble, {"window": ps.Session(5 * MS)}, "ordered = True"),
+        (Tumble, {"allowed_lateness": -MS}, "below zero"),
+        (Spree, {"allowed_lateness": MS}, "no lateness to allow"),
+        (Tumble, {"late": ps.OnLate.INTO_WINDOW}, "OnLate.DROP or a category"),
+        (Tumble, {"late": seen}, "must hold the record"),
+        (Tumble, {"state": list}, "its state is a list"),
+    ],
+)
+def test_windows_that_cannot_be_are_refused(base: type[Tumble], attributes: dict[str, Any], told: str) -> None:
+    """With what to change."""
+    wrong: type[ps.Windowed] = type("Wrong", (base,), attributes)
+
+    with pytest.raises(DeclarationError, match=told):
+        wrong.check()
