@@ -9,7 +9,7 @@ Time passes as the events came: their arrival says which inputs were idle, and w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -48,18 +48,22 @@ def _run(inputs: Inputs, within: Days, batches: Batches) -> Batches:
 
 def _by_bucket(inputs: Inputs, within: Days, batches: Batches) -> Batches:
     for bucket, events in groupby(inputs.events(batches), key=lambda one: one.bucket):
-        with TemporaryDirectory() as folder, closing(_scratch(inputs.processor, bucket, Path(folder))) as state:
-            core = open_core(inputs.processor, state)
-            for outputs in _shard(inputs, core, state, events):
+        with scratch_state(inputs.processor, bucket) as state:
+            for outputs in outputs_of(inputs, state, events):
                 yield from inputs.steps[0].give(inside(inputs, outputs, within))
 
 
-def _scratch(processor: Processor, bucket: int, folder: Path) -> RocksShardState:
-    return RocksStateFolder(folder).open(ShardIdentity(processor.name, bucket, processor.state_shape() or ""))
+@contextmanager
+def scratch_state(processor: Processor, bucket: int) -> Iterator[RocksShardState]:
+    """Give an empty state for a shard, which is gone after the block."""
+    identity = ShardIdentity(processor.name, bucket, processor.state_shape() or "")
+    with TemporaryDirectory() as folder, closing(RocksStateFolder(Path(folder)).open(identity)) as state:
+        yield state
 
 
-def _shard(inputs: Inputs, core: Core, state: RocksShardState, events: Iterator[Arrived]) -> Iterator[list[Any]]:
-    """Give what a shard gives."""
+def outputs_of(inputs: Inputs, state: RocksShardState, events: Iterator[Arrived]) -> Iterator[list[Any]]:
+    """Run a shard over its events, in the order in which they come; give its outputs, and leave its state as it would stand."""
+    core = open_core(inputs.processor, state)
     silence = Silence(inputs.processor, inputs.names)
     undrained = 0
     for chunk in chunks(events, BATCH_EVENTS):

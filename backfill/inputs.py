@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import reduce
 from itertools import groupby, islice
 from typing import Any, NamedTuple, cast
@@ -21,7 +22,7 @@ from pyspark.sql.window import Window
 
 from ..processors.cores import Core
 from ..processors.kinds import OnBad, Processor
-from .columns import MARKS, ROW
+from .columns import DAY_COLUMN, MARKS, ROW
 from .folding import expect_keys
 from .sources import Source
 from .steps import Batches, Step
@@ -34,9 +35,10 @@ def _slot_of(number: int) -> str:
     return f"_event_{number}"
 
 
-def merged(processor: type[Processor], source: Source) -> DataFrame:
-    """Return all archived events of a processor's inputs as rows of one table."""
-    events = [source.events(category) for category in processor.inputs()]
+def merged(processor: type[Processor], source: Source, first: date | None = None) -> DataFrame:
+    """Return all archived events of a processor's inputs as rows of one table; those from a UTC day of event time on, where one is given."""
+    since = str(first or date.min)
+    events = [source.events(category).where(F.col(DAY_COLUMN) >= since) for category in processor.inputs()]
     structs = [F.struct(*_fields(frame)) for frame in events]
     types = [
         frame.select(struct.alias("it")).schema["it"].dataType for frame, struct in zip(events, structs, strict=True)
@@ -56,7 +58,7 @@ def merged(processor: type[Processor], source: Source) -> DataFrame:
 
 
 def _fields(events: DataFrame) -> list[str]:
-    marks = {*MARKS.names, events.columns[-1]}
+    marks = {*MARKS.names, DAY_COLUMN}
     return [name for name in events.columns if name not in marks]
 
 

@@ -279,6 +279,10 @@ class Catalog(Protocol):
         """
         ...
 
+    def set_committed(self, group: str, positions: Sequence[Position]) -> None:
+        """Set where a group goes on that has no members; raise GroupInUse where it has."""
+        ...
+
 
 class Bus(Protocol):
     """Where categories live."""

@@ -43,6 +43,10 @@ class Aborted(BusError):
     """A transaction did not take place: go on from the last committed position."""
 
 
+class GroupInUse(BusError):
+    """A group has members, whose positions nobody else may set: stop its workers."""
+
+
 class OffsetOutOfRange(BusError):
     """A position lies before what the bus still keeps, or after its end: events are gone; a person must choose."""
 

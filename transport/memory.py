@@ -20,7 +20,7 @@ from .bus import (
     RawBatch,
     Reader,
 )
-from .errors import Aborted, BusError, CategoryExists, Fenced, MissingCategory
+from .errors import Aborted, BusError, CategoryExists, Fenced, GroupInUse, MissingCategory
 
 POLL_LIMIT = 10_000
 """How many messages of one bucket a poll gives at most."""
@@ -126,6 +126,13 @@ class MemoryBus:
         """Return a group's committed positions in a category, by bucket."""
         positions = self._groups.get(group, _Group()).positions
         return {bucket.number: offset for bucket, offset in positions.items() if bucket.category == name}
+
+    def set_committed(self, group: str, positions: Sequence[Position]) -> None:
+        """Set where a group goes on."""
+        found = self._groups.setdefault(group, _Group())
+        if found.members:
+            raise GroupInUse(f"Group {group} has members.")
+        found.positions.update((bucket, offset) for bucket, offset in positions if offset is not None)
 
     def reader(
         self,

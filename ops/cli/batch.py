@@ -1,4 +1,4 @@
-"""`penstock backfill` and `penstock compare`: the same processors in Spark, and whether they agree with the stream."""
+"""`penstock backfill`, `bootstrap` and `compare`: the same processors in Spark, state for the stream, and whether both agree."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from enum import Enum
+from json import dumps
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 
 from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
+from ...state.backups.places import open_place
 from .options import (
     DEFAULT_FOLDER,
     AsJson,
     BatchOutput,
     First,
     Folder,
+    Kafka,
+    KafkaConfig,
     Last,
     Master,
     Target,
     Warehouse,
     WebHdfs,
     batch_output_of,
+    connect,
     warehouse_of,
 )
 from .output import as_json, err, note, out, progress, table
@@ -90,6 +96,72 @@ def backfill(
         if result.note:
             note(f"{result.processor}: {result.note}.")
     note(f"Written to {batch_output_of(output, folder)}.")
+
+
+def bootstrap(
+    target: Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="One processor of an app file.")],
+    backup: Annotated[
+        str,
+        typer.Option(
+            "--backup",
+            envvar="PENSTOCK_BACKUP",
+            metavar="LOCATION",
+            help="Where its workers look for backups: a folder, or hdfs://HOST:PORT/PATH.",
+            show_default=False,
+        ),
+    ],
+    first: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="DAY",
+            help="The first day of event time (UTC) that counts; by default all.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Also where the processor has run before.")] = False,
+    master: Master = "local[*]",
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Build a processor's state from the archive, in Spark; `penstock run --backup` then goes on behind the last archived event.
+
+    Example: penstock bootstrap examples/flights/app.py:Scorer --backup backups
+    """
+    from ...backfill.bootstrap import Destination  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
+
+    app = AppName.parse(target)
+    with progress() as bars:
+        task = bars.add_task("bootstrap")
+
+        def show(processor: str, done: int, total: int) -> None:
+            bars.update(task, description=processor, completed=done, total=total)
+
+        done = build(
+            app,
+            open_warehouse(warehouse_of(warehouse, folder), webhdfs),
+            Destination(connect(kafka, kafka_config, folder), open_place(backup, webhdfs), webhdfs),
+            first=None if first is None else parse_day(first),
+            master=master,
+            overwrite=overwrite,
+            progress=show,
+        )
+    if json:
+        as_json(asdict(done))
+        return
+    rows = [
+        (shard.bucket, shard.events, shard.keys, decimal(shard.size_bytes), shard.backup, dumps(shard.position))
+        for shard in done.shards
+    ]
+    table(("bucket", "events", "values", "size", "backup", "goes on at"), rows)
+    if done.set_aside:
+        note(f"{done.set_aside:,} events were left out, as {done.processor} asks.")
+    note(f"{done.processor} goes on from there: penstock run {target} --backup {backup}")
 
 
 def compare(

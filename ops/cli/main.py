@@ -25,6 +25,7 @@ app.add_typer(event_time.app, name="watermark")
 app.command("status")(event_time.status)
 app.command("run")(running.run)
 app.command("backfill")(batch.backfill)
+app.command("bootstrap")(batch.bootstrap)
 app.command("compare")(batch.compare)
 app.command("query")(querying.query)
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.processors.buckets import bucket_of
 from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader, Scanner
-from penstock.transport.errors import Aborted, BusError, CategoryExists, Fenced, MissingCategory
+from penstock.transport.errors import Aborted, BusError, CategoryExists, Fenced, GroupInUse, MissingCategory
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
 
@@ -184,6 +184,22 @@ def test_a_group_goes_on_where_it_committed(bus: Bus, unique: str) -> None:
 
     assert bus.catalog.committed("group-" + unique, unique) == {0: 7}
     assert [value for _, _, value in found[Bucket(unique, 0)]] == [b"7", b"8", b"9"]
+
+
+def test_where_a_group_goes_on_is_set_while_it_has_no_members(bus: Bus, unique: str) -> None:
+    """By anybody, also for a group that never was; a member's own positions are not touched."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
+    bus.catalog.set_committed("group-" + unique, [Position(Bucket(unique, 0), 8)])
+    member = joined(bus, unique)
+    found = read(member, 2)
+    member.commit([Position(Bucket(unique, 0), 9)])
+    with pytest.raises(GroupInUse):
+        bus.catalog.set_committed("group-" + unique, [Position(Bucket(unique, 0), 1)])
+    member.close()
+
+    assert [value for _, _, value in found[Bucket(unique, 0)]] == [b"8", b"9"]
+    assert bus.catalog.committed("group-" + unique, unique) == {0: 9}
 
 
 def test_a_group_that_never_committed_begins_at_the_start(bus: Bus, unique: str) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from ..bus import CategorySpec, CategoryState
-from ..errors import BusUnreachable, MissingCategory
+from ..bus import CategorySpec, CategoryState, Position
+from ..errors import BusUnreachable, GroupInUse, MissingCategory
 from .settings import KafkaSettings
 from .translation import translate, translated
 
@@ -29,6 +29,14 @@ SETTLE_STEP_S = 0.02
 _COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 * 2**20), "min.cleanable.dirty.ratio": "0.2"}
 
 # A partition that was created, or whose leader moved, a moment ago.
+_OCCUPIED = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
 _LEADERLESS = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -135,6 +143,22 @@ class KafkaCatalog:
                             error.args[0], f"The positions of group {group} in {name} were not read"
                         ) from error
                 time.sleep(SETTLE_STEP_S)
+        finally:
+            asking.close()
+
+    def set_committed(self, group: str, positions: Sequence[Position]) -> None:
+        """Set where a group goes on that has no members."""
+        places = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
+        asking = Consumer(self._settings.for_asking(group))
+        try:
+            asking.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() in _OCCUPIED:
+                raise GroupInUse(
+                    f"Group {group} has members: a worker of that name runs, or has stopped so lately that its buckets still wait for it. "
+                    "Its positions were not changed. Stop its workers, wait a minute, and try again."
+                ) from error
+            raise translate(error.args[0], f"The positions of group {group} were not set") from error
         finally:
             asking.close()
 

@@ -1,0 +1,232 @@
+"""Bootstrap: the state that a stream job would have now, had it read all of the archive; the job then goes on from there.
+
+archive --by bucket, in order of arrival, through the shard's own core--> its state --> a backup of the shard
+                                                  all of them stored --> the group's positions on the bus
+
+The positions come last. Until they are set, a worker of that name begins at the first event as if nothing had been; from then on
+it restores the states, and goes on behind the last archived event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
+
+from ..processors.apps import AppName
+from ..processors.kinds import Processor, Stateless
+from ..processors.watermarks import Promised
+from ..state.backups.places import BackupPlace
+from ..state.checkpoints import is_remote
+from ..state.store import Offsets
+from ..transport.bus import Bucket, Bus, Position
+from .building import BUILT, Target, builder
+from .columns import Columns
+from .errors import BackfillRefused
+from .failures import told
+from .hadoop import Folders
+from .inputs import Inputs, by_arrival, merged
+from .progress import Progress, followed, silent
+from .session import spark_session
+from .sources import Source, spark_schema
+from .steps import Counters, Step
+from .warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class BuiltShard:
+    """The state of one shard.
+
+    Args:
+        bucket: which.
+        position: the next offset of each input.
+        events: how many archived events it was made of.
+        keys: about how many values it has.
+        size_bytes: how large its database is.
+        backup: which backup of the shard it is.
+    """
+
+    bucket: int
+    position: Offsets
+    events: int
+    keys: int
+    size_bytes: int
+    backup: str
+
+
+@dataclass(frozen=True)
+class Bootstrapped:
+    """What a bootstrap did.
+
+    Args:
+        processor: its class's name.
+        shards: one for each bucket of which anything was archived.
+        set_aside: events that raised and were left out, as the processor asks.
+        seconds: how long it took.
+    """
+
+    processor: str
+    shards: Sequence[BuiltShard]
+    set_aside: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a bootstrapped processor is to run.
+
+    Args:
+        bus: whose positions are set.
+        place: where its workers look for backups.
+        webhdfs: for a place on HDFS, the address of WebHDFS.
+    """
+
+    bus: Bus
+    place: BackupPlace
+    webhdfs: str | None = None
+
+
+def bootstrap(
+    app_name: AppName,
+    warehouse: Warehouse,
+    destination: Destination,
+    *,
+    first: date | None = None,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Bootstrapped:
+    """Build the state of a processor from the archive, and let its workers go on from there.
+
+    Args:
+        app_name: one processor of an app.
+        warehouse: the archive of its inputs.
+        destination: where it is to run.
+        first: the first UTC day of event time that counts; None for all that is archived.
+        master: where Spark runs.
+        overwrite: do so although the processor has run before: its workers then go on from here.
+        progress: told how far it is.
+
+    Raises:
+        BackfillRefused: it cannot be done, or it has run before; nothing was started.
+        BackfillFailed: an event or Spark failed; the bus was not touched.
+        GroupInUse: a worker of it runs; its positions are what they were.
+    """
+    processor = _only_one(app_name)
+    _refuse(processor)
+    if not overwrite:
+        _refuse_begun(processor, destination.bus)
+    began_s = time.monotonic()
+    with spark_session(master) as spark:
+        source = Source(spark, warehouse.location)
+        _refuse_unarchived(processor, source)
+        counters = Counters(*(spark.sparkContext.accumulator(0) for _ in range(3)))
+        app = replace(app_name, path=app_name.path.resolve())
+        steps = [Step(str(app.path), processor.name, category.name, counters) for category in processor.inputs()]
+        with told(processor.__name__), followed(spark.sparkContext, processor.__name__, progress):
+            events = merged(processor, source, first)
+            reach = _reach(events, processor)
+            target = Target(
+                destination.place.location, destination.webhdfs, {n: one.position for n, one in reach.items()}
+            )
+            rows = by_arrival(_up_to(events, reach, processor), processor.inputs()[0].buckets)
+            built = rows.mapInArrow(builder(Inputs(steps), target), spark_schema(BUILT)).collect()
+    positions = [
+        Position(Bucket(name, number), offset)
+        for number, one in sorted(reach.items())
+        for name, offset in one.position.items()
+    ]
+    destination.bus.catalog.set_committed(processor.name, positions)
+    shards = [
+        BuiltShard(position=reach[row.bucket].position, events=reach[row.bucket].events, **row.asDict())
+        for row in built
+    ]
+    shards.sort(key=lambda shard: shard.bucket)
+    return Bootstrapped(processor.__name__, shards, counters.set_aside.value, time.monotonic() - began_s)
+
+
+def _only_one(app_name: AppName) -> type[Processor]:
+    processors = app_name.load().processors
+    if len(processors) > 1:
+        names = ", ".join(processor.__name__ for processor in processors)
+        raise BackfillRefused(
+            f"{app_name.path} has several processors ({names}), and each is bootstrapped by itself. Nothing was started. Name one: "
+            f"{app_name.path}:{processors[0].__name__}."
+        )
+    return processors[0]
+
+
+def _refuse(processor: type[Processor]) -> None:
+    """Raise BackfillRefused for a processor that has no state here, or one that the archive does not determine."""
+    name = processor.__name__
+    if issubclass(processor, Stateless):
+        raise BackfillRefused(f"{name} keeps no state, so there is nothing to build. Nothing was started. Run it.")
+    if is_remote(processor):
+        raise BackfillRefused(
+            f"{name} keeps its state in a remote store, which is not built anew behind the back of others. Nothing was started. Let the "
+            "stream read the past into it."
+        )
+    if isinstance(processor.watermark, Promised):
+        raise BackfillRefused(
+            f"{name} goes by what was promised about its inputs, and the archive does not hold when which promise came: what its state would "
+            "be is not known. Nothing was started. Declare another `watermark`, or let the stream read the past."
+        )
+    for category in processor.inputs():
+        Columns(category.record)
+
+
+def _refuse_begun(processor: type[Processor], bus: Bus) -> None:
+    begun = {category.name: bus.catalog.committed(processor.name, category.name) for category in processor.inputs()}
+    if any(begun.values()):
+        raise BackfillRefused(
+            f"{processor.__name__} has run already: its group {processor.name} is at {begun}. Nothing was started. Give the processor "
+            "another name, so that both can run side by side; or replace its state and its positions with `--overwrite`, which its workers "
+            "pick up where their state on disk is missing or behind."
+        )
+
+
+def _refuse_unarchived(processor: type[Processor], source: Source) -> None:
+    archive = Folders(source.spark, source.location)
+    missing = [category.name for category in processor.inputs() if not archive.has(category.name)]
+    if missing:
+        raise BackfillRefused(
+            f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {source.location}. Nothing was started. "
+            "Archive it first."
+        )
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """How far a bucket is archived: the next offset of each input, and how many events there are."""
+
+    position: Offsets
+    events: int
+
+
+def _reach(events: DataFrame, processor: type[Processor]) -> Mapping[int, _Reach]:
+    """Return how far each bucket is archived now: an archiver may go on meanwhile."""
+    names = [category.name for category in processor.inputs()]
+    found: dict[int, _Reach] = {}
+    rows = (
+        events.groupBy("_bucket", "_input").agg(F.max("_offset").alias("last"), F.count("*").alias("events")).collect()
+    )
+    for bucket, number, last, count in rows:
+        before = found.get(bucket, _Reach({}, 0))
+        found[bucket] = _Reach({**before.position, names[number]: last + 1}, before.events + count)
+    return found
+
+
+def _up_to(events: DataFrame, reach: Mapping[int, _Reach], processor: type[Processor]) -> DataFrame:
+    """Leave out what was archived after the reach was found."""
+    ends = [
+        (number, bucket, one.position[category.name])
+        for number, category in enumerate(processor.inputs())
+        for bucket, one in reach.items()
+        if category.name in one.position
+    ]
+    borders = events.sparkSession.createDataFrame(ends, "_input int, _bucket int, _end long")
+    return events.join(F.broadcast(borders), ["_input", "_bucket"]).where("_offset < _end").select(events.columns)
