@@ -31,7 +31,7 @@ from .processors.tables import TableJoin
 from .processors.timers import Clock, Timer
 from .processors.watermarks import Behind, Confidence, Lateness, Promised, Watermark
 from .processors.windowed import Windowed
-from .processors.windows import Ever, Hopping, Session, Spread, Tumbling, Window, Windowing
+from .processors.windows import Ever, Hopping, Session, Sliding, Spread, Tumbling, Window, Windowing
 from .state.remote import RemoteResults, read_results
 from .transport.injecting import Injector
 
@@ -77,6 +77,7 @@ __all__ = [
     "Repartition",
     "Semantics",
     "Session",
+    "Sliding",
     "Spread",
     "Stateful",
     "Stateless",

@@ -19,7 +19,7 @@ from .kinds import Context, Stateful
 from .records import Record
 from .timers import Timer
 from .watermarks import NEVER_MS
-from .windows import MILLISECOND, Ever, Session, Window, Windowing
+from .windows import MILLISECOND, Ever, Session, Sliding, Window, Windowing
 
 
 class _Held(NamedTuple):
@@ -156,6 +156,12 @@ class Windowed(Stateful):
             raise DeclarationError(
                 f"Windowed processor {cls.__name__}: its one window holds all of time, so it is never complete. Derive from "
                 "penstock.Stateful, whose state is that of all time, or declare windows that end."
+            )
+        if isinstance(cls.window, Sliding):
+            raise DeclarationError(
+                f"Windowed processor {cls.__name__}: each event lies in as many sliding windows as there are events in the next {cls.window.size}, "
+                "and a state that is folded would have to be folded anew for each. Derive from penstock.Aggregator, whose monoid combines "
+                "what they share."
             )
         if cls.allowed_lateness < timedelta():
             raise DeclarationError(

@@ -148,6 +148,34 @@ class Session:
 
 
 @dataclass(frozen=True)
+class Sliding:
+    """Windows of one length, one for each time at which an event of a key happens: the last of its length, up to and with that time.
+
+    Raises:
+        DeclarationError: a size below one millisecond or not a whole number of them.
+    """
+
+    size: timedelta
+
+    def __post_init__(self) -> None:
+        _expect_length("A sliding window", self.size)
+
+    @cached_property
+    def size_ms(self) -> int:
+        """The size in milliseconds."""
+        return self.size // MILLISECOND
+
+    def spread(self, event_times: Sequence[int]) -> Spread:
+        """Return the window that each event is the last of."""
+        before = self.size_ms - 1
+        return Spread(range(len(event_times)), [time - before for time in event_times])
+
+    def window(self, start: int) -> Window:
+        """Return the window that begins at `start`."""
+        return Window(start, start + self.size_ms)
+
+
+@dataclass(frozen=True)
 class Ever:
     """One window that holds all of time."""
 

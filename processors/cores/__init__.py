@@ -12,12 +12,13 @@ from __future__ import annotations
 from ..changes import Join, StateReader
 from ..kinds import Aggregator, Processor, Stateful, Stateless
 from ..stores import Remote, Writing
-from ..windows import Session
+from ..windows import Session, Sliding
 from .aggregator import AggregatorCore, AppendingCore, ModifyingCore, RemoteCore
 from .base import Core, Drained, Fed, Rejected
 from .closing import ClosingCore
 from .ordered import OrderedCore
 from .sessions import SessionCore
+from .sliding import SlidingCore
 from .stateful import StatefulCore
 from .stateless import StatelessCore
 
@@ -33,6 +34,7 @@ __all__ = [
     "Rejected",
     "RemoteCore",
     "SessionCore",
+    "SlidingCore",
     "StatefulCore",
     "StatelessCore",
     "join_of",
@@ -67,6 +69,8 @@ def _aggregator_core(processor: Aggregator, saved: StateReader) -> Core:
             return RemoteCore(processor, saved)
         case _ if isinstance(processor.window, Session):
             return SessionCore(processor, saved)
+        case _ if isinstance(processor.window, Sliding):
+            return SlidingCore(processor, saved)
         case _:
             return ClosingCore(processor, saved) if processor.windows_end() else AggregatorCore(processor, saved)
 

@@ -13,7 +13,7 @@ from ..records import Record
 from ..semantics import expect_pair
 from ..stores import Local, Remote, Writing
 from ..watermarks import NEVER_MS
-from ..windows import Ever, Session, Window, Windowing
+from ..windows import Ever, Session, Sliding, Window, Windowing
 from .base import Remembering, as_tuple, key_name
 
 
@@ -44,9 +44,10 @@ class Aggregator(Remembering):
     def promised_ms(cls, low_ms: int) -> int:
         """Return where the earliest window begins that is not complete: all that it writes lies in its window.
 
-        Sessions have no such beginning: their results are taken to have their ends as event times; if not, declare `outputs_behind`.
+        Windows that follow events have no such beginning: results of sessions are taken to have their ends as event times, those of
+        sliding windows the time of the last event; if not, declare `outputs_behind`.
         """
-        if low_ms == NEVER_MS or isinstance(cls.window, Session):
+        if low_ms == NEVER_MS or cls.windows_follow_events():
             return super().promised_ms(low_ms)
         return super().promised_ms(min(cls.window.spread([low_ms]).starts))
 
@@ -56,10 +57,15 @@ class Aggregator(Remembering):
         return cls.windows_end()
 
     @classmethod
+    def windows_follow_events(cls) -> bool:
+        """Whether the events of a key say which windows there are, and not time alone."""
+        return isinstance(cls.window, (Session, Sliding))
+
+    @classmethod
     def windows_end(cls) -> bool:
         """Whether its windows are ever complete or done."""
         return (
-            isinstance(cls.window, Session)
+            cls.windows_follow_events()
             or isinstance(cls.emit, AtWatermark)
             or cls.late is not OnLate.INTO_WINDOW
             or cls.emit.differences
@@ -137,22 +143,31 @@ def _check_ends(cls: type[Aggregator]) -> None:
             f"Aggregator {cls.__name__}: windows end where one shard alone knows all of them, and a remote store is shared. Keep the "
             "state local, or leave `emit` and `late` as they are and ask the store for the window with `penstock query`."
         )
-    if isinstance(cls.window, Session):
-        _check_sessions(cls)
+    if cls.windows_follow_events():
+        _check_written_once(cls)
     if isinstance(cls.emit, AtWatermark) and not cls.writes:
         raise DeclarationError(f"Aggregator {cls.__name__} writes at the watermark, but no category: declare `writes`.")
 
 
-def _check_sessions(cls: type[Aggregator]) -> None:
-    """Raise DeclarationError where sessions could not be written once and whole."""
+def _check_written_once(cls: type[Aggregator]) -> None:
+    """Raise DeclarationError where windows that follow events could not be written once and whole."""
+    is_session = isinstance(cls.window, Session)
     if cls.emit != AtWatermark():
+        why = (
+            "how long a session is, and whether two are one, is known when it is complete"
+            if is_session
+            else "a sliding window lies before its last event, and what else lies there is known when it is complete"
+        )
         raise DeclarationError(
-            f"Aggregator {cls.__name__}: how long a session is, and whether two are one, is known when it is complete. Declare "
-            "`emit = penstock.AtWatermark()`, without early results and differences."
+            f"Aggregator {cls.__name__}: {why}. Declare `emit = penstock.AtWatermark()`, without early results and differences."
         )
     if cls.late is OnLate.INTO_WINDOW or cls.allowed_lateness:
+        why = (
+            "an event that comes when its session was written would make another of it, perhaps of two"
+            if is_session
+            else "an event that comes when its window was written would change that and all others that reach back to it"
+        )
         raise DeclarationError(
-            f"Aggregator {cls.__name__}: an event that comes when its session was written would make another of it, perhaps of two. "
-            "Declare `late = penstock.OnLate.DROP`, or a category that such events go to; to wait longer for them, a `watermark` that lies "
-            "further behind."
+            f"Aggregator {cls.__name__}: {why}. Declare `late = penstock.OnLate.DROP`, or a category that such events go to; to wait "
+            "longer for them, a `watermark` that lies further behind."
         )

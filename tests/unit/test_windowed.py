@@ -252,6 +252,7 @@ def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
     ("base", "attributes", "told"),
     [
         (Tumble, {"window": ps.Ever()}, "never complete"),
+        (Tumble, {"window": ps.Sliding(timedelta(hours=1))}, "folded anew for each"),
         (Tumble, {"window": ps.Session(5 * MS)}, "ordered = True"),
         (Tumble, {"allowed_lateness": -MS}, "below zero"),
         (Spree, {"allowed_lateness": MS}, "no lateness to allow"),
