@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import reduce
 from itertools import groupby, islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
 
-from ..processors.cores import Core
+from ..processors.categories import AnyCategory
+from ..processors.cores import Fed
 from ..processors.kinds import OnBad, Processor
 from .columns import DAY_COLUMN, MARKS, ROW
 from .folding import expect_keys
@@ -103,6 +104,14 @@ class Arrived(NamedTuple):
     arrived: int
 
 
+class Taking(Protocol):
+    """What takes events: as much of a core as is asked for here."""
+
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
+        """Process events, in order; see `Core.feed`."""
+        ...
+
+
 @dataclass(frozen=True)
 class Inputs:
     """The steps of a processor over each of its inputs, in the workers.
@@ -152,7 +161,7 @@ class Inputs:
                 strict=True,
             )
 
-    def feed(self, core: Core, events: Sequence[Arrived]) -> list[Any]:
+    def feed(self, core: Taking, events: Sequence[Arrived]) -> list[Any]:
         """Feed events, run by run of one input; return what they give.
 
         Raises:
@@ -163,7 +172,7 @@ class Inputs:
             outputs += self._feed_run(core, self.steps[number], list(run))
         return outputs
 
-    def _feed_run(self, core: Core, step: Step, run: Sequence[Arrived]) -> list[Any]:
+    def _feed_run(self, core: Taking, step: Step, run: Sequence[Arrived]) -> list[Any]:
         stops = self.processor.raising is OnBad.STOP
         fed = core.feed(step.input, [one.event for one in run], stop_at_error=stops)
         if stops and fed.rejected:

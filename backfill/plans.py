@@ -22,7 +22,7 @@ from pyspark.sql.window import Window
 from ..processors.categories import AnyCategory
 from ..processors.kinds import Aggregator, Processor, Stateful
 from ..processors.watermarks import Promised
-from ..processors.windows import Ever, Session
+from ..processors.windows import Ever
 from .aggregating import PARTIALS, merger, partials
 from .arrival import arriver
 from .errors import BackfillRefused
@@ -117,9 +117,7 @@ def _merges_in_bus_order(processor: type[Processor]) -> bool:
 
 def _by_key_and_time(processor: type[Processor]) -> bool:
     """Tell whether one key's events are taken one after the other in order of event time."""
-    return issubclass(processor, Stateful) or (
-        issubclass(processor, Aggregator) and isinstance(processor.window, Session)
-    )
+    return issubclass(processor, Stateful) or (issubclass(processor, Aggregator) and processor.windows_follow_events())
 
 
 def plan(processor: type[Processor], source: Source, days: Days, order: Order | None, step_over: StepOver) -> Plan:

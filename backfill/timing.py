@@ -1,4 +1,4 @@
-"""What goes by event time key by key (timers, ordered delivery, sessions, joins), as a reducer: one key at a time, each timer between the events it lies between.
+"""What goes by event time key by key (timers, ordered delivery, joins, windows that follow events), as a reducer: one key at a time, each timer between the events it lies between.
 
 Nothing is late here: events of a key come sorted by their time, and the watermark is that of the last one. Where the events end, it
 goes on to the newest event of all, and timers up to there fire.
@@ -6,19 +6,22 @@ goes on to the newest event of all, and timers up to there fire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
 from ..processors.changes import NothingSaved
 from ..processors.cores import Core, SessionCore, StatefulCore
+from ..processors.cores.aggregator import Folding
 from ..processors.cores.ordered import tie_of
 from ..processors.event_time import InOrder
 from ..processors.kinds import Aggregator, Processor, Stateful
+from ..processors.windows import Sliding
 from .inputs import Arrived, Inputs
 from .layout import Days
 from .session import BATCH_EVENTS
+from .sliding import SortedSliding
 from .steps import Batches, Transform, guarded
 
 
@@ -38,19 +41,23 @@ def _run(inputs: Inputs, within: Days, until_ms: int, batches: Batches) -> Batch
 
 
 def _by_key(inputs: Inputs, within: Days, until_ms: int, batches: Batches) -> Batches:
+    core_of_key = _cores(inputs.processor)
     for _, of_key in groupby(inputs.events(batches), key=lambda one: one.key):
-        core = _core(inputs.processor)
+        core = core_of_key()
         for events in _in_turn(inputs, of_key):
             yield from inputs.steps[0].give(inside(inputs, inputs.feed(core, events), within))
         rest = core.advance(dict.fromkeys(inputs.names, until_ms), ())
         yield from inputs.steps[0].give(inside(inputs, rest.outputs, within))
 
 
-def _core(processor: Processor) -> Core:
-    """Return the core of one key."""
-    if isinstance(processor, Aggregator):
-        return SessionCore(processor, NothingSaved(), InOrder())
-    return StatefulCore(cast("Stateful", processor), NothingSaved(), InOrder())
+def _cores(processor: Processor) -> Callable[[], Core | SortedSliding]:
+    """Return what begins the core of a key."""
+    if not isinstance(processor, Aggregator):
+        return lambda: StatefulCore(cast("Stateful", processor), NothingSaved(), InOrder())
+    if isinstance(processor.window, Sliding):
+        # One for all keys, each of which leaves it empty: it tries the monoid's laws, which takes longer than most keys do.
+        return partial(SortedSliding, processor, processor.window.size_ms, Folding(processor))
+    return lambda: SessionCore(processor, NothingSaved(), InOrder())
 
 
 def _in_turn(inputs: Inputs, of_key: Iterator[Arrived]) -> Iterator[list[Arrived]]:

@@ -45,7 +45,18 @@ rekeyed = ps.Category("rekeyed", Reading, key="unit", event_time="at", buckets=2
 others = ps.Category("others", Reading, key="sensor", event_time="at", buckets=2)
 outputs = {
     name: ps.Category(name, Reading, key="sensor", event_time="at")
-    for name in ("passed", "stopped", "spared", "summed", "joined", "regrouped", "unarchived", "misfits", "announced")
+    for name in (
+        "passed",
+        "stopped",
+        "spared",
+        "summed",
+        "summed_lately",
+        "joined",
+        "regrouped",
+        "unarchived",
+        "misfits",
+        "announced",
+    )
 }
 
 
@@ -99,6 +110,19 @@ class SumUp(ps.Aggregator):
     def result(self, key: str, window: ps.Window, value: int) -> Reading:
         """Return the sum."""
         return Reading(key, 0, value)
+
+
+class SumUpLately(SumUp):
+    """Adds up the last nine milliseconds, as of each event."""
+
+    writes = outputs["summed_lately"]
+    window = ps.Sliding(timedelta(milliseconds=9))
+    emit = ps.AtWatermark()
+    late = ps.OnLate.DROP
+
+    def result(self, key: str, window: ps.Window, value: int) -> Reading:
+        """Return the sum, at its last event."""
+        return Reading(key, window.end - 1, value)
 
 
 class Announced(ps.Stateful):
@@ -183,6 +207,16 @@ def test_a_window_that_never_ends_holds_everything_up_to_the_last_day(archive: W
 
     assert {row["sensor"]: row["value"] for row in rows} == {str(n): sum(range(n, 20, 3)) for n in range(3)}
     assert "never ends" in result.note
+
+
+def test_sliding_windows_in_order_of_event_time(archive: Warehouse, tmp_path: Path) -> None:
+    """Each event, of whatever key, has its window, and nothing of another key is in it."""
+    backfill(archive, "SumUpLately", tmp_path, Order.EVENT_TIME)
+    rows = pq.read_table(tmp_path / "category=summed_lately").to_pylist()
+
+    assert {(row["sensor"], row["at"]): row["value"] for row in rows} == {
+        (str(n % 3), n): n + sum(earlier for earlier in (n - 3, n - 6) if earlier >= 0) for n in range(20)
+    }
 
 
 def test_an_event_that_raises_stops_the_backfill_with_where_it_is(archive: Warehouse, tmp_path: Path) -> None:

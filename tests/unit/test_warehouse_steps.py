@@ -126,6 +126,32 @@ class Talks(ps.Aggregator):
         return Said(key, window.end, "silence", value)
 
 
+class Recently(ps.Aggregator):
+    """A speaker's words of the last six hours, as of each one."""
+
+    reads, writes = words, heard
+    monoid: ClassVar[ps.Monoid[Any]] = ps.TupleOf(ps.First(), ps.Last(), ps.Count())
+    window = ps.Sliding(timedelta(hours=6))
+    watermark = ps.Behind(timedelta(days=3))
+    emit = ps.AtWatermark()
+    late = ps.OnLate.DROP
+
+    def observe(self, event: Word) -> tuple[str, str, int]:
+        """Return the word for each part."""
+        return event.word, event.word, 1
+
+    def result(self, key: str, window: ps.Window, value: tuple[str, str, int]) -> Said:
+        """Tell of the first and the last, and how many."""
+        first, last, count = value
+        return Said(key, window.end - 1, f"{first}-{last}", count)
+
+
+class RecentlySoon(Recently):
+    """The same, without words that come five hours later."""
+
+    watermark = ps.Behind(timedelta(hours=5))
+
+
 class Newest(ps.Aggregator):
     """A speaker's last word in an hour."""
 
@@ -264,6 +290,21 @@ def test_timers_fire_between_the_events_they_lie_between(processor: str, size: i
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
+def test_sliding_windows_of_a_batch_are_those_of_the_stream(size: int) -> None:
+    """Also that of a key's last time; and of words of one time the first is the one that came first."""
+    said = [Word(word.speaker, word.at // 3_600_000 * 3_600_000, word.word) for word in said_words()]
+    core = open_core(Recently(), MemoryShardState())
+    core.feed(words, said, stop_at_error=True)
+    streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
+    archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
+    given = outputs(timer(Inputs([step_of("Recently")]), DAYS, FIRST_DAY_MS), met(stored(archived, size)))
+
+    assert [Said(**one) for one in given] == sorted(
+        (one for one in streamed if DAYS.holds(one.at)), key=lambda one: (one.speaker, one.at)
+    )
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
 def test_ordered_events_are_reduced_as_they_are_delivered(size: int) -> None:
     """Those of one time, too: what a worker gives, however they came to it, batch gives."""
     said = [Word(word.speaker, word.at // (DAY_MS // 8) * (DAY_MS // 8), word.word) for word in said_words()]
@@ -279,7 +320,7 @@ def test_ordered_events_are_reduced_as_they_are_delivered(size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "drained"), [(1, 1), (7, 50), (1000, 100_000)])
-@pytest.mark.parametrize("processor", ["Silence", "Talks", "RetoldSoon"])
+@pytest.mark.parametrize("processor", ["Silence", "Talks", "RetoldSoon", "RecentlySoon"])
 def test_a_bucket_in_order_of_arrival_gives_what_its_shard_gave(
     monkeypatch: pytest.MonkeyPatch, processor: str, size: int, drained: int
 ) -> None:
