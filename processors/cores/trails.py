@@ -139,6 +139,11 @@ class Trails:
         return Trail(Trailing(self._monoid, self._size_ms), chunks, tail)
 
 
+def saved_tail(head: bytes | None) -> list[Value]:
+    """Return the newest values of a key, as they are saved."""
+    return [] if head is None else _decode(head)[1]
+
+
 def _time(value: Value) -> int:
     return value[0]
 

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from ...processors.cores.sessions import saved_sessions
+from ...processors.cores.trails import saved_tail
 from ...processors.event_time import saved_watermarks
 from ...processors.kinds import Aggregator, Processor, Stateful
 from ...processors.monoids.plain import shown
 from ...processors.slots import decode_slot
 from ...processors.spaces import SIDE
 from ...processors.timers import Due, pending
-from ...processors.windows import Session, Window
+from ...processors.windows import Session, Sliding, Window
 from ..checkpoints import is_remote
 from ..errors import ForeignState, StateDamaged, StateError
 from ..rocks import RocksShardState
@@ -125,6 +126,8 @@ def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[Entry]]:
         return _stateful_decoder(processor)
     if issubclass(processor, Aggregator) and isinstance(processor.window, Session):
         return _session_decoder(processor(), processor.window.gap_ms)
+    if issubclass(processor, Aggregator) and isinstance(processor.window, Sliding):
+        return _sliding_decoder(processor())
     if issubclass(processor, Aggregator):
         return _windowed_decoder(processor())
     raise StateError(f"{processor.__name__} keeps no state: there is nothing to look at.")
@@ -148,6 +151,20 @@ def _session_decoder(processor: Aggregator, gap_ms: int) -> Callable[[_Saved], l
             for one in saved_sessions(processor, value)
         ]
         return sessions or [Entry(key.decode(), None, None)]
+
+    return decode
+
+
+def _sliding_decoder(processor: Aggregator) -> Callable[[_Saved], list[Entry]]:
+    monoid = processor.monoid
+
+    def decode(saved: _Saved) -> list[Entry]:
+        key, head = saved
+        tail = [
+            Entry(key.decode(), Window(time, time + 1), shown(monoid.value(monoid.decode(value))))
+            for time, value in saved_tail(head)
+        ]
+        return tail or [Entry(key.decode(), None, None)]
 
     return decode
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -17,9 +18,11 @@ from penstock.ops.driver import Crash, Driver
 from penstock.processors.cores import Core, open_core, trails
 from penstock.processors.cores.trailing import Trailing
 from penstock.processors.errors import DeclarationError
+from penstock.state.backups.entries import inspection
 from penstock.state.checkpoints import Step
+from penstock.state.folder import RocksStateFolder
 from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState
+from penstock.state.store import MemoryShardState, ShardIdentity
 
 SIZE, BOUND = 20, 25
 
@@ -328,3 +331,18 @@ def test_a_size_of_no_whole_milliseconds_is_refused() -> None:
     """As windows of any kind."""
     with pytest.raises(DeclarationError, match=r"A sliding window of 0:00:00\.000500"):
         ps.Sliding(timedelta(microseconds=500))
+
+
+def test_what_is_kept_of_a_key_can_be_looked_at(tmp_path: Path) -> None:
+    """The values of its newest times, each by itself."""
+    saved = RocksStateFolder(tmp_path).open(ShardIdentity("latest", 0, Latest.state_shape() or ""))
+    with closing(saved):
+        core = open_core(Latest(), saved)
+        core.feed(readings, [Reading("a", 5, 1), Reading("a", 9, 2), Reading("b", 36, 3)], stop_at_error=True)
+        saved.save(core.drain().changes)
+        shown = inspection(Latest, "a", 10)(saved).entries
+
+    assert [(one.key, one.window, one.value) for one in shown] == [
+        ("a", ps.Window(5, 6), (1, "1")),
+        ("a", ps.Window(9, 10), (1, "2")),
+    ]
