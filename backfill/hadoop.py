@@ -34,6 +34,10 @@ class Folders:
         """Return where a category lies."""
         return f"{self.root}/{folder_of(category)}"
 
+    def within(self, folder: str) -> list[str]:
+        """Return the names of what is in a folder."""
+        return [status.getPath().getName() for status in self._files.listStatus(self._path(folder))]
+
     def move(self, source: str, target: str) -> None:
         """Rename a folder; the parent of its new place exists."""
         if not self._files.rename(self._path(source), self._path(target)):

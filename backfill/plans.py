@@ -64,12 +64,13 @@ class Order(Enum):
     """That of event time, key by key: what the stream would give if nothing had ever come late."""
 
 
-def order_of(processor: type[Processor], asked: Order | None) -> Order | None:
+def order_of(processor: type[Processor], asked: Order | None, *, archived: bool = True) -> Order | None:
     """Return the order in which a processor's events are to come; None where its result is the same in any.
 
     Args:
         processor: its class.
-        asked: the order that was asked for; None for the one that fits: arrival, but for what goes by promises.
+        asked: the order that was asked for; None for the one that fits: arrival, where it is known.
+        archived: whether all that it reads is archived, with when it arrived.
 
     Raises:
         BackfillRefused: it cannot run in that order.
@@ -78,13 +79,18 @@ def order_of(processor: type[Processor], asked: Order | None) -> Order | None:
     may_look = issubclass(processor, Stateful) and asked is Order.ARRIVAL  # at the watermark
     if not (_depends_on_order(processor) or may_look):
         return None
-    promised = isinstance(processor.watermark, Promised)
-    if asked is Order.ARRIVAL and promised:
-        raise BackfillRefused(
-            f"{processor.__name__} goes by what was promised about its inputs, and the archive does not hold when which promise came. "
-            "Nothing was started. Run it in order of event time (`--order event-time`): the result is the same for all that was not late."
+    known = archived and not isinstance(processor.watermark, Promised)
+    if asked is Order.ARRIVAL and not known:
+        why = (
+            "goes by what was promised about its inputs, and the archive does not hold when which promise came"
+            if archived
+            else "reads what others give in this run, which arrives nowhere"
         )
-    order = asked or (Order.EVENT_TIME if promised else Order.ARRIVAL)
+        raise BackfillRefused(
+            f"{processor.__name__} {why}. Nothing was started. Run it in order of event time (`--order event-time`): the result is the same "
+            "for all that was not late."
+        )
+    order = asked or (Order.ARRIVAL if known else Order.EVENT_TIME)
     if order is Order.EVENT_TIME and _merges_in_bus_order(processor) and len(processor.inputs()) > 1:
         names = ", ".join(category.name for category in processor.inputs())
         raise BackfillRefused(

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from .columns import DAY_COLUMN
 from .errors import BackfillRefused
 from .hadoop import Folders
-from .layout import folder_of
+from .layout import Days, folder_of
 
 _LOG = logging.getLogger("penstock.backfill")
 
@@ -33,6 +33,7 @@ class OutputFolder:
         self._folders = folders
         self._overwrite = overwrite
         self._aside = f"{folders.root}/_aside-{uuid4().hex}"
+        self.published: set[str] = set()
 
     def refuse_existing(self, categories: Iterable[str]) -> None:
         """Raise BackfillRefused where a category would be overwritten and that was not asked for."""
@@ -48,16 +49,26 @@ class OutputFolder:
 
         A day is written by one task, in one file: on local disk Hadoop starts a process for each file that it makes.
         """
-        frame.repartition(DAY_COLUMN).write.mode("append").partitionBy(DAY_COLUMN).parquet(
-            f"{self._aside}/{folder_of(category)}"
-        )
+        frame.repartition(DAY_COLUMN).write.mode("append").partitionBy(DAY_COLUMN).parquet(self.aside(category))
+
+    def aside(self, category: str) -> str:
+        """Return where a category lies until it is published."""
+        return f"{self._aside}/{folder_of(category)}"
+
+    def keep(self, category: str, days: Days) -> None:
+        """Leave only some days of a category that is not published yet."""
+        for name in self._folders.within(self.aside(category)):
+            day = name.removeprefix(f"{DAY_COLUMN}=")
+            if day != name and not str(days.first) <= day <= str(days.last):
+                self._folders.remove(f"{self.aside(category)}/{name}")
 
     def publish(self, category: str) -> None:
         """Move a category to its place."""
         place = self._folders.of(category)
         if self._folders.has(category):
             self._folders.move(place, f"{self._aside}/old-{folder_of(category)}")
-        self._folders.move(f"{self._aside}/{folder_of(category)}", place)
+        self._folders.move(self.aside(category), place)
+        self.published.add(category)
 
     def discard(self) -> None:
         """Remove what was not published, and what was replaced."""

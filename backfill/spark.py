@@ -6,12 +6,12 @@ archive --plan--> rows of outputs --written aside, by category and day--> publis
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 
 from ..processors.apps import App, AppName
@@ -30,6 +30,9 @@ from .session import spark_session
 from .sources import Source
 from .steps import Counters, Step
 from .warehouse import Warehouse, open_warehouse
+
+Orders = Mapping[type[Processor], "Order | None"]
+"""In which order the events of each processor come; None where it does not matter."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ def run_backfill(
     output: str,
     master: str = "local[*]",
     order: Order | None = None,
+    chained: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> list[NodeResult]:
@@ -77,6 +81,7 @@ def run_backfill(
         output: a folder or an ``hdfs://`` location; its categories lie there as in the warehouse.
         master: where Spark runs.
         order: in which order the events come of processors whose result depends on it; None for that which fits each.
+        chained: give each processor what those before it in the app give in this run, instead of what is archived of it.
         overwrite: replace categories that are in the output already; otherwise they are refused.
         progress: told how far each processor is.
 
@@ -88,69 +93,98 @@ def run_backfill(
     if last < first:
         raise BackfillRefused(f"No day lies between {first} and {last}: give the earlier one first.")
     app = app_name.load()
-    orders = {processor: order_of(processor, order) for processor in app.processors}
+    chain = Chain.of(app, chained=chained)
+    orders = {
+        processor: order_of(processor, order, archived=chain.is_archived(processor)) for processor in app.processors
+    }
     for processor in app.processors:
         for category in processor.inputs():
             Columns(category.record)
     target = open_warehouse(output).location
     with spark_session(master) as spark:
-        run = _Run(
-            replace(app_name, path=app_name.path.resolve()), spark, Source(spark, warehouse.location), Days(first, last)
-        )
         with told("Looking at warehouse and output"):
             folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
-            run.refuse_missing(app)
             folder.refuse_existing(category.name for category in _written(app.processors))
+            made = {name: folder.aside(name) for name in chain.made}
+            source = Source(spark, warehouse.location, made)
+            _refuse_missing(app, source)
+        run = _Run(replace(app_name, path=app_name.path.resolve()), source, Days(first, last), chain, folder)
         try:
-            return [run.node(app, processor, orders[processor], folder, progress) for processor in app.processors]
+            return list(run.nodes(app, orders, progress))
         finally:
             folder.discard()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How the processors of a run hang together.
+
+    Args:
+        made: the categories that are read in the run that gives them.
+    """
+
+    made: frozenset[str]
+
+    @staticmethod
+    def of(app: App, *, chained: bool) -> Chain:
+        """Return how those of an app do: by the archive, or one by the other."""
+        read = {category.name for processor in app.processors for category in processor.inputs()}
+        written = {category.name for category in _written(app.processors)}
+        return Chain(frozenset(read & written if chained else ()))
+
+    def is_archived(self, processor: type[Processor]) -> bool:
+        """Tell whether all that a processor reads comes from the archive."""
+        return self.made.isdisjoint(category.name for category in processor.inputs())
 
 
 def _written(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
     return [category for processor in processors for category in processor.outputs()]
 
 
+def _refuse_missing(app: App, source: Source) -> None:
+    archive = Folders(source.spark, source.location)
+    for processor in app.processors:
+        names = [category.name for category in processor.inputs() if category.name not in source.made]
+        missing = [name for name in names if not archive.has(name)]
+        if missing and processor.outputs():
+            raise BackfillRefused(
+                f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {source.location}. "
+                "Nothing was started. Archive it first, name the processors to run one by one (path/app.py:Processor), or, where "
+                "processors of the same app write it, give them their inputs in the run itself (`--chained`)."
+            )
+
+
 @dataclass(frozen=True)
 class _Run:
     app_name: AppName
-    spark: SparkSession
     source: Source
     days: Days
+    chain: Chain
+    folder: OutputFolder
 
-    def refuse_missing(self, app: App) -> None:
-        archive = Folders(self.spark, self.source.location)
+    def nodes(self, app: App, orders: Orders, progress: Progress) -> Iterator[NodeResult]:
+        """Run one processor after the other, and publish each category when no later one has to do with it."""
         for processor in app.processors:
-            missing = [category.name for category in processor.inputs() if not archive.has(category.name)]
-            if missing and processor.outputs():
-                raise BackfillRefused(
-                    f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {self.source.location}. "
-                    "Nothing was started. Archive it first, or name the processors to run one by one "
-                    "(path/app.py:Processor)."
-                )
+            yield self._node(processor, orders[processor], progress)
+            with told(processor.__name__):
+                self._publish(app, processor)
 
-    def node(
-        self, app: App, processor: type[Processor], order: Order | None, folder: OutputFolder, progress: Progress
-    ) -> NodeResult:
-        """Run one processor, and publish what no later one writes to."""
+    def _node(self, processor: type[Processor], order: Order | None, progress: Progress) -> NodeResult:
+        """Run one processor, whose output is then complete and not published."""
         if not processor.outputs():
             return NodeResult(
                 processor.__name__, _kind_of(processor), 0, 0, 0, 0.0, "writes nothing, so it was not run"
             )
         began_s = time.monotonic()
-        context = self.spark.sparkContext
+        context = self.source.spark.sparkContext
         counters = Counters(context.accumulator(0), context.accumulator(0), context.accumulator(0))
 
         def step_over(category: AnyCategory) -> Step:
             return Step(str(self.app_name.path), processor.name, category.name, counters)
 
         with told(processor.__name__), followed(context, processor.__name__, progress):
-            frame, note = plan(processor, self.source, self.days, order, step_over)
-            _write(frame, processor, folder)
-            later = app.processors[app.processors.index(processor) + 1 :]
-            for category in processor.outputs():
-                if category.name not in {other.name for other in _written(later)}:
-                    folder.publish(category.name)
+            frame, note = plan(processor, self.source, self._computed, order, step_over)
+            _write(frame, processor, self.folder)
         return NodeResult(
             processor.__name__,
             _kind_of(processor),
@@ -160,6 +194,23 @@ class _Run:
             time.monotonic() - began_s,
             note,
         )
+
+    @property
+    def _computed(self) -> Days:
+        """The days that are computed: in a chain all of them, since what comes later may depend on any."""
+        return Days(date.min, date.max) if self.chain.made else self.days
+
+    def _publish(self, app: App, processor: type[Processor]) -> None:
+        """Publish what is whole now, and not read any more."""
+        done = app.processors.index(processor) + 1
+        later = app.processors[done:]
+        read = {category.name for other in later for category in other.inputs()} & self.chain.made
+        pending = read | {category.name for category in _written(later)}
+        for name in dict.fromkeys(category.name for category in _written(app.processors[:done])):
+            if name not in pending and name not in self.folder.published:
+                if self.chain.made:
+                    self.folder.keep(name, self.days)
+                self.folder.publish(name)
 
 
 def _write(frame: DataFrame, processor: type[Processor], folder: OutputFolder) -> None:

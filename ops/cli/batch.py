@@ -54,6 +54,12 @@ def backfill(
         Ordering,
         typer.Option("--order", help="In which order the events come of processors whose result depends on it."),
     ] = Ordering.FITTING,
+    chained: Annotated[
+        bool,
+        typer.Option(
+            "--chained", help="Give each processor what those before it give in this run, not what is archived of it."
+        ),
+    ] = False,
     master: Master = "local[*]",
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
@@ -84,6 +90,7 @@ def backfill(
             output=batch_output_of(output, folder),
             master=master,
             order=None if order is Ordering.FITTING else Order(order.value),
+            chained=chained,
             overwrite=overwrite,
             progress=show,
         )

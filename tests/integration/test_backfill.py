@@ -6,6 +6,7 @@ import random
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from copy import copy
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,12 @@ class World:
             **options,
         )
 
+    def over(self, warehouse: LocalWarehouse) -> World:
+        """Return the same over another archive."""
+        other = copy(self)
+        other.warehouse = warehouse
+        return other
+
     def compare(self, app: AppName, output: str) -> list[Comparison]:
         return compare(app, self.warehouse, str(self.folder / output), FIRST, LAST, master=MASTER)
 
@@ -244,6 +251,25 @@ def test_nothing_is_left_beside_the_output(world: World) -> None:
     found = {path.name for path in (world.folder / "batch").iterdir()}
 
     assert found == {f"category={name}" for name in ("long_visits", "short_visits", "streaks", "counted", "newest")}
+
+
+def test_a_chain_needs_no_archive_of_what_lies_between(world: World, tmp_path: Path) -> None:
+    """Over the first category alone: the windows are the same, of the days asked for; the archive's order is not, as it was nowhere."""
+    shutil.copytree(world.folder / "warehouse" / "category=visits", tmp_path / "category=visits")
+    alone = world.over(LocalWarehouse(tmp_path))
+    with pytest.raises(BackfillRefused, match=r"CountVisits reads long_visits, .*--chained"):
+        alone.backfill(APP, "alone")
+    alone.backfill(APP, "alone", chained=True)
+
+    for category in ("long_visits", "short_visits", "counted"):
+        parts = [
+            pq.read_table(world.folder / output / f"category={category}").sort_by(
+                [("_event_time", "ascending"), ("_key", "ascending")]
+            )
+            for output in ("batch", "alone")
+        ]
+        assert parts[0].num_rows > 50
+        assert [row | {"spent": pytest.approx(row["spent"])} for row in parts[0].to_pylist()] == parts[1].to_pylist()
 
 
 def test_existing_output_is_replaced_only_on_request(world: World) -> None:
