@@ -56,9 +56,10 @@ Sides = tuple[tuple[Held, ...], tuple[Held, ...]]
 class Join(Stateful):
     """Per key: events of the left and of the right category that happen about the same time.
 
-    A right event lies within if it is at most `before` earlier and at most `after` later than the left one. Each pair is given once,
-    when the later of the two comes; an event that meets none, when the low watermark says that none will come. A late event is
-    joined with what is still held. Both categories are keyed alike and have records of different types.
+    A right event lies within if it is at most `before` earlier and at most `after` later than the left one; of two for which that
+    holds, `meets` may ask more. Each pair is given once, when the later of the two comes; an event that meets none, when the low
+    watermark says that none will come. A late event is joined with what is still held. Both categories are keyed alike and have
+    records of different types.
 
     Class attributes:
         left: a category.
@@ -87,13 +88,24 @@ class Join(Stateful):
     def join(self, left: Any, right: Any, context: Context) -> Iterable[Record]:
         """Return, or yield, what a pair gives; or an event alone, where the other is None."""
 
+    def meets(self, left: Any, right: Any) -> bool:  # noqa: ARG002 - by default nothing more is asked of them
+        """Tell whether two events of a key that lie within belong together; by default all do.
+
+        Those that do not are no pair: if they meet no other, they are events that meet none.
+        """
+        return True
+
     @final
     def process(self, event: Any, state: Any, context: Context) -> tuple[Sides, Iterable[Record]]:
         """Join an event with what is held, and hold it."""
         sides = _sides(state)
         is_left = type(event) is self.left.record
         mine, others = sides if is_left else sides[::-1]
-        met = [self._lies_within(context.event_time, other.at, is_left=is_left) for other in others]
+        met = [
+            self._lies_within(context.event_time, other.at, is_left=is_left)
+            and self._meet(event, other.event, is_left=is_left)
+            for other in others
+        ]
         outputs = [
             output
             for other, meets in zip(others, met, strict=True)
@@ -130,6 +142,9 @@ class Join(Stateful):
     def _lies_within(self, mine: int, other: int, *, is_left: bool) -> bool:
         left, right = (mine, other) if is_left else (other, mine)
         return left - self._before_ms() <= right <= left + self._after_ms()
+
+    def _meet(self, mine: Any, other: Any, *, is_left: bool) -> bool:
+        return self.meets(mine, other) if is_left else self.meets(other, mine)
 
     def _pair(self, mine: Any, other: Any, context: Context, *, is_left: bool) -> Iterable[Record]:
         seen = context.without_timers()

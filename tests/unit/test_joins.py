@@ -83,6 +83,13 @@ class Outer(Inner):
     how = ps.How.OUTER
 
 
+class Matching(Outer):
+    """Of those about the same time, an order and a payment that are both even or both odd."""
+
+    def meets(self, left: Order, right: Payment) -> bool:
+        return left.number % 2 == right.amount % 2
+
+
 Event = Order | Payment
 EVENTS = st.lists(
     st.one_of(
@@ -103,7 +110,9 @@ def expected(processor: type[ps.Join], events: Iterable[Event]) -> Counter[Match
         (left, right)
         for left in range(len(lefts))
         for right in range(len(rights))
-        if lefts[left].who == rights[right].who and -5 <= rights[right].at - lefts[left].at <= 10
+        if lefts[left].who == rights[right].who
+        and -5 <= rights[right].at - lefts[left].at <= 10
+        and (not issubclass(processor, Matching) or (lefts[left].number - rights[right].amount) % 2 == 0)
     ]
     found = Counter(
         Match(lefts[left].who, lefts[left].at, lefts[left].number, rights[right].amount) for left, right in pairs
@@ -111,7 +120,7 @@ def expected(processor: type[ps.Join], events: Iterable[Event]) -> Counter[Match
     if processor is not Inner:
         met = {left for left, _ in pairs}
         found.update(Match(one.who, one.at, one.number, None) for at, one in enumerate(lefts) if at not in met)
-    if processor is Outer:
+    if issubclass(processor, Outer):
         met = {right for _, right in pairs}
         found.update(Match(one.who, one.at, None, one.amount) for at, one in enumerate(rights) if at not in met)
     return found
@@ -134,7 +143,7 @@ def matches_of(processor: type[ps.Join], arrived: Sequence[Event], restarts: set
     return Counter({match: times for match, times in found.items() if match.who != "end"})
 
 
-@pytest.mark.parametrize("processor", [Inner, Left, Outer])
+@pytest.mark.parametrize("processor", [Inner, Left, Outer, Matching])
 @given(events=EVENTS, data=st.data(), restarts=st.sets(st.integers(0, 30), max_size=4))
 def test_pairs_and_lone_events_are_the_same_however_they_came(
     processor: type[ps.Join], events: list[Event], data: st.DataObject, restarts: set[int]
