@@ -63,7 +63,8 @@ class Timekeeping:
         return self._upstream is None or self._upstream.is_read
 
     def begin(self, shard: Shard) -> None:
-        """Follow a shard that was opened."""
+        """Follow a shard that was opened; what its state has come to holds, also if whoever saved it died before telling so."""
+        self._lows_ms[shard.number] = shard.core.time.low_ms
         for bucket in self._buckets(shard.number):
             self._heard_s[bucket] = self._clock.monotonic_s()
             if self._upstream is not None:

@@ -77,7 +77,7 @@ class Minutes(ps.Aggregator):
     reads, writes = long_calls, minutes
     monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
     window = ps.Tumbling(timedelta(minutes=1))
-    watermark = ps.Promised()
+    watermark: ClassVar[ps.Watermark] = ps.Promised()
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -247,6 +247,24 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
     assert outcome == sorted(outcome)
     assert len({(one.taker, one.minute) for one in found}) == len(found)
     assert sum(one.calls for one in found) == 40
+
+
+class Observed(Minutes):
+    """Finds by itself how far its input is."""
+
+    watermark = ps.Behind()
+
+
+def test_who_dies_between_a_checkpoint_and_its_promise_promises_when_it_is_back() -> None:
+    """And not only when something else comes: what is complete downstream is written."""
+    driver = Driver([Observed, PerHour])
+    takers = {bucket_of(taker.encode(), long_calls.buckets): taker for taker in map("taker-{}".format, range(20))}
+    taken = [Long("a", hour * 60 * MINUTE, 10, taker) for hour in (0, 2) for taker in takers.values()]
+    driver.send(long_calls, [*taken, Crash()])
+    driver.run()
+
+    assert told(driver, Observed) == dict.fromkeys(range(3), 120 * MINUTE)
+    assert [(one.hour, one.calls) for one in driver.read(hours)] == [(0, 1)] * 3
 
 
 def test_an_injector_promises_for_what_comes_from_outside() -> None:
