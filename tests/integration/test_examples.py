@@ -1,0 +1,52 @@
+"""What the examples' pages show is what one gets: their commands are typed, on a real broker, and what they print is compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BIN = Path(sys.executable).parent
+
+
+def sessions(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield each command that a page shows behind a dollar sign, with what it prints."""
+    for block in re.findall(r"^```\n(\$ .*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL):
+        for typed in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, printed = typed.partition("\n")
+            yield command, printed
+
+
+def steady(printed: str) -> str:
+    """Return what was printed without what depends on how fast the machine is."""
+    return re.sub(r"\d+ checkpoints", "checkpoints", printed)
+
+
+@pytest.mark.parametrize("example", ["itineraries"])
+def test_the_commands_of_an_example_print_what_its_page_shows(example: str, kafka: str, tmp_path: Path) -> None:
+    """In order, on one broker, which is there already."""
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    environment = {**os.environ, "PENSTOCK_KAFKA": kafka, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
+    shown = [one for one in sessions(EXAMPLES / example / "README.md") if "penstock dev" not in one[0]]
+    for command, printed in shown:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        if printed:
+            assert steady(done.stdout) == steady(printed), command
+
+    assert any(printed for _, printed in shown)
