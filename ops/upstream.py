@@ -14,7 +14,7 @@ from ..transport.bus import Bucket, Bus
 from ..transport.promises import Place, Promise, Promises
 
 KEPT = 64
-"""How many promises of one promiser wait until their offsets are read; of more, every other one is left out."""
+"""How many promises of one promiser are remembered, or wait until their offsets are read; of more, every other one is left out."""
 
 
 class Held(NamedTuple):
@@ -34,9 +34,7 @@ class _Promiser:
 
     def add(self, promise: Promise) -> None:
         self.newest = promise
-        self._waiting.append(promise)
-        if len(self._waiting) > KEPT:
-            self._waiting = deque([*list(self._waiting)[:-1:2], promise])
+        self._waiting = _with(self._waiting, promise)
 
     def reach(self, bucket: Bucket, position: int) -> None:
         """Take the promises that hold for whoever has read a bucket up to a position."""
@@ -44,12 +42,18 @@ class _Promiser:
             self.watermark_ms = max(self.watermark_ms, self._waiting.popleft().watermark_ms)
 
 
+def _with(kept: deque[Promise], promise: Promise) -> deque[Promise]:
+    """Return promises of one promiser and its next one; of many, every other one is left out."""
+    kept.append(promise)
+    return kept if len(kept) <= KEPT else deque([*list(kept)[:-1:2], promise])
+
+
 class Board:
     """The promises about one bucket, for one who reads it from somewhere on.
 
     Args:
         bucket: which.
-        known: what was promised so far.
+        known: what was promised so far, each promiser's in order.
     """
 
     def __init__(self, bucket: Bucket, known: Iterable[tuple[Place, Promise]]) -> None:
@@ -98,6 +102,7 @@ class Upstream:
 
     def __init__(self, bus: Bus) -> None:
         self._promises = Promises(bus)
+        self._kept: dict[Place, deque[Promise]] = {}
         self._boards: dict[Bucket, Board] = {}
 
     @property
@@ -108,12 +113,19 @@ class Upstream:
     def read(self) -> None:
         """Take what was promised meanwhile; returns at once."""
         for place, promise in self._promises.read(0.0):
+            if promise is None:
+                self._kept.pop(place, None)
+            else:
+                self._kept[place] = _with(self._kept.get(place, deque()), promise)
             for board in self._boards.values():
                 board.note(place, promise)
 
     def begin(self, bucket: Bucket) -> None:
-        """Follow a bucket that is read from somewhere on, perhaps from before where it was read."""
-        self._boards[bucket] = Board(bucket, self._promises.newest.items())
+        """Follow a bucket that is read from somewhere on, perhaps from before where it was read.
+
+        Whoever has much to catch up on goes by what was promised on the way, as long as the bus still has that, and not by its end alone.
+        """
+        self._boards[bucket] = Board(bucket, ((place, each) for place, kept in self._kept.items() for each in kept))
 
     def drop(self, bucket: Bucket) -> None:
         """Follow a bucket no more."""

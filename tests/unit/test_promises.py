@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver
-from penstock.ops.upstream import Board
+from penstock.ops.upstream import Board, Upstream
 from penstock.processors.buckets import bucket_of
 from penstock.processors.watermarks import NEVER_MS
 from penstock.state.checkpoints import Step, steps_of
@@ -194,6 +194,19 @@ def test_a_promise_holds_when_its_offsets_are_read() -> None:
     board.note(("filter", 0), _promise("filter", 20, _1=8))
 
     assert [board.held(position).watermark_ms for position in (4, 5, 7, 8)] == [NEVER_MS, 10, 10, 20]
+
+
+def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
+    """Also where all of it was promised before it began: what it holds is then no more than when it is not behind."""
+    driver = Driver([Minutes])
+    with closing(driver.bus.writer()) as writer:
+        writer.send(WATERMARKS.name, outgoing(_promise("filter", 10 * step, _1=step) for step in range(1, 31)))
+    upstream, bucket = Upstream(driver.bus), Bucket("long_calls", 1)
+    while not upstream.is_read:
+        upstream.read()
+    upstream.begin(bucket)
+
+    assert [upstream.held(bucket, position).watermark_ms for position in (0, 1, 17, 30)] == [NEVER_MS, 10, 170, 300]
 
 
 def test_a_shard_that_has_promised_nothing_is_waited_for() -> None:
