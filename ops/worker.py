@@ -21,11 +21,12 @@ from ..processors.semantics import Semantics
 from ..state.checkpoints import Gap, steps_of
 from ..state.remote.errors import StoreFenced, StoreUnreachable
 from ..state.store import StateFolder
-from ..transport.bus import Bucket, Bus, RawBatch, Reader
+from ..transport.bus import Bucket, Bus, Polled, RawBatch, Reader
 from ..transport.codec_of import Codecs
 from ..transport.errors import Aborted, Dismissed, Fenced, Unsettled
 from .clock import Clock, SystemClock
 from .executing import Executing
+from .meeting import Meeting
 from .opening import Backups, NoBackups, Openings
 from .refusals import EventRefused, Refusal, expect_unit, refusals, taken
 from .saving import Saving
@@ -113,6 +114,7 @@ class Worker:
         self._sending = Sending(processor, self._codecs, self._executing, self._clock, self.tally)
         self._saving = Saving(self._steps, self._executing, saver, self._pass_gap)
         self._time = Timekeeping(processor, place.bus, saver, self._clock)
+        self._meeting = Meeting(list(self._inputs), self._clock)
 
     def _pass_gap(self, gap: Gap) -> None:
         self.at_gap(gap)
@@ -144,7 +146,7 @@ class Worker:
         """Take over what was opened, poll once, process what came, and begin a checkpoint if one is due."""
         try:
             self._take_over()
-            polled = self._reader.poll(SAVING_POLL_WAIT_S if self._saving.under_way else POLL_WAIT_S)
+            polled = self._poll()
             for batch in polled.batches:
                 self._process(batch)
                 self._save_if_due()
@@ -156,6 +158,14 @@ class Worker:
             self._join_anew(error)
         except _TAKEN_BACK as error:
             self._start_over(error)
+
+    def _poll(self) -> Polled:
+        polled = self._reader.poll(SAVING_POLL_WAIT_S if self._saving.under_way else POLL_WAIT_S)
+        if len(self._inputs) == 1:
+            return polled
+        met = self._meeting.after(polled)
+        self._meeting.hold_back(self._reader)
+        return met
 
     def stop(self) -> None:
         """Ask `run` to end after the turn it is in; may be called from a signal handler."""
@@ -191,6 +201,7 @@ class Worker:
                 self._executing.send_outbox(shard, opened.unsent)
             self._adopt(shard)
             self._time.begin(shard)
+            self._meeting.drop([bucket for bucket, _ in opened.begins])
             self._reader.start(opened.begins)
 
     def _adopt(self, shard: Shard) -> None:
@@ -392,6 +403,7 @@ class Worker:
                 self._place.backups.release(identity)
             self._shards.pop(number).close()
         self._time.drop(numbers)
+        self._meeting.drop([Bucket(name, number) for name in self._inputs for number in numbers])
 
     def _close(self) -> None:
         self._openings.close()

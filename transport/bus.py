@@ -179,7 +179,15 @@ class Reader(Scanner, Protocol):
     """
 
     def start(self, positions: Sequence[Position]) -> None:
-        """Read owned buckets from these offsets on, also when they are read already."""
+        """Read owned buckets from these offsets on, also when they are read already, or paused."""
+        ...
+
+    def pause(self, buckets: Sequence[Bucket]) -> None:
+        """Give no more of owned buckets for now. What the client has fetched of them is fetched again: for seldom use."""
+        ...
+
+    def resume(self, buckets: Sequence[Bucket]) -> None:
+        """Go on with buckets that were paused, where they were."""
         ...
 
     def commit(self, positions: Sequence[Position]) -> None:

@@ -198,12 +198,15 @@ class _Scanner:
     def __init__(self, bus: MemoryBus, positions: Sequence[Position]) -> None:
         self._bus = bus
         self._next = {bucket: offset or 0 for bucket, offset in positions}
+        self.paused: set[Bucket] = set()
 
     def poll(self, timeout_s: float) -> Polled:  # noqa: ARG002 - nothing arrives while we wait in memory
         """Return what is there."""
         batches: list[RawBatch] = []
         ended: list[End] = []
         for bucket, start in self._next.items():
+            if bucket in self.paused:
+                continue
             messages = self._bus.slice(bucket, start, POLL_LIMIT)
             if messages:
                 batches.append(RawBatch(bucket, messages))
@@ -215,6 +218,7 @@ class _Scanner:
     def start(self, positions: Sequence[Position]) -> None:
         """Read these buckets from these offsets on."""
         self._next.update((bucket, offset or 0) for bucket, offset in positions)
+        self.paused.difference_update(bucket for bucket, _ in positions)
 
     def drop(self, buckets: Iterable[Bucket]) -> None:
         """Read these buckets no more."""
@@ -274,6 +278,14 @@ class _Member:
         if missing:
             self._owned.update(missing)
             self._ownership.gained(missing)
+
+    def pause(self, buckets: Sequence[Bucket]) -> None:
+        """Give no more of these for now."""
+        self._scanner.paused.update(buckets)
+
+    def resume(self, buckets: Sequence[Bucket]) -> None:
+        """Go on with these."""
+        self._scanner.paused.difference_update(buckets)
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Save the group's positions."""

@@ -202,6 +202,32 @@ def test_where_a_group_goes_on_is_set_while_it_has_no_members(bus: Bus, unique: 
     assert bus.catalog.committed("group-" + unique, unique) == {0: 9}
 
 
+def test_a_bucket_that_is_paused_gives_nothing_until_it_goes_on(bus: Bus, unique: str) -> None:
+    """Where it was; the other goes on meanwhile. Started anew it is not paused any more."""
+    bus.catalog.create(CategorySpec(unique, 2))
+    writer = bus.writer()
+    reader = joined(bus, unique)
+    read(reader, 0)
+    paused, other = Bucket(unique, 0), Bucket(unique, 1)
+    reader.pause([paused])
+    writer.send(unique, [Outgoing(b"k", b"%d" % n, n % 2) for n in range(6)])
+    writer.flush()
+    first = read(reader, 3)
+    reader.resume([paused])
+    second = read(reader, 3)
+    reader.pause([paused])
+    reader.start([Position(paused, 1)])
+    third = read(reader, 2)
+    reader.close()
+    writer.close()
+
+    assert {bucket: [value for _, _, value in found] for bucket, found in first.items()} == {other: [b"1", b"3", b"5"]}
+    assert {bucket: [value for _, _, value in found] for bucket, found in second.items()} == {
+        paused: [b"0", b"2", b"4"]
+    }
+    assert {bucket: [value for _, _, value in found] for bucket, found in third.items()} == {paused: [b"2", b"4"]}
+
+
 def test_a_group_that_never_committed_begins_at_the_start(bus: Bus, unique: str) -> None:
     """There is no position, and reading from none begins with the first event that is kept."""
     bus.catalog.create(CategorySpec(unique, 2))

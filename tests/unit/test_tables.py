@@ -113,7 +113,10 @@ def test_in_order_it_is_what_was_known_at_its_time(events: list[Price | Sale], d
     ("attributes", "told"),
     [
         ({"table": sales}, "the same record type"),
-        ({"table": ps.Category("others", Price, key="item", event_time="at", buckets=2)}, "repartition one of them"),
+        (
+            {"table": ps.Category("others", Price, key="item", event_time="at", buckets=2)},
+            "bring one of them to it first",
+        ),
     ],
 )
 def test_tables_that_cannot_be_joined_are_refused(attributes: dict[str, Any], told: str) -> None:

@@ -89,6 +89,7 @@ class GroupReader(KafkaScanner):
         self._cooperative = len(categories) == 1
         self._ownership = ownership
         self._reading: dict[Bucket, int] = {}
+        self._paused: set[Bucket] = set()
         consumer = Consumer(settings.for_reader(group, identity, co_partitioned=not self._cooperative))
         super().__init__(consumer, f"Reading {', '.join(categories)} as group {group}")
         with translated(self._what):
@@ -119,6 +120,22 @@ class GroupReader(KafkaScanner):
             else:
                 # This protocol has no way to add buckets: all are given anew, each from where it is.
                 self._consumer.assign(_assignment(Position(*reading) for reading in self._reading.items()))
+        self.resume([position.bucket for position in positions if position.bucket in self._paused])
+        self.pause(list(self._paused))
+
+    def pause(self, buckets: Sequence[Bucket]) -> None:
+        """Give no more of owned buckets for now."""
+        self._paused.update(buckets)
+        if buckets:
+            with translated(self._what):
+                self._consumer.pause(_partitions(buckets))
+
+    def resume(self, buckets: Sequence[Bucket]) -> None:
+        """Go on with buckets that were paused."""
+        self._paused.difference_update(buckets)
+        if buckets:
+            with translated(self._what):
+                self._consumer.resume(_partitions(buckets))
 
     def _seek(self, partition: TopicPartition) -> None:
         """Move the client's own position; it refuses while it is still taking the bucket over."""
@@ -160,6 +177,7 @@ class GroupReader(KafkaScanner):
 
     def _let_go(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [bucket for bucket in _buckets(partitions) if self._reading.pop(bucket, None) is not None]
+        self.resume([bucket for bucket in gone if bucket in self._paused])
         with translated(self._what):
             if self._cooperative:
                 consumer.incremental_unassign(_partitions(gone))

@@ -1,0 +1,165 @@
+"""What is promised of inputs that meet: every event once, each input in its order, and between inputs as they arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops import meeting
+from penstock.ops.clock import SteeredClock
+from penstock.ops.driver import Driver
+from penstock.ops.meeting import Meeting
+from penstock.transport.bus import Bucket, End, Outgoing, Polled, RawBatch
+from penstock.transport.codec_of import Codecs
+from penstock.transport.memory import StoredMessage
+
+LEFT, RIGHT = Bucket("left", 0), Bucket("right", 0)
+ARRIVALS = st.lists(st.integers(0, 50), max_size=40)
+
+
+def batch(bucket: Bucket, arrived: Sequence[int], begin: int = 0) -> RawBatch:
+    """Return messages that arrived at these times."""
+    return RawBatch(bucket, [StoredMessage(begin + at, Outgoing(None, b""), time) for at, time in enumerate(arrived)])
+
+
+def given_on(polled: Polled) -> list[tuple[str, int, int]]:
+    """Return what may be processed: input, offset and arrival."""
+    return [
+        (one.bucket.category, message.offset(), message.timestamp()[1])
+        for one in polled.batches
+        for message in one.messages
+    ]
+
+
+@given(left=ARRIVALS, right=ARRIVALS, size=st.integers(1, 9), at_once=st.integers(1, 5))
+def test_each_input_keeps_its_order_and_neither_runs_ahead(
+    left: list[int], right: list[int], size: int, at_once: int
+) -> None:
+    """By more than what goes on together: an event goes on when all that had arrived before it in the other input has."""
+    met = Meeting(["left", "right"], SteeredClock(0))
+    found: list[tuple[str, int, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meeting, "AT_ONCE", at_once)
+        for begin in range(0, max(len(left), len(right), 1), size):
+            parts = [(LEFT, left[begin : begin + size]), (RIGHT, right[begin : begin + size])]
+            batches = [batch(bucket, part, begin) for bucket, part in parts if part]
+            ends = [End(bucket, begin) for bucket, part in parts if not part]
+            found += given_on(met.after(Polled(batches, ends)))
+        found += given_on(met.after(Polled([], [End(LEFT, len(left)), End(RIGHT, len(right))])))
+
+    for name, arrived in (("left", left), ("right", right)):
+        assert [(offset, time) for category, offset, time in found if category == name] == list(enumerate(arrived))
+    if at_once == 1:
+        came = {
+            "left": [max(left[: n + 1]) for n in range(len(left))],
+            "right": [max(right[: n + 1]) for n in range(len(right))],
+        }
+        times = [came[name][offset] for name, offset, _ in found]
+        assert times == sorted(times)
+
+
+def test_an_input_that_is_neither_here_nor_at_its_end_is_waited_for_a_moment() -> None:
+    """Then what is here goes on; and what comes of one that is at its end goes on at once."""
+    clock = SteeredClock(0)
+    met = Meeting(["left", "right"], clock)
+
+    assert given_on(met.after(Polled([batch(LEFT, [5])], []))) == []
+    clock.advance(meeting.PATIENCE_S / 2)
+    assert given_on(met.after(Polled([], []))) == []
+    clock.advance(meeting.PATIENCE_S / 2)
+    assert given_on(met.after(Polled([], []))) == [("left", 0, 5)]
+    assert given_on(met.after(Polled([batch(RIGHT, [7])], [End(LEFT, 1)]))) == [("right", 0, 7)]
+    ended = met.after(Polled([batch(LEFT, [9], 1)], [End(RIGHT, 1)]))
+    assert (given_on(ended), ended.ended) == ([("left", 1, 9)], [End(RIGHT, 1)])
+
+
+class Valve:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.paused: set[Bucket] = set()
+
+    def pause(self, buckets: Iterable[Bucket]) -> None:
+        """Note them."""
+        self.paused.update(buckets)
+
+    def resume(self, buckets: Iterable[Bucket]) -> None:
+        """Note that they go on."""
+        self.paused.difference_update(buckets)
+
+
+def test_what_is_far_ahead_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until half of it has gone on; what was given up is not held back any more."""
+    monkeypatch.setattr(meeting, "HELD", 10)
+    monkeypatch.setattr(meeting, "AT_ONCE", 1)
+    met, valve = Meeting(["left", "right"], SteeredClock(0)), Valve()
+
+    def after(*batches: RawBatch) -> set[Bucket]:
+        met.after(Polled(batches, []))
+        met.hold_back(valve)  # type: ignore[arg-type]  # as much of a reader as it needs
+        return set(valve.paused)
+
+    assert after(batch(LEFT, range(10))) == {LEFT}
+    assert after(batch(RIGHT, [4])) == {LEFT}
+    assert after(batch(RIGHT, [8], 1)) == set()
+    assert after(batch(LEFT, range(20, 40), 10)) == {LEFT}
+    met.drop([LEFT])
+    assert given_on(met.after(Polled([batch(LEFT, [1])], [End(RIGHT, 2)]))) == [("left", 0, 1)]
+
+
+class Step(ps.Record, frozen=True):
+    """One of many."""
+
+    key: str
+    at: ps.EventTime
+
+
+class Other(Step, frozen=True):
+    """One of as many others."""
+
+
+class Ahead(ps.Record, frozen=True):
+    """How far one input was ahead of the other."""
+
+    key: str
+    at: ps.EventTime
+    by: int
+
+
+steps = ps.Category("steps", Step, key="key", event_time="at", buckets=1)
+others = ps.Category("others", Other, key="key", event_time="at", buckets=1)
+aheads = ps.Category("aheads", Ahead, key="key", event_time="at", buckets=1)
+
+
+class Balance(ps.Stateful):
+    """How many more steps than others have come."""
+
+    reads, writes, state = (steps, others), aheads, int
+
+    def process(self, event: Step, state: int | None, context: ps.Context) -> tuple[int, list[Ahead]]:
+        """Count up and down."""
+        by = (state or 0) + (1 if type(event) is Step else -1)
+        return by, [Ahead("k", event.at, by)]
+
+
+def test_a_worker_with_much_to_catch_up_reads_its_inputs_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they arrived: neither comes first as a whole."""
+    monkeypatch.setattr(meeting, "HELD", 2_000)
+    driver = Driver(Balance)
+    writer, codecs = driver.bus.writer(), Codecs(driver.bus)
+    categories: list[tuple[ps.Category[Any], type[Step]]] = [(steps, Step), (others, Other)]
+    for second in range(40):
+        for category, record in categories:
+            encoded = codecs.of(category).encode([record("k", second)] * 1_000)
+            writer.send(category.name, [Outgoing(b"k", value) for value in encoded])
+        driver.clock.advance(1.0)
+    driver.run()
+    balances = [one.by for one in driver.read(aheads)]
+
+    assert len(balances) == 80_000
+    assert max(map(abs, balances)) <= 1_000 + meeting.AT_ONCE
