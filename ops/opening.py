@@ -16,9 +16,10 @@ from threading import Event
 from typing import Any, NamedTuple, Protocol
 
 from ..processors.kinds import Processor
+from ..processors.pausing import pauses
 from ..state.checkpoints import Step, Steps, steps_of
 from ..state.remote.errors import StoreUnreachable
-from ..state.remote.retrying import Seldom, pauses
+from ..state.remote.retrying import Seldom
 from ..state.store import LocalState, Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ..transport.bus import Bucket, Bus, Position
 from ..transport.errors import BusUnreachable

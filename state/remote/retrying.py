@@ -1,14 +1,14 @@
-"""Repeating what was interrupted: exponential backoff with full jitter, up to a limit."""
+"""Repeating what was interrupted, up to a limit."""
 
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
+from ...processors.pausing import pauses
 from .errors import StoreInterrupted, StoreUnreachable
 
 T = TypeVar("T")
@@ -20,18 +20,7 @@ the worker back at its last checkpoint, where it waits without a limit and goes 
 REPEAT_LINE_S = 30.0
 """How long a log line that would say the same again is left out."""
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 5.0
 _LOG = logging.getLogger("penstock.state")
-
-
-def pauses() -> Iterator[float]:
-    """Give how many seconds to wait before each further attempt, without end: below a bound that doubles up to 5 s."""
-    longest = _FIRST_PAUSE_S
-    while True:
-        # Full jitter: the workers that lost a store at one moment do not come back to it at one moment.
-        yield random.uniform(0, longest)  # noqa: S311 - spread, not secret
-        longest = min(2 * longest, _LONGEST_PAUSE_S)
 
 
 class Seldom:
