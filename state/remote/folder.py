@@ -92,21 +92,22 @@ def store_at(address: Address, *, read_only: bool = False) -> PostgresStore | Re
         read_only: whether PostgreSQL shall refuse every change; to Redis we then merely send none.
     """
     if address.scheme in POSTGRES:
-        _expect_library("psycopg", "postgres", address)
+        expect_library("psycopg", "postgres", address)
         from .postgres_store import PostgresStore  # noqa: PLC0415 - imports psycopg, which other stores do not need
 
         return PostgresStore(address, read_only=read_only)
-    _expect_library("redis", "redis", address)
+    expect_library("redis", "redis", address)
     from .redis_store import RedisStore  # noqa: PLC0415 - imports redis, which other stores do not need
 
     return RedisStore(address)
 
 
-def _expect_library(module: str, extra: str, address: Address) -> None:
+def expect_library(module: str, extra: str, address: Address) -> None:
+    """Raise StoreLibraryMissing where the client library of a store is not installed."""
     try:
         importlib.import_module(module)
     except ImportError as error:
         raise StoreLibraryMissing(
-            f"State at {address} needs the library {module}, which cannot be imported here: {error}. Nothing was read or saved. "
+            f"The store at {address} needs the library {module}, which cannot be imported here: {error}. Nothing was read or saved. "
             f"Install it: pip install 'penstock[{extra}]'"
         ) from error

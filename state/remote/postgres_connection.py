@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
+import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,6 +27,9 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 30_000,
     "application_name": "penstock",
 }
+_STATE_RIGHTS = (
+    "it reads and writes the tables penstock_shards and penstock_parts, and creates them where they are not there"
+)
 _SESSION = (
     "SET client_min_messages = warning",
     "SET lock_timeout = '10s'",
@@ -56,26 +62,66 @@ class PostgresConnection:
     Args:
         address: where PostgreSQL is.
         read_only: whether PostgreSQL shall refuse every change.
+        rights: what its user has to be allowed, for messages.
+        limit_s: how long a block may take, in seconds; None for as long as it takes. Connecting may take two seconds more.
     """
 
-    def __init__(self, address: Address, *, read_only: bool = False) -> None:
+    def __init__(
+        self, address: Address, *, read_only: bool = False, rights: str = _STATE_RIGHTS, limit_s: float | None = None
+    ) -> None:
         self.address = address
         self._read_only = read_only
+        self._rights = rights
+        self._limit_s = limit_s
         self._connection: psycopg.Connection | None = None
         self._lock = threading.Lock()
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection]:
         """Give the connection within a transaction, which commits when the block ends well."""
+        with self.session() as connection, connection.transaction():
+            yield connection
+
+    @contextmanager
+    def session(self) -> Iterator[psycopg.Connection]:
+        """Give the connection, on which each statement is a transaction of its own."""
         with self._lock, self._explained():
             if self._connection is None:
                 self._connection = self._connected()
             try:
-                with self._connection.transaction():
+                with self._limited(self._connection):
                     yield self._connection
-            except (psycopg.Error, OSError):
+            except (psycopg.Error, OSError, StoreInterrupted):
                 self._drop()
                 raise
+
+    @contextmanager
+    def _limited(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Break the connection when the block takes too long: a server that stands still says nothing, not even that."""
+        if self._limit_s is None:
+            yield
+            return
+        overdue = threading.Event()
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+
+            def break_off() -> None:
+                overdue.set()
+                with suppress(OSError):
+                    line.shutdown(socket.SHUT_RDWR)
+
+            timer = threading.Timer(self._limit_s, break_off)
+            timer.start()
+            try:
+                yield
+            except psycopg.OperationalError as error:
+                if overdue.is_set():
+                    raise StoreInterrupted(
+                        f"PostgreSQL at {self.address} gave no answer within {self._limit_s:g} s."
+                    ) from error
+                raise
+            finally:
+                timer.cancel()
+                timer.join()
 
     def close(self) -> None:
         """Let go of the connection. May be repeated; the next transaction makes a new one."""
@@ -91,12 +137,16 @@ class PostgresConnection:
     def _connected(self) -> psycopg.Connection:
         # Prepared statements would tie us to one session, which a pooler in front of PostgreSQL may change.
         connection = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=None)
-        for setting in (*_SESSION, *self._read_only_setting()):
-            connection.execute(setting)
+        with self._limited(connection):
+            for setting in (*_SESSION, *self._own_settings()):
+                connection.execute(setting)
         return connection
 
-    def _read_only_setting(self) -> Sequence[str]:
-        return ["SET default_transaction_read_only = on"] if self._read_only else []
+    def _own_settings(self) -> Iterator[str]:
+        if self._read_only:
+            yield "SET default_transaction_read_only = on"
+        if self._limit_s is not None:
+            yield f"SET statement_timeout = {max(round(self._limit_s * 1000), 1)}"
 
     def _parameters(self) -> dict[str, Any]:
         writable = {} if self._read_only else {"target_session_attrs": "read-write"}
@@ -110,7 +160,8 @@ class PostgresConnection:
                 f"{self.address} is not an address of PostgreSQL: write it as postgresql://user:password@host:5432/database, with "
                 "%40 for @, %2F for / and %3A for : within the password. Nothing was read or saved."
             )
-        return {**_DEFAULTS, **writable, **given}
+        limited = {} if self._limit_s is None else {"connect_timeout": max(math.ceil(self._limit_s), 2)}
+        return {**_DEFAULTS, **limited, **writable, **given}
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -119,10 +170,10 @@ class PostgresConnection:
         except PenstockError:
             raise
         except (psycopg.Error, OSError) as error:
-            raise explained(self.address, error) from error
+            raise explained(self.address, error, self._rights) from error
 
 
-def explained(address: Address, error: Exception) -> StateError:
+def explained(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
     """Return our error for one of psycopg's: the class says what to do next."""
     said = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     code = getattr(error, "sqlstate", None) or ""
@@ -135,8 +186,7 @@ def explained(address: Address, error: Exception) -> StateError:
     if code.startswith(_REFUSALS) or not code:
         return StoreRefused(
             f"PostgreSQL at {address} refuses: {said}. Nothing was saved. Mend user, password and database in the address, or "
-            "grant the user what is missing (it reads and writes the tables penstock_shards and penstock_parts, and creates "
-            "them where they are not there), then start again."
+            f"grant the user what is missing ({rights}), then start again."
         )
     return StateError(f"PostgreSQL at {address} cannot do what was asked: {said} (SQLSTATE {code}). Nothing was saved.")
 

@@ -51,6 +51,7 @@ _NOT_ALLOWED = (
     "without any password",
 )
 _NO_ROOM = ("OOM", "MISCONF")
+_STATE_RIGHTS = "the keys penstock:* and to scripts (EVAL)"
 
 
 class RedisConnection:
@@ -58,10 +59,14 @@ class RedisConnection:
 
     Args:
         address: where Redis is, or one node of a cluster.
+        rights: what its user needs access to, for messages.
+        limit_s: how long an answer may take, in seconds; by default 30, and 10 for connecting.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, rights: str = _STATE_RIGHTS, limit_s: float | None = None) -> None:
         self.address = address
+        self._rights = rights
+        self._limit_s = limit_s
         self._client: Any = None
         self._lock = threading.Lock()
 
@@ -75,7 +80,7 @@ class RedisConnection:
         except PenstockError:
             raise
         except (redis.RedisError, OSError) as error:
-            wrong = explained(self.address, error)
+            wrong = explained(self.address, error, self._rights)
             if isinstance(wrong, StoreInterrupted):
                 # A replica that once was the primary keeps its connections open: the next attempt asks anew who is.
                 self._forget(client)
@@ -108,8 +113,8 @@ class RedisConnection:
 
     def _made(self) -> Any:
         settings: dict[str, Any] = {
-            "socket_timeout": 30.0,
-            "socket_connect_timeout": 10.0,
+            "socket_timeout": self._limit_s or 30.0,
+            "socket_connect_timeout": self._limit_s or 10.0,
             "socket_keepalive": True,
             # Repeating is for one place only, which knows for how long.
             "retry": Retry(NoBackoff(), 0),
@@ -147,14 +152,14 @@ def warn_unless_durable(connection: RedisConnection) -> None:
         )
 
 
-def explained(address: Address, error: Exception) -> StateError:
+def explained(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
     """Return our error for one of redis-py's: the class says what to do next."""
     said = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     # Before interruptions: to redis-py, a wrong password is a failed connection.
     if isinstance(error, _REFUSALS) or any(words in said for words in _NOT_ALLOWED):
         return StoreRefused(
             f"Redis at {address} refuses: {said}. Nothing was saved. Mend user, password and database number in the address, or "
-            "give the user access to the keys penstock:* and to scripts (EVAL), then start again."
+            f"give the user access to {rights}, then start again."
         )
     if isinstance(error, _INTERRUPTIONS) or _has_code(said, _PASSING):
         return StoreInterrupted(f"Redis at {address} does not answer as it should: {said}.")
