@@ -44,7 +44,8 @@ class NodeResult:
         kind: stateless, stateful or aggregator.
         events_in: events it was given, without those that only warmed its state up.
         events_out: records it gave.
-        set_aside: events it raised for and that were left out, as it asks (`raising = OnBad.DEAD_LETTER`).
+        set_aside: events it raised for and that were left out, as it asks (`raising = OnBad.DEAD_LETTER`), or that found no row
+            where it looks one up.
         seconds: how long it took.
         note: what else a reader should know; may be empty.
     """

@@ -18,6 +18,7 @@ from pyspark.accumulators import Accumulator
 from ..processors.apps import AppName
 from ..processors.categories import AnyCategory
 from ..processors.cores import Core, Fed
+from ..processors.errors import Deferred, Halted
 from ..processors.kinds import OnBad, Processor
 from ..processors.windows import MILLISECOND
 from .columns import Columns
@@ -95,19 +96,32 @@ class Step:
 
     def feed(self, core: Core, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> Fed:
         """Feed events that begin at a row of their batch; stop at one that raises, if the processor asks for that."""
-        stops = self.opened.processor.raising is OnBad.STOP
-        fed = core.feed(self.input, events, stop_at_error=stops)
-        if stops and fed.rejected:
-            raise self.stopped(*_place_of(batch, start + fed.rejected[0].at), fed.rejected[0].error)
+        try:
+            fed = self._fed(core, events)
+        except Halted as error:
+            raise BackfillFailed(
+                f"{self._place(*_place_of(batch, start))}: {error} The backfill stops there, and nothing of {self.processor}'s output was "
+                "published."
+            ) from error
+        # Where a core stops at an event, that is the last one.
+        for rejected in fed.rejected[-1:]:
+            if self.opened.processor.fate_of(rejected.error).stops:
+                raise self.stopped(*_place_of(batch, start + rejected.at), rejected.error)
         return fed
+
+    def _fed(self, core: Core, events: Sequence[Any]) -> Fed:
+        while True:
+            try:
+                return core.feed(self.input, events, stop_at_error=self.opened.processor.raising is OnBad.STOP)
+            except Deferred:
+                continue  # who defers has waited
 
     def stopped(self, bucket: int, offset: int, error: Exception) -> BackfillFailed:
         """Return what is said where the processor raised for an event, and asks to stop at that."""
-        name = type(self.opened.processor).__name__
+        name, fate = type(self.opened.processor).__name__, self.opened.processor.fate_of(error)
         return BackfillFailed(
-            f"{self._place(bucket, offset)}: {name} raised {type(error).__name__}: {error}. The backfill stops "
-            f"there, and nothing of {name}'s output was published. Mend {name} or what produces such events, or let them be "
-            "left out and counted (`raising = OnBad.DEAD_LETTER`)."
+            f"{self._place(bucket, offset)}: {fate.reason}. The backfill stops there, and nothing of {name}'s output was published. Mend "
+            f"{name} or what produces such events, or let them be left out and counted (`{fate.otherwise}`)."
         )
 
     def _place(self, bucket: int, offset: int) -> str:

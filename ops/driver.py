@@ -7,7 +7,7 @@ assert driver.read(scored) == [...]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from types import ModuleType
@@ -19,6 +19,7 @@ from ..processors.cores import join_of
 from ..processors.dead_letters import DeadLetter, dead_letters_of
 from ..processors.errors import DeclarationError, PenstockError
 from ..processors.kinds import Processor
+from ..processors.lookups import LookupJoin, Outside, Source
 from ..processors.records import Record
 from ..state.checkpoints import Gap, Step, steps_of
 from ..state.store import MemoryStateFolder
@@ -71,13 +72,18 @@ class Driver:
     Args:
         subject: a processor class, several, or a module that declares them.
         start_ms: what the clock shows at first, in milliseconds since 1970, UTC; by default so late that no event is ahead of it.
+        sources: by processor, where it looks rows up instead of where it declares; `MemoryTable({...})` needs no service.
 
     Raises:
         DeclarationError: what `penstock run` would refuse.
     """
 
     def __init__(
-        self, subject: type[Processor] | Iterable[type[Processor]] | ModuleType, *, start_ms: int = YEAR_2100_MS
+        self,
+        subject: type[Processor] | Iterable[type[Processor]] | ModuleType,
+        *,
+        start_ms: int = YEAR_2100_MS,
+        sources: Mapping[type[LookupJoin], Source] | None = None,
     ) -> None:
         self.clock = SteeredClock(start_ms)
         self.bus = MemoryBus(self.clock.now_ms)
@@ -93,6 +99,9 @@ class Driver:
         for changelog in filter(None, map(changelog_of, self.app.processors)):
             self.bus.create(changelog)
         for processor in self._processors.values():
+            if isinstance(processor, LookupJoin):
+                source = (sources or {}).get(type(processor))
+                processor.surround(Outside(source, self.clock.monotonic_s, self.clock.advance))
             processor.open()
 
     def send(self, category: Category[R], items: Iterable[R | bytes | Crash]) -> None:

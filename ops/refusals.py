@@ -27,14 +27,14 @@ class Refusal(NamedTuple):
     Args:
         at: its index in the batch.
         reason: why, in words.
-        policy: the processor's attribute that decides what becomes of it.
+        otherwise: what the processor is to declare for such events to be set aside.
         stops: whether the worker stops there.
         cause: what was raised, if anything was.
     """
 
     at: int
     reason: str
-    policy: str
+    otherwise: str
     stops: bool
     cause: Exception | None = None
 
@@ -86,8 +86,8 @@ def refusals(given: Taken, fed: Fed, processor: Processor) -> Iterator[Refusal]:
     """Give the refused events of a batch in order, up to the first that stops the worker."""
     refused = list(given.refused)
     for index, error in fed.rejected:
-        reason = f"{type(processor).__name__} raised {type(error).__name__}: {error}"
-        refused.append(Refusal(given.at[index], reason, "raising", processor.raising is OnBad.STOP, error))
+        fate = processor.fate_of(error)
+        refused.append(Refusal(given.at[index], fate.reason, fate.otherwise, fate.stops, error))
     for refusal in sorted(refused, key=lambda refusal: refusal.at):
         yield refusal
         if refusal.stops:
@@ -96,7 +96,8 @@ def refusals(given: Taken, fed: Fed, processor: Processor) -> Iterator[Refusal]:
 
 def _undecodable(bad: Undecodable, processor: Processor) -> Refusal:
     attribute, policy = ("untimed", processor.untimed) if bad.untimed else ("undecodable", processor.undecodable)
-    return Refusal(bad.at, f"the message does not decode: {bad.reason}", attribute, policy is OnBad.STOP)
+    reason = f"the message does not decode: {bad.reason}"
+    return Refusal(bad.at, reason, f"{attribute} = OnBad.DEAD_LETTER", policy is OnBad.STOP)
 
 
 def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> Refusal:
@@ -104,7 +105,7 @@ def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> Refu
         f"its event time, {time_ms}, lies {timedelta(milliseconds=time_ms - arrived_ms)} ahead of its arrival, more than "
         f"{processor.ahead_limit} (`ahead_limit`)"
     )
-    return Refusal(at, reason, "ahead", processor.ahead is OnBad.STOP)
+    return Refusal(at, reason, "ahead = OnBad.DEAD_LETTER", processor.ahead is OnBad.STOP)
 
 
 def expect_unit(

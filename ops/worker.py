@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..processors.dead_letters import dead_letters_of
-from ..processors.errors import PenstockError
+from ..processors.errors import Deferred, Halted, PenstockError
 from ..processors.kinds import OnBad, Processor
+from ..processors.lookups import LookupJoin
 from ..processors.semantics import Semantics
 from ..state.checkpoints import Gap, steps_of
 from ..state.remote.errors import StoreFenced, StoreUnreachable
 from ..state.store import StateFolder
-from ..transport.bus import Bucket, Bus, Polled, RawBatch, Reader
+from ..transport.bus import Bucket, Bus, Polled, Position, RawBatch, Reader
 from ..transport.codec_of import Codecs
 from ..transport.errors import Aborted, Dismissed, Fenced, Unsettled
 from .clock import Clock, SystemClock
@@ -108,7 +109,7 @@ class Worker:
         self._being_saved = self._pending
         self._dismissals_s: list[float] = []
         self._stopping = False
-        self.tally = Tally()
+        self.tally = Tally(lookups=processor.counts() if isinstance(processor, LookupJoin) else None)
         self._reader = self._joined()
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
         self._sending = Sending(processor, self._codecs, self._executing, self._clock, self.tally)
@@ -147,11 +148,10 @@ class Worker:
         try:
             self._take_over()
             polled = self._poll()
-            for batch in polled.batches:
-                self._process(batch)
-                self._save_if_due()
+            deferred = self._process_all(polled.batches)
             for bucket, end in polled.ended:
-                self._note_end(bucket, end)
+                if bucket not in deferred:
+                    self._note_end(bucket, end)
             self._pass_time()
             self._save_if_due()
         except Dismissed as error:
@@ -209,6 +209,30 @@ class Worker:
         if identity is not None and shard.state is not None:
             self._place.backups.adopt(identity, shard.state)
 
+    def _process_all(self, batches: Sequence[RawBatch]) -> set[Bucket]:
+        """Take batches through the processor; those from the first on that it cannot take just now are read again.
+
+        All of them, since each would have the worker wait in turn, and a worker has to go on polling.
+
+        Returns:
+            The buckets of those that are read again.
+        """
+        for at, batch in enumerate(batches):
+            try:
+                self._process(batch)
+            except Deferred:
+                self._read_again(batches[at:])
+                return {batch.bucket for batch in batches[at:]}
+            self._save_if_due()
+        return set()
+
+    def _read_again(self, batches: Sequence[RawBatch]) -> None:
+        begins = {batch.bucket: batch.messages[0].offset() for batch in reversed(batches)}
+        self._meeting.drop(begins.keys())
+        self._reader.start([Position(*begin) for begin in begins.items()])
+        for bucket in begins:
+            self._time.heard(bucket)  # what waits here must not be taken for silence
+
     def _process(self, batch: RawBatch) -> None:
         """Take one batch through the processor, and note how far the bucket is read."""
         shard = self._shards.get(batch.bucket.number)
@@ -227,7 +251,12 @@ class Worker:
             expect_unit(type(self._processor), batch.bucket, category, decoded.events, self._clock.now_ms())
         given = taken(decoded, category, batch.arrivals_ms(), self._processor)
         stops = self._processor.raising is OnBad.STOP
-        fed = shard.core.feed(category, given.events, stop_at_error=stops)
+        try:
+            fed = shard.core.feed(category, given.events, stop_at_error=stops)
+        except Halted as error:
+            raise self._stopped_at(
+                shard, batch, 0, str(error)
+            ) from error  # of what comes first, nothing was set aside either
         if not muted:
             self._sending.send(shard, fed.outputs)
         for refusal in refusals(given, fed, self._processor):
@@ -241,6 +270,7 @@ class Worker:
         self.tally.events_in += len(values)
         self.tally.late += fed.late
         self.tally.dropped += fed.dropped
+        self.tally.left_out += fed.left_out
 
     def _pass_time(self) -> None:
         """Do what is due by what is known of the inputs beside their events, and at this time of day."""
@@ -263,16 +293,24 @@ class Worker:
 
     def _stop_at(self, shard: Shard, batch: RawBatch, refusal: Refusal) -> None:
         """Save what came before an event, then stop there."""
-        offset = batch.messages[refusal.at].offset()
+        remedy = (
+            f"Mend {self._name} or what produces such events, or let them go to {dead_letters_of(type(self._processor)).name} "
+            f"(`{refusal.otherwise}`)."
+        )
+        raise self._stopped_at(shard, batch, refusal.at, f"{refusal.reason}.", remedy) from refusal.cause
+
+    def _stopped_at(self, shard: Shard, batch: RawBatch, at: int, reason: str, remedy: str = "") -> EventRefused:
+        """Save what came before an event; return what says that the worker stops there."""
+        offset = batch.messages[at].offset()
         shard.position[batch.bucket.category] = offset
         self.save()
         saved = shard.saved_position == shard.position
         before = "is saved" if saved else "will be read again, since it could not be saved just now,"
-        raise EventRefused(
-            f"{batch.bucket} at offset {offset}: {refusal.reason}. All before this event {before} and nothing was "
-            f"skipped: the worker stops here, and comes to it again when it is started again. Mend {self._name} or what "
-            f"produces such events, or let them go to {dead_letters_of(type(self._processor)).name} (`{refusal.policy} = OnBad.DEAD_LETTER`)."
-        ) from refusal.cause
+        told = (
+            f"{batch.bucket} at offset {offset}: {reason} All before this event {before} and nothing was skipped: the worker stops here, "
+            f"and comes to it again when it is started again. {remedy}"
+        )
+        return EventRefused(told.rstrip())
 
     def _note_end(self, bucket: Bucket, end: int) -> None:
         """Move past what only the bus itself has written at the end of a bucket."""

@@ -6,6 +6,18 @@ from .processors.emission import AtCheckpoint, AtWatermark, OnLate
 from .processors.errors import PenstockError
 from .processors.joins import How, Join
 from .processors.kinds import Aggregator, Context, Every, OnBad, Processor, Stateful, Stateless
+from .processors.lookups import (
+    Cached,
+    LookupJoin,
+    LookupRefused,
+    LookupUnreachable,
+    MemoryTable,
+    OnMiss,
+    OnUnreachable,
+    Rows,
+    Source,
+    UnfitRow,
+)
 from .processors.monoids import (
     Count,
     Distinct,
@@ -32,6 +44,7 @@ from .processors.timers import Clock, Timer
 from .processors.watermarks import Behind, Confidence, Lateness, Promised, Watermark
 from .processors.windowed import Windowed
 from .processors.windows import Ever, Hopping, Session, Sliding, Spread, Tumbling, Window, Windowing
+from .state.lookups import CsvTable, ParquetTable, PostgresQuery, PostgresTable, RedisForm, RedisTable
 from .state.remote import RemoteResults, read_results
 from .transport.injecting import Injector
 
@@ -40,11 +53,13 @@ __all__ = [
     "AtCheckpoint",
     "AtWatermark",
     "Behind",
+    "Cached",
     "Category",
     "Clock",
     "Confidence",
     "Context",
     "Count",
+    "CsvTable",
     "DeadLetter",
     "Distinct",
     "Estimate",
@@ -60,24 +75,37 @@ __all__ = [
     "Last",
     "Lateness",
     "Local",
+    "LookupJoin",
+    "LookupRefused",
+    "LookupUnreachable",
     "MapOf",
     "Max",
     "Mean",
+    "MemoryTable",
     "Min",
     "Monoid",
     "OnBad",
     "OnLate",
+    "OnMiss",
+    "OnUnreachable",
+    "ParquetTable",
     "PenstockError",
+    "PostgresQuery",
+    "PostgresTable",
     "Processor",
     "Promised",
     "Quantiles",
     "Record",
+    "RedisForm",
+    "RedisTable",
     "Remote",
     "RemoteResults",
     "Repartition",
+    "Rows",
     "Semantics",
     "Session",
     "Sliding",
+    "Source",
     "Spread",
     "Stateful",
     "Stateless",
@@ -87,6 +115,7 @@ __all__ = [
     "TopK",
     "Tumbling",
     "TupleOf",
+    "UnfitRow",
     "Watermark",
     "Window",
     "Windowed",

@@ -15,3 +15,11 @@ class AppFileError(PenstockError):
 
 class ProcessorFailed(PenstockError):
     """A processor's own code failed where no single event is to blame: mend the program; nothing was saved."""
+
+
+class Deferred(PenstockError):
+    """A batch cannot be processed just now, for a reason outside of it; nothing of it was: give it again."""
+
+
+class Halted(PenstockError):
+    """A batch cannot be processed, for a reason outside of it; nothing of it was: save what came before, and stop."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Annotated
@@ -136,16 +136,15 @@ def _create(bus: KafkaBus, spec: CategorySpec) -> None:
 def _run_one(
     processor: type[Processor], bus: KafkaBus, around: Surroundings, stopping: Stopping, *, json: bool
 ) -> None:
-    opened = prepare(processor, bus)
-    targets = ends_of(processor.inputs(), bus)
-    at_end = AtEnd(targets, processor.name, bus)
-    relax_collector()
     backups, ages = backups_of(around), Ages({}, 0.0)
     with (
+        closing(prepare(processor, bus)) as opened,
         assembled(opened, bus, around, from_earliest=stopping.from_earliest, backups=backups) as worker,
         stopping_on_signals(worker.stop),
         progress() as bars,
     ):
+        at_end = AtEnd(ends_of(processor.inputs(), bus), processor.name, bus)
+        relax_collector()
         bar = bars.add_task(processor.__name__, total=None)
 
         def finished(worker: Worker) -> bool:

@@ -30,12 +30,14 @@ class Fed(NamedTuple):
             is the last event it took.
         late: how many events came after their watermark.
         dropped: how many of them came too late for every window, and are in none.
+        left_out: how many events were left out because nothing was found outside that belongs to them.
     """
 
     outputs: list[Any]
     rejected: list[Rejected]
     late: int = 0
     dropped: int = 0
+    left_out: int = 0
 
 
 class Drained(NamedTuple):
@@ -63,7 +65,12 @@ class Core(Protocol):
         ...
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
-        """Process the events of one bucket, in order, and what becomes due on the way."""
+        """Process the events of one bucket, in order, and what becomes due on the way.
+
+        Raises:
+            Deferred: nothing was processed; give the events again.
+            Halted: nothing was processed, nor will it be.
+        """
         ...
 
     def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:

@@ -8,21 +8,22 @@ from typing import Any
 from ..categories import AnyCategory
 from ..changes import StateReader
 from ..kinds import Stateless
-from .base import Drained, Fed, Rejected, late_among, taken, time_of
+from .base import Drained, Fed, Rejected, late_among, time_of
 
 
 class StatelessCore:
     """Maps events to outputs."""
 
     def __init__(self, processor: Stateless, saved: StateReader) -> None:
-        self._process = processor.process
+        self._processor = processor
         self.time = time_of(processor, saved)
 
-    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:  # noqa: ARG002 - the fate of each event says
         """Process the events of one bucket, in order."""
-        process = self._process
+        process = self._processor.for_batch(events)
         outputs: list[Any] = []
         rejected: list[Rejected] = []
+        taken, left_out = len(events), 0
         extend = outputs.extend
         for at, event in enumerate(events):
             before = len(outputs)
@@ -30,12 +31,18 @@ class StatelessCore:
                 extend(process(event))
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
                 del outputs[before:]
+                fate = self._processor.fate_of(error)
+                if fate.dropped:
+                    left_out += 1
+                    continue
                 rejected.append(Rejected(at, error))
-                if stop_at_error:
+                if fate.stops:
+                    taken = at
                     break
         before_ms = self.time.low_ms
-        times = category.event_times_of(events[: taken(events, rejected, stop_at_error=stop_at_error)])
-        return Fed(outputs, rejected, late_among(times, self.time.observe(category.name, times), before_ms))
+        times = category.event_times_of(events[:taken])
+        late = late_among(times, self.time.observe(category.name, times), before_ms)
+        return Fed(outputs, rejected, late, left_out=left_out)
 
     def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
         """Take what is known from elsewhere of the inputs."""

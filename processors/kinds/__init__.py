@@ -5,9 +5,9 @@ a pure function of its arguments; how its events arrive, where its state lives a
 """
 
 from .aggregator import Aggregator
-from .base import Every, OnBad, Processor
+from .base import Every, Fate, OnBad, Processor
 from .context import Context, Request
 from .stateful import Stateful
 from .stateless import Stateless
 
-__all__ = ["Aggregator", "Context", "Every", "OnBad", "Processor", "Request", "Stateful", "Stateless"]
+__all__ = ["Aggregator", "Context", "Every", "Fate", "OnBad", "Processor", "Request", "Stateful", "Stateless"]

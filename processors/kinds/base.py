@@ -7,7 +7,7 @@ from abc import ABC
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ..categories import AnyCategory, Category
 from ..emission import OnLate
@@ -24,6 +24,22 @@ class OnBad(Enum):
     """It goes, with its origin and the reason, to the processor's dead letters; the rest goes on."""
     STOP = "stop"
     """The worker saves what came before it and stops there."""
+
+
+class Fate(NamedTuple):
+    """What becomes of an event for which its processor raised.
+
+    Args:
+        reason: what happened, in words.
+        stops: whether the worker stops there.
+        dropped: whether it is counted and left out, and no more is said of it.
+        otherwise: what to declare for the others to go on where it stops.
+    """
+
+    reason: str
+    stops: bool
+    dropped: bool
+    otherwise: str
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,15 @@ class Processor(ABC):
 
     def open(self) -> None:  # noqa: B027 - most processors have nothing to load
         """Load what the processor needs, such as a dimension table; called once in each process, before any event."""
+
+    def close(self) -> None:  # noqa: B027 - most processors hold nothing
+        """Let go of what `open` took; called once in each worker, when it ends."""
+
+    @classmethod
+    def fate_of(cls, error: Exception) -> Fate:
+        """Return what becomes of an event for which it raised this."""
+        reason = f"{cls.__name__} raised {type(error).__name__}: {error}"
+        return Fate(reason, cls.raising is OnBad.STOP, dropped=False, otherwise="raising = OnBad.DEAD_LETTER")
 
     @classmethod
     def inputs(cls) -> tuple[AnyCategory, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..records import Record
@@ -16,3 +16,12 @@ class Stateless(Processor):
     @abstractmethod
     def process(self, event: Any) -> Iterable[Record]:
         """Return, or yield, the outputs of one event."""
+
+    def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:  # noqa: ARG002 - for those that fetch
+        """Return what is to be asked for the outputs of each event of a batch.
+
+        Raises:
+            Deferred: the batch is to be given again.
+            Halted: it cannot be processed.
+        """
+        return self.process

@@ -1,0 +1,148 @@
+"""What every source of looked-up rows promises, wherever they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from support.lookup_tables import (
+    Airport,
+    InCsv,
+    InMemory,
+    InParquet,
+    InPostgres,
+    InPostgresQuery,
+    InRedis,
+    InRedisJson,
+    Table,
+)
+
+import penstock as ps
+from penstock.processors.lookups import Rows
+
+KENNEDY: dict[str, Any] = {
+    "name": "Kennedy, John F.",
+    "feet": 13,
+    "zone": "America/New_York",
+    "open": False,
+    "degrees": -73.75,
+}
+ORLY: dict[str, Any] = {"name": "Orly «Ørly»", "feet": -1, "zone": None, "open": True, "degrees": 2.5}
+
+
+def _of(fixture: str, kind: type[Any]) -> Callable[[pytest.FixtureRequest], Table]:
+    return lambda request: kind(request.getfixturevalue(fixture))
+
+
+def _file(name: str, kind: type[Any]) -> Callable[[pytest.FixtureRequest], Table]:
+    return lambda request: kind(request.getfixturevalue("tmp_path") / name)
+
+
+TABLES: dict[str, Callable[[pytest.FixtureRequest], Table]] = {
+    "memory": lambda _: InMemory(),
+    "csv": _file("airports.csv", InCsv),
+    "parquet": _file("airports.parquet", InParquet),
+    "postgres": _of("postgres", InPostgres),
+    "postgres query": _of("postgres", InPostgresQuery),
+    "redis": _of("redis_server", InRedis),
+    "redis json": _of("redis_server", InRedisJson),
+    "redis cluster": _of("redis_cluster", InRedis),
+    "redis cluster json": _of("redis_cluster", InRedisJson),
+}
+
+
+@pytest.fixture(params=TABLES)
+def table(request: pytest.FixtureRequest) -> Table:
+    """A table of each kind in turn."""
+    return TABLES[request.param](request)
+
+
+@pytest.fixture
+def rows(table: Table) -> Iterator[Rows]:
+    """What is asked, opened on two airports."""
+    table.put({"JFK": KENNEDY, "ORY": ORLY})
+    with closing(table.source().open()) as rows:
+        yield rows
+
+
+def test_each_key_gets_its_row(rows: Rows) -> None:
+    """In the declared type, with every value as it was; those without a row get none, and columns that are not asked for do not matter."""
+    assert rows.fetch(["JFK", "XXX", "ORY", "", "jfk"]) == {"JFK": Airport(**KENNEDY), "ORY": Airport(**ORLY)}
+    assert rows.fetch(["JFK"]) == {"JFK": Airport(**KENNEDY)}
+
+
+def test_asked_for_nothing_it_gives_nothing(rows: Rows) -> None:
+    """And is ready for more."""
+    assert rows.fetch([]) == {}
+    assert list(rows.fetch(["ORY"])) == ["ORY"]
+
+
+def test_what_has_a_default_may_be_missing(table: Table) -> None:
+    """In a column or in one of its rows; as in messages."""
+    table.put({"JFK": {"name": "Kennedy", "feet": 13}, "ORY": ORLY})
+    with closing(table.source().open()) as rows:
+        assert rows.fetch(["JFK"]) == {"JFK": Airport("Kennedy", 13)}
+
+
+def test_a_table_may_be_empty(table: Table) -> None:
+    """Nothing has a row then."""
+    table.put({})
+    with closing(table.source().open()) as rows:
+        assert rows.fetch(["JFK"]) == {}
+
+
+def test_what_changed_is_seen_by_the_next_request(table: Table, rows: Rows) -> None:
+    """Rows that are new, other, or gone."""
+    table.put({"JFK": {**KENNEDY, "feet": 14}, "LGA": {"name": "La Guardia", "feet": 22}})
+
+    found = rows.fetch(["JFK", "ORY", "LGA"])
+    assert {key: row.feet for key, row in found.items()} == {"JFK": 14, "LGA": 22}
+
+
+def test_a_thousand_keys_are_one_request(table: Table) -> None:
+    """Any number of keys may be asked for at once."""
+    table.put({f"K{number}": {"name": "x", "feet": number} for number in range(0, 1000, 2)})
+    with closing(table.source().open()) as rows:
+        found = rows.fetch([f"K{number}" for number in range(1000)])
+
+    assert {key: row.feet for key, row in found.items()} == {f"K{number}": number for number in range(0, 1000, 2)}
+
+
+def test_letting_go_may_be_repeated(rows: Rows) -> None:
+    """And asking again opens anew what has to be open."""
+    rows.close()
+    rows.close()
+    assert list(rows.fetch(["ORY"])) == ["ORY"]
+
+
+@pytest.fixture(params=["postgres", "postgres query", "redis", "redis json", "redis cluster"])
+def store(request: pytest.FixtureRequest) -> Any:
+    """A table of each kind that is asked row by row."""
+    return TABLES[request.param](request)
+
+
+def test_a_row_of_a_store_that_does_not_fit_harms_no_other(store: Table) -> None:
+    """It is given as the error that says what is wrong with it, and where it is."""
+    wrong: dict[str, Any] = (
+        {"name": None, "feet": 13} if isinstance(store, InPostgres) else {"name": "Kennedy", "feet": "high"}
+    )
+    store.put({"JFK": wrong, "ORY": ORLY})
+    with closing(store.source().open()) as rows:
+        found = rows.fetch(["JFK", "ORY"])
+
+    assert found["ORY"] == Airport(**ORLY)
+    assert isinstance(found["JFK"], ps.UnfitRow)
+    assert str(found["JFK"]).startswith("the row of 'JFK' in ")
+    assert "is no Airport: " in str(found["JFK"])
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet"])
+def test_a_file_with_a_row_that_does_not_fit_is_refused(name: str, request: pytest.FixtureRequest) -> None:
+    """As a whole, before the first event; with the place."""
+    table = TABLES[name](request)
+    table.put({"ORY": {"name": "Orly", "feet": "1"}, "JFK": {"name": "Kennedy", "feet": "high"}})
+
+    with pytest.raises(ps.LookupRefused, match=r"(line 3|row 0).* is no Airport: Expected `int`.*feet"):
+        table.source().open()

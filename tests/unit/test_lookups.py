@@ -1,0 +1,324 @@
+"""What a lookup promises its events: the right row, and a stated fate where there is none or it cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.ops.refusals import EventRefused
+from penstock.processors.errors import DeclarationError
+from penstock.state.checkpoints import Step
+
+
+class Departure(ps.Record, frozen=True):
+    """A plane leaves."""
+
+    flight: str
+    at: ps.EventTime
+    origin: str | None
+
+
+class Airport(ps.Record, frozen=True):
+    """What is known of an airport."""
+
+    name: str
+    feet: int
+
+
+class Located(ps.Record, frozen=True):
+    """A departure with the name of where it was."""
+
+    flight: str
+    at: ps.EventTime
+    airport: str | None
+
+
+departures = ps.Category("departures", Departure, key="flight", event_time="at", buckets=1)
+located = ps.Category("located", Located, key="flight", event_time="at", buckets=1)
+AIRPORTS = {"JFK": Airport("Kennedy", 13), "LGA": Airport("La Guardia", 22)}
+
+
+class Flaky:
+    """A source that fails when it is asked to, and notes what it was asked for."""
+
+    def __init__(self, rows: Mapping[str, Any], failures: Sequence[Exception] = ()) -> None:
+        self.rows = dict(rows)
+        self.failures = list(failures)
+        self.asked: list[set[str]] = []
+
+    def open(self) -> Flaky:
+        return self
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
+        if not keys:
+            return {}
+        self.asked.append(set(keys))
+        if self.failures:
+            raise self.failures.pop(0)
+        return {key: self.rows[key] for key in keys if key in self.rows}
+
+    def close(self) -> None:
+        self.rows.clear()
+
+
+class Locate(ps.LookupJoin):
+    """Names the airport."""
+
+    reads, writes = departures, located
+    source = ps.MemoryTable(AIRPORTS)
+
+    def key_of(self, event: Departure) -> str | None:
+        if event.flight == "broken":
+            raise ValueError(event.flight)
+        return event.origin
+
+    def join(self, event: Departure, row: Airport | None) -> Iterable[Located]:
+        yield Located(event.flight, event.at, row.name if row else None)
+        if row and row.feet < 0:
+            raise ValueError(f"{row.name} lies under water")
+
+
+def like(**attributes: Any) -> type[ps.LookupJoin]:
+    """Return the same with other choices."""
+    return type("Locate", (Locate,), attributes)
+
+
+def leaves(flight: str, origin: str | None) -> Departure:
+    return Departure(flight, 1_000, origin)
+
+
+def names(driver: Driver) -> list[tuple[str, str | None]]:
+    return [(one.flight, one.airport) for one in driver.read(located)]
+
+
+def test_each_event_meets_the_row_of_its_key() -> None:
+    """One without a row, or without a key, is joined with None."""
+    driver = Driver(Locate)
+    driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "LGA"), leaves("4", None)])
+
+    assert names(driver) == [("1", "Kennedy"), ("2", None), ("3", "La Guardia"), ("4", None)]
+
+
+def test_a_batch_is_one_request_for_its_different_keys() -> None:
+    """And none where the cache knows all, also of what has no row; until that is too old."""
+    cached = ps.Cached(fresh=timedelta(minutes=10), missing=timedelta(minutes=1))
+    source, kind = Flaky(AIRPORTS), like(cache=cached)
+    driver = Driver(kind, sources={kind: source})
+    events = [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "JFK")]
+    for pause_s in (0, 30, 60, 600):
+        driver.advance(pause_s)
+        driver.send(departures, events)
+
+    assert source.asked == [{"JFK", "XXX"}, {"XXX"}, {"JFK", "XXX"}]
+    counts = driver.tally(kind).lookups
+    assert counts is not None
+    assert (counts.keys, counts.remembered, counts.missing) == (8, 3, 4)
+
+
+def test_without_a_cache_each_batch_asks_anew() -> None:
+    """What changed outside is seen by the next batch."""
+    source = Flaky(AIRPORTS)
+    driver = Driver(Locate, sources={Locate: source})
+    driver.send(departures, [leaves("1", "JFK")])
+    source.rows["JFK"] = Airport("Idlewild", 13)
+    driver.send(departures, [leaves("2", "JFK")])
+
+    assert names(driver) == [("1", "Kennedy"), ("2", "Idlewild")]
+
+
+def test_events_without_a_row_may_be_left_out() -> None:
+    """They are counted, and shown."""
+    kind = like(on_miss=ps.OnMiss.DROP)
+    driver = Driver(kind)
+    driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", None)])
+
+    assert names(driver) == [("1", "Kennedy")]
+    assert driver.tally(kind).left_out == 2
+    assert "2 left out without a row" in str(driver.tally(kind))
+    assert driver.dead_letters(kind) == []
+
+
+def test_events_without_a_row_may_be_set_aside() -> None:
+    """With the key and where it was looked for; what raises stops all the same."""
+    kind = like(on_miss=ps.OnMiss.DEAD_LETTER)
+    driver = Driver(kind)
+    driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "LGA")])
+
+    assert names(driver) == [("1", "Kennedy"), ("3", "La Guardia")]
+    assert [letter.reason for letter in driver.dead_letters(kind)] == [
+        "there is no row for key 'XXX' in a table in memory"
+    ]
+    with pytest.raises(EventRefused, match=r"offset 4: Locate raised ValueError: broken"):
+        driver.send(departures, [leaves("4", "XXX"), leaves("broken", "JFK")])
+    assert len(driver.dead_letters(kind)) == 2
+
+
+def test_events_without_a_row_may_stop_the_worker() -> None:
+    """All before is saved; and it says how it could go on. What raises may be set aside all the same."""
+    kind = like(on_miss=ps.OnMiss.STOP, raising=ps.OnBad.DEAD_LETTER)
+    driver = Driver(kind)
+    with pytest.raises(EventRefused, match=r"offset 2: there is no row for key 'XXX'.*on_miss = OnMiss.DEAD_LETTER"):
+        driver.send(departures, [leaves("broken", "JFK"), leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "JFK")])
+
+    assert names(driver) == [("1", "Kennedy")]
+    assert driver.bus.committed(kind.name, "departures") == {0: 2}
+    assert [letter.reason for letter in driver.dead_letters(kind)] == ["Locate raised ValueError: broken"]
+
+
+def test_a_row_that_does_not_fit_is_the_fate_of_its_events_alone() -> None:
+    """As if `join` had raised it; so is a key that is none."""
+    unfit = ps.UnfitRow("the row of 'XXX' is no Airport: Expected `int`")
+    kind = like(raising=ps.OnBad.DEAD_LETTER, cache=ps.Cached())
+    driver = Driver(kind, sources={kind: ps.MemoryTable({**AIRPORTS, "XXX": unfit, "LOW": Airport("Atlantis", -1)})})
+    numbered: Any = Departure("4", 1_000, 5)  # type: ignore[arg-type]  # as a user might
+    driver.send(departures, [leaves("1", "XXX"), leaves("2", "LOW"), leaves("3", "JFK")])
+    with pytest.raises(TypeError, match=r"key_of gave 5 for Departure.*a key is a str"):
+        list(driver._processors[kind].process(numbered))  # type: ignore[attr-defined]
+
+    assert names(driver) == [("3", "Kennedy")]
+    assert [letter.reason for letter in driver.dead_letters(kind)] == [
+        f"Locate raised UnfitRow: {unfit}",
+        "Locate raised ValueError: Atlantis lies under water",
+    ]
+
+
+def test_without_an_answer_the_worker_stops_where_it_was() -> None:
+    """By default: all before is saved, nothing is skipped, and the next start asks again."""
+    source = Flaky(AIRPORTS)
+    driver = Driver(Locate, sources={Locate: source})
+    driver.send(departures, [leaves("1", "JFK")])
+    source.failures = [ps.LookupUnreachable("The airports gave no answer within 5 s.")]
+    with pytest.raises(EventRefused) as stopped:
+        driver.send(departures, [b"{broken", leaves("2", "JFK")])
+    for said in ("departures/0 at offset 1", "no answer within 5 s", "OnUnreachable.WAIT", "nothing was skipped"):
+        assert said in str(stopped.value)
+    assert driver.dead_letters(Locate) == []
+    driver.run()
+
+    assert names(driver) == [("1", "Kennedy"), ("2", "Kennedy")]
+    assert len(driver.dead_letters(Locate)) == 1
+
+
+def test_an_answer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is lost or doubled; it is said once, and each attempt is counted."""
+    kind = like(unreachable=ps.OnUnreachable.WAIT, output_semantics=ps.Semantics.EXACTLY_ONCE)
+    source = Flaky(AIRPORTS)
+    driver = Driver(kind, sources={kind: source})
+    for number in range(2):
+        source.failures = [ps.LookupUnreachable("The airports gave no answer.")] * 5
+        driver.send(departures, [b"{broken", leaves(f"{number}", "JFK"), Crash(Step.COMMIT_TRANSACTION)])
+
+    assert names(driver) == [("0", "Kennedy"), ("1", "Kennedy")]
+    assert len(driver.dead_letters(kind)) == 2
+    counts = driver.tally(kind).lookups
+    assert counts is not None
+    assert counts.unanswered == 10
+    assert [record.levelname for record in caplog.records if record.name == "penstock.lookups"].count("WARNING") == 2
+
+
+class Sent(Departure, frozen=True):
+    """A departure of another category."""
+
+
+others = ps.Category("others", Sent, key="flight", event_time="at", buckets=2)
+
+
+def test_what_waits_does_not_let_a_bucket_seem_read() -> None:
+    """Several inputs and buckets: each event is given once, however often an answer was missing."""
+    two = ps.Category("two", Departure, key="flight", event_time="at", buckets=2)
+    kind = like(reads=(two, others), unreachable=ps.OnUnreachable.WAIT)
+    source = Flaky(AIRPORTS)
+    driver = Driver(kind, sources={kind: source})
+    for number in range(20):
+        source.failures = [ps.LookupUnreachable("No answer.")] * (number % 4)
+        driver.send(two, [leaves(f"a{number}", "JFK"), leaves(f"b{number}", "LGA")])
+        driver.send(others, [Sent(f"c{number}", 1_000, "JFK")])
+
+    assert sorted(one for one, _ in names(driver)) == sorted(
+        f"{side}{number}" for side in "abc" for number in range(20)
+    )
+
+
+@pytest.mark.parametrize("error", [ps.LookupRefused("There is no such table."), KeyError("airports")])
+def test_what_cannot_be_looked_up_stops_the_worker(error: Exception) -> None:
+    """Also where answers are waited for: waiting mends nothing of a refusal, or of a source that raises."""
+    kind = like(unreachable=ps.OnUnreachable.WAIT)
+    driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [error])})
+    with pytest.raises(EventRefused, match=r"airports|no such table"):
+        driver.send(departures, [leaves("1", "JFK")])
+    driver.run()
+
+    assert names(driver) == [("1", "Kennedy")]
+
+
+class Away(Flaky):
+    """A source that cannot be asked at all."""
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
+        raise ps.LookupUnreachable("The airports are away.")
+
+
+def test_before_the_first_event_it_is_tried_whether_there_is_an_answer() -> None:
+    """Who waits for answers waits for the first one, too."""
+    kind = like(unreachable=ps.OnUnreachable.WAIT)
+    with pytest.raises(ps.PenstockError, match="are away"):
+        Driver(Locate, sources={Locate: Away({})})
+
+    Driver(kind, sources={kind: Away({})})
+
+
+def test_a_processor_may_open_more_and_lets_go_of_its_source() -> None:
+    """Closing is repeatable; and a source is opened when it is needed, should `open` have been forgotten."""
+    source = Flaky(AIRPORTS)
+
+    class More(Locate):
+        """Loads something else."""
+
+        def open(self) -> None:
+            self.loaded = True
+
+    driver = Driver(More, sources={More: source})
+    driver.send(departures, [leaves("1", "JFK")])
+    processor = driver._processors[More]
+    processor.close()
+    processor.close()
+
+    assert names(driver) == [("1", "Kennedy")]
+    assert source.rows == {}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"source": None}, "declare `source = …`"),
+        ({"source": "airports.csv"}, "declare `source = …`"),
+        ({"key_of": ps.LookupJoin.key_of}, "define `key_of"),
+        ({"cache": 100}, "`cache` is 100"),
+        ({"on_miss": ps.OnBad.STOP}, "`on_miss` is"),
+        ({"unreachable": True}, "`unreachable` is True"),
+    ],
+)
+def test_lookups_that_cannot_work_are_refused(attributes: dict[str, Any], told: str) -> None:
+    """With what to change."""
+    with pytest.raises(DeclarationError, match=told):
+        Driver(like(**attributes))
+
+
+def test_a_lookup_needs_a_source() -> None:
+    """Or it is told where one is to be declared."""
+
+    class Nowhere(ps.LookupJoin):
+        """Says not where."""
+
+        reads = departures
+
+        def join(self, event: Departure, row: Any) -> Iterable[ps.Record]:
+            return ()
+
+    with pytest.raises(DeclarationError, match="declare `source"):
+        Driver(Nowhere)
