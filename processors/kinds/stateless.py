@@ -18,7 +18,7 @@ class Stateless(Processor):
         """Return, or yield, the outputs of one event."""
 
     def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:  # noqa: ARG002 - for those that fetch
-        """Return what is to be asked for the outputs of each event of a batch.
+        """Return what is to be asked for the outputs of the events of a batch, one after the other, each once.
 
         Raises:
             Deferred: the batch is to be given again.

@@ -95,34 +95,35 @@ class LookupJoin(Stateless):
     @final
     def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:
         """Fetch the rows of a batch."""
-        rows = self._lookup.rows(self._keys_among(events))
+        keys = self._keys_of(events)
+        rows = self._lookup.rows({key for key in keys if type(key) is str})
+        turn = iter(keys)
 
         def joined(event: Any) -> Iterable[Record]:
-            key = self._key(event)
-            row = None if key is None else fitting(rows.get(key))
+            key = next(turn)
+            if isinstance(key, Exception):
+                raise key
+            row = None if key is None else rows.get(key)
             if row is None and self.on_miss is not OnMiss.WITHOUT:
                 raise Missed(f"there is no row for key {key!r} in {self._outside.source or self.source}")
-            return self.join(event, row)
+            return self.join(event, fitting(row))
 
         return joined
 
-    def _keys_among(self, events: Sequence[Any]) -> set[str]:
-        """Return the keys of events; one that cannot say its key raises when its turn comes."""
-        keys: set[str] = set()
+    def _keys_of(self, events: Sequence[Any]) -> list[str | Exception | None]:
+        """Return the key of each event's row, or what was raised instead, which is the event's fate when its turn comes."""
+        keys: list[str | Exception | None] = []
         for event in events:
             try:
-                key = self._key(event)
-            except Exception:  # noqa: BLE001, S112 - it is asked again, and its fate decided, in its place
+                key = self.key_of(event)
+            except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+                keys.append(error)
                 continue
-            if key is not None:
-                keys.add(key)
+            if key is None or type(key) is str:
+                keys.append(key)
+            else:
+                keys.append(TypeError(f"its key_of gave {key!r} for {event!r}: a key is a str, or None"))
         return keys
-
-    def _key(self, event: Any) -> str | None:
-        key = self.key_of(event)
-        if key is not None and type(key) is not str:
-            raise TypeError(f"its key_of gave {key!r} for {event!r}: a key is a str, or None")
-        return key
 
     @classmethod
     def fate_of(cls, error: Exception) -> Fate:

@@ -23,6 +23,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._refusing = False
+        self._silent = False
         self._fatal_answer: Callable[[bytes], bool] | None = None
         self._bytes_left: int | None = None
         self.losses = 0
@@ -41,8 +42,12 @@ class Proxy:
         self.cut()
 
     def resume(self) -> None:
-        """Take connections again."""
-        self._refusing = False
+        """Take connections, and let answers through, again."""
+        self._refusing = self._silent = False
+
+    def fall_silent(self) -> None:
+        """Let no answer through, and keep every connection open; until `resume`."""
+        self._silent = True
 
     def lose_answer(self, containing: bytes = b"", *, after: int = 0) -> None:
         """Cut when the server has sent an answer that contains these bytes, which does not arrive; `after` such answers do."""
@@ -108,6 +113,8 @@ class Proxy:
         return None
 
     def _answer(self, answered: bytes) -> bytes | None:
+        if self._silent:
+            return b""
         if self._fatal_answer is None or not self._fatal_answer(answered):
             return answered
         self._fatal_answer = None

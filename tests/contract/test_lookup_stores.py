@@ -1,0 +1,198 @@
+"""What is promised of PostgreSQL and Redis as sources of rows: a limit of time, no password shown, and errors that can be acted on."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from support.databases import PASSWORD, Postgres, Redis
+from support.lookup_tables import Airport, InPostgres, InRedis
+from support.proxy import Proxy
+from support.stores import Place, fresh
+
+import penstock as ps
+from penstock.processors.errors import DeclarationError
+
+LIMIT = timedelta(seconds=0.3)
+
+
+@pytest.fixture
+def source(place: Place) -> Any:
+    """Each store in turn, with one airport and little time."""
+    server: Any = place.server
+    table = InPostgres(server) if isinstance(server, Postgres) else InRedis(server)
+    table.put({"JFK": {"name": "Kennedy", "feet": 13}})
+    return replace(table.source(), time_limit=LIMIT)  # type: ignore[type-var]  # a frozen value
+
+
+def test_a_store_that_falls_silent_is_not_waited_for(place: Place, source: Any, proxy: Proxy) -> None:
+    """However its connection stands; and once it speaks again, it is asked again."""
+    with closing(replace(source, at=place.through(proxy)).open()) as rows:
+        assert list(rows.fetch(["JFK"])) == ["JFK"]
+        proxy.fall_silent()
+        for _ in range(2):
+            with pytest.raises(ps.LookupUnreachable, match=r"within 0.3 s|[Tt]imeout|timed out") as unanswered:
+                rows.fetch(["JFK"])
+            assert PASSWORD not in str(unanswered.value)
+        proxy.resume()
+
+        assert list(rows.fetch(["JFK"])) == ["JFK"]
+
+
+def test_a_store_that_went_away_may_come_back(place: Place, source: Any, proxy: Proxy) -> None:
+    """Whoever asks meanwhile is told that a later attempt may succeed."""
+    with closing(replace(source, at=place.through(proxy)).open()) as rows:
+        rows.fetch(["JFK"])
+        proxy.refuse()
+        for _ in range(2):
+            with pytest.raises(ps.LookupUnreachable, match=r"could not be asked"):
+                rows.fetch(["JFK"])
+        proxy.resume()
+
+        assert list(rows.fetch(["JFK"])) == ["JFK"]
+
+
+def test_an_address_stands_in_the_environment(place: Place, source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name that the declaration gives; it is told where it is missing, and what it should be."""
+    named, other = replace(source, at="AIRPORTS_STORE"), "https://user:s3cret@host/"
+    monkeypatch.delenv("AIRPORTS_STORE", raising=False)
+    with pytest.raises(ps.LookupRefused, match=r"environment variable AIRPORTS_STORE, which is not set"):
+        named.open()
+    monkeypatch.setenv("AIRPORTS_STORE", other)
+    with pytest.raises(ps.LookupRefused, match=r"begins with (postgresql|redis)://") as refused:
+        named.open()
+    assert "s3cret" not in str(refused.value)
+    monkeypatch.setenv("AIRPORTS_STORE", place.url)
+
+    with closing(named.open()) as rows:
+        assert list(rows.fetch(["JFK"])) == ["JFK"]
+    assert "://" not in repr(replace(source, at=other))
+
+
+def test_a_store_that_does_not_let_us_in_shows_no_password(place: Place, source: Any) -> None:
+    """And waiting is of no use."""
+    wrong = place.url.replace(PASSWORD, "wr0ng") if PASSWORD in place.url else place.url.replace("/0", "/99")
+    with closing(replace(source, at=wrong).open()) as rows, pytest.raises(ps.LookupRefused, match="refuses") as refused:
+        rows.fetch([])
+
+    assert "wr0ng" not in str(refused.value)
+
+
+@pytest.mark.parametrize("limit", [timedelta(), timedelta(seconds=-1)])
+def test_no_time_at_all_is_refused(source: Any, limit: timedelta) -> None:
+    """When it is declared."""
+    with pytest.raises(DeclarationError, match="time limit"):
+        replace(source, time_limit=limit)
+
+
+@pytest.mark.parametrize("row", [int, dict, list[int], "Airport"])
+def test_rows_are_structs(source: Any, row: Any) -> None:
+    """Or they are refused when they are declared."""
+    with pytest.raises(DeclarationError, match=r"name a type that is derived from penstock.Record"):
+        replace(source, row=row)
+
+
+class City(msgspec.Struct, frozen=True):
+    """What is known of a city."""
+
+    name: str
+
+
+def table_of(postgres: Postgres, kind: str, *rows: tuple[Any, ...]) -> str:
+    """Make a table of cities by codes of a kind."""
+    name = fresh("cities")
+    with postgres.session() as session:
+        session.execute(f"CREATE TABLE {name} (code {kind}, name text)")
+        for row in rows:
+            session.execute(f"INSERT INTO {name} VALUES (%s, %s)", row)  # noqa: S608 - the name is our own
+    return name
+
+
+@pytest.mark.parametrize("kind", ["smallint", "integer", "bigint", "varchar(9)", "char(9)"])
+def test_a_key_column_may_hold_texts_or_whole_numbers(postgres: Postgres, kind: str) -> None:
+    """A key that cannot be one of them has no row; one is found only as it is written."""
+    source = ps.PostgresTable(table_of(postgres, kind, ("7", "Rome"), ("-8", "Bern")), City, "code", at=postgres.url)
+    keys = (
+        ["7", "-8", "9", "07", "x", "", "\u0667", "7 ", "1" * 30] if "char" not in kind else ["7", "-8", "9", "07", "x"]
+    )
+    with closing(source.open()) as rows:
+        assert rows.fetch(keys) == {"7": City("Rome"), "-8": City("Bern")}
+
+
+def test_other_keys_take_a_query(postgres: Postgres) -> None:
+    """Which turns the list into what the column holds."""
+    key = "3f333df6-90a4-4fda-8dd3-9485d27cee36"
+    name = table_of(postgres, "uuid", (key, "Rome"))
+    with (
+        closing(ps.PostgresTable(name, City, "code", at=postgres.url).open()) as rows,
+        pytest.raises(ps.LookupRefused, match=r"neither text nor whole numbers. Declare a PostgresQuery"),
+    ):
+        rows.fetch([])
+
+    query = f"SELECT code, upper(name) AS name FROM {name} WHERE code = ANY(%s::uuid[])"  # noqa: S608
+    with closing(ps.PostgresQuery(query, City, "code", at=postgres.url).open()) as rows:
+        assert rows.fetch([key]) == {key: City("ROME")}
+
+
+@pytest.mark.parametrize("query", ["SELECT 1 AS code", "SELECT %s = ANY(%s)"])
+def test_a_query_takes_one_parameter(query: str) -> None:
+    """The list of keys."""
+    with pytest.raises(DeclarationError, match="it needs one parameter"):
+        ps.PostgresQuery(query, City, "code")
+
+
+def test_several_rows_of_a_key_are_none(postgres: Postgres) -> None:
+    """Which of them is meant cannot be known, and events of other keys go on."""
+    name = table_of(postgres, "text", ("a", "Rome"), ("a", "Bern"), ("b", "Oslo"))
+    with closing(ps.PostgresTable(name, City, "code", at=postgres.url).open()) as rows:
+        found = rows.fetch(["a", "b"])
+
+    assert found["b"] == City("Oslo")
+    assert "there are several" in str(found["a"])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"key": "iata"}, "has no column 'iata', which the key needs. It has: code, name"),
+        ({"row": Airport}, "has no column 'feet', which Airport needs"),
+        ({"table": "nowhere"}, '"nowhere" does not exist'),
+    ],
+)
+def test_a_table_that_lacks_something_is_told_before_the_first_key(
+    postgres: Postgres, attributes: dict[str, Any], told: str
+) -> None:
+    """With what there is."""
+    source = replace(ps.PostgresTable(table_of(postgres, "text"), City, "code", at=postgres.url), **attributes)
+    with closing(source.open()) as rows, pytest.raises(ps.LookupRefused, match=told):
+        rows.fetch([])
+
+
+def test_what_a_user_may_not_read_is_named(postgres: Postgres) -> None:
+    """With the table."""
+    guest, name = fresh("reader"), table_of(postgres, "text")
+    with postgres.session() as session:
+        session.execute(f"CREATE USER {guest} PASSWORD '{PASSWORD}'")
+    source = ps.PostgresTable(name, City, "code", at=postgres.url.replace("penstock:", f"{guest}:"))
+
+    with closing(source.open()) as rows, pytest.raises(ps.LookupRefused, match=f"it reads table {name} of PostgreSQL"):
+        rows.fetch([])
+
+
+def test_what_is_no_hash_harms_no_other_row(redis_server: Redis) -> None:
+    """Nor does what is no text."""
+    prefix = f"{fresh('city')}:"
+    with redis_server.session() as client:
+        client.set(f"{prefix}a", "Rome")
+        client.hset(f"{prefix}b", mapping={"name": b"\xff"})
+        client.hset(f"{prefix}c", mapping={"name": "Oslo"})
+    with closing(ps.RedisTable(prefix, City, at=redis_server.url).open()) as rows:
+        found = rows.fetch(["a", "b", "c"])
+
+    assert found["c"] == City("Oslo")
+    assert "is no hash" in str(found["a"])
+    assert "is not in UTF-8" in str(found["b"])

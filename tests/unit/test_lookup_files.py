@@ -1,0 +1,211 @@
+"""What tables in files promise: the rows of the file as it is, or, while that cannot be read, those it had; and errors with a place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.ops.driver import Driver
+from penstock.processors.errors import DeclarationError
+
+HEADER = "code,name,lines"
+
+
+class City(ps.Record, frozen=True):
+    """What is known of a city."""
+
+    name: str
+    lines: int | None
+    metro: bool = False
+    founded: str | None = None
+
+
+class Visit(ps.Record, frozen=True):
+    """Somebody comes to a city."""
+
+    code: str
+    at: ps.EventTime
+
+
+class Visited(Visit, frozen=True):
+    """With its name."""
+
+    name: str | None
+
+
+visits = ps.Category("visits", Visit, key="code", event_time="at", buckets=1)
+visited = ps.Category("visited", Visited, key="code", event_time="at", buckets=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of one city."""
+    path = tmp_path / "cities.csv"
+    path.write_text(f"{HEADER}\nr,Rome,3\n", encoding="utf-8")
+    return path
+
+
+def replaced(path: Path, text: str) -> None:
+    """Put another file in the place of one."""
+    new = path.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+class Name(ps.LookupJoin):
+    """Names the city."""
+
+    reads, writes = visits, visited
+    source = ps.MemoryTable({})
+
+    def key_of(self, event: Visit) -> str:
+        return event.code
+
+    def join(self, event: Visit, row: City | None) -> Iterable[Visited]:
+        yield Visited(event.code, event.at, row.name if row else None)
+
+
+def test_a_file_is_loaded_again_when_it_is_another(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Written anew or replaced; one that does not load, or is gone, leaves the older rows in use, is told once, and is counted."""
+    driver = Driver(Name, sources={Name: ps.CsvTable(path, City, key="code")})
+
+    def name() -> str | None:
+        driver.send(visits, [Visit("r", 1)])
+        return driver.read(visited)[-1].name
+
+    assert name() == "Rome"
+    with path.open("a", encoding="utf-8") as file:
+        file.write("b,Bern,2\n")
+    assert name() == "Rome"
+    replaced(path, f"{HEADER}\nr,Roma,3\n")
+    assert name() == "Roma"
+    replaced(path, f"{HEADER}\nr,Rom,many\n")
+    assert (name(), name()) == ("Roma", "Roma")
+    path.unlink()
+    assert (name(), name()) == ("Roma", "Roma")
+    replaced(path, f"{HEADER}\nr,Rom,4\n")
+    assert name() == "Rom"
+
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [text.startswith(f"{path} line 2 is no City: Expected `int") for text in told] == [True, False]
+    assert all("The 1 rows that were loaded before stay in use" in text for text in told)
+    counts = driver.tally(Name).lookups
+    assert counts is not None
+    assert counts.failed_loads == 2
+    assert "2 tables that did not load" in str(driver.tally(Name))
+
+
+def test_a_table_that_is_held_whole_needs_no_cache(path: Path) -> None:
+    """A change is seen by the next batch, whatever is declared."""
+
+    class Cached(Name):
+        """With a cache."""
+
+        cache = ps.Cached()
+
+    driver = Driver(Cached, sources={Cached: ps.CsvTable(path, City, key="code")})
+    driver.send(visits, [Visit("r", 1)])
+    replaced(path, f"{HEADER}\nr,Roma,3\n")
+    driver.send(visits, [Visit("r", 2)])
+
+    assert [one.name for one in driver.read(visited)] == ["Rome", "Roma"]
+
+
+def test_an_empty_cell_is_none_where_that_can_be_and_otherwise_the_default(path: Path) -> None:
+    """An empty text is one only where None is not possible."""
+    path.write_text("﻿code,name,lines,metro,founded\nr,,,,\nb,Bern,2,TRUE,1191\n\n", encoding="utf-8")
+    rows = ps.CsvTable(path, City, key="code").open()
+
+    assert rows.fetch(["r", "b"]) == {
+        "r": City("", None, metro=False, founded=None),
+        "b": City("Bern", 2, True, "1191"),
+    }
+
+
+def test_a_cell_may_hold_what_ends_lines_elsewhere(path: Path) -> None:
+    """Within quotes; and lines may end as they do on other systems."""
+    path.write_bytes('code,name,lines\r\nr,"Ro\r\nme, \u2028 ""x""",3\r\n'.encode())
+
+    assert ps.CsvTable(path, City, key="code").open().fetch(["r"]) == {"r": City('Ro\r\nme, \u2028 "x"', 3)}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "has no column 'code', 'name', 'lines', which the key needs"),
+        (b"code,lines\nr,3\n", "has no column 'name', which City needs. It has: code, lines"),
+        (b"name,lines\nRome,3\n", "has no column 'code', which the key needs"),
+        (
+            b"code,name,lines\nr,Rome,3\n\nb,Bern,2\nr,Roma,3\nb,Bern,4\n",
+            r"'r' \(.*line 2, .*line 5\); 'b' \(.*line 4, .*line 6\)",
+        ),
+        (b"code,name,lines\nr,Rome\n", "line 2 has 2 cells, and the header 3"),
+        (b"code,name,lines\nr,Rome,3,4\n", "line 2 has 4 cells, and the header 3"),
+        (b"code,name,lines\nr,Rome,three\n", r"line 2 is no City: Expected `int \| null`, got `str` - at `\$.lines`"),
+        (b"code,name,lines\nr,R\xffme,3\n", "is not a CSV file in UTF-8"),
+        (b'code,name,lines\nr,"Rome,3\n', "is not a CSV file in UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_understood_is_refused_before_the_first_event(
+    path: Path, content: bytes, told: str
+) -> None:
+    """With the place, and what is wrong with it."""
+    path.write_bytes(content)
+
+    with pytest.raises(ps.LookupRefused, match=told):
+        Driver(Name, sources={Name: ps.CsvTable(path, City, key="code")})
+
+
+@pytest.mark.parametrize("kind", [ps.CsvTable, ps.ParquetTable])
+def test_a_file_that_is_not_there_is_refused(kind: Any, tmp_path: Path) -> None:
+    """Before the first event."""
+    with pytest.raises(ps.LookupRefused, match=r"cities cannot be read: No such file"):
+        kind(tmp_path / "cities", City, key="code").open()
+
+
+@pytest.mark.parametrize("kind", [ps.CsvTable, ps.ParquetTable])
+def test_rows_are_structs(kind: Any) -> None:
+    """Or they are refused when they are declared."""
+    with pytest.raises(DeclarationError, match=r"cannot be read as <class 'dict'>"):
+        kind("cities", dict, key="code")
+
+
+def test_a_parquet_file_may_have_whole_numbers_as_keys(tmp_path: Path) -> None:
+    """They are found as texts."""
+    path = tmp_path / "cities.parquet"
+    pq.write_table(pa.table({"code": pa.array([7, 8], pa.int16()), "name": ["Rome", "Bern"], "lines": [3, None]}), path)
+
+    found = ps.ParquetTable(path, City, key="code").open().fetch(["8", "9"])
+    assert found == {"8": City("Bern", None)}
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"code": ["r", None], "name": ["Rome", "Bern"], "lines": [1, 2]}, "row 1 has the key None"),
+        ({"code": [1.5], "name": ["Rome"], "lines": [1]}, "row 0 has the key 1.5"),
+        ({"code": ["r", "r"], "name": ["Rome", "Roma"], "lines": [1, 2]}, r"'r' \(.*row 0, .*row 1\)"),
+        ({"code": ["r"], "name": [b"Rome"], "lines": [1]}, r"row 0 is no City: Expected `str`, got `bytes`"),
+        ({"name": ["Rome"], "lines": [1]}, "has no column 'code'"),
+    ],
+)
+def test_a_parquet_file_that_does_not_fit_is_refused(tmp_path: Path, columns: dict[str, Any], told: str) -> None:
+    """With the row."""
+    path = tmp_path / "cities.parquet"
+    pq.write_table(pa.table(columns), path)
+
+    with pytest.raises(ps.LookupRefused, match=told):
+        ps.ParquetTable(path, City, key="code").open()
+
+
+def test_what_is_no_parquet_file_is_refused(path: Path) -> None:
+    """As such."""
+    with pytest.raises(ps.LookupRefused, match="is not a Parquet file that can be read"):
+        ps.ParquetTable(path, City, key="code").open()
