@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow.parquet as pq
@@ -21,6 +22,9 @@ from penstock.backfill.warehouse import LocalWarehouse, Warehouse
 from penstock.processors.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
+
+if TYPE_CHECKING:  # Spark's workers import this file, too, and have not what supports the tests
+    from support.databases import Postgres
 
 DAY = date(1970, 1, 1)
 
@@ -236,6 +240,52 @@ def test_events_that_are_to_be_left_out_are_counted(archive: Warehouse, tmp_path
     result = backfill(archive, "Spare", tmp_path)
 
     assert (result.events_in, result.events_out, result.set_aside) == (20, 19, 1)
+
+
+LOOKUP = """
+import penstock as ps
+
+class Reading(ps.Record, frozen=True):
+    sensor: str
+    at: ps.EventTime
+    value: int
+    unit: str = "mm"
+
+readings = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=2)
+placed = ps.Category("placed", Reading, key="sensor", event_time="at")
+
+class Place(ps.Record, frozen=True):
+    name: str
+
+class Placed(ps.LookupJoin):
+    reads, writes = readings, placed
+    source = ps.PostgresTable("places", Place, key="sensor", at={url!r})
+    on_miss = ps.OnMiss.DROP
+    def key_of(self, event):
+        return event.sensor
+    def join(self, event, row):
+        yield Reading(event.sensor, event.at, event.value, row.name)
+"""
+
+
+def test_what_is_looked_up_is_asked_for_where_events_are_processed(
+    archive: Warehouse, tmp_path: Path, postgres: Postgres
+) -> None:
+    """A Python worker of Spark opens the source itself; events without a row are counted."""
+    with postgres.session() as session:
+        session.execute("CREATE TABLE places (sensor int, name text)")
+        session.execute("INSERT INTO places VALUES (0, 'roof'), (2, 'cellar')")
+    app = tmp_path / "placing.py"
+    app.write_text(LOOKUP.format(url=postgres.url))
+    [result] = run_backfill(
+        AppName(app, "Placed"), archive, first=DAY, last=DAY, output=str(tmp_path / "output"), master="local[2]"
+    )
+    rows = pq.read_table(tmp_path / "output" / "category=placed").to_pylist()
+
+    assert sorted((row["value"], row["unit"]) for row in rows) == [
+        (n, ["roof", "", "cellar"][n % 3]) for n in range(20) if n % 3 != 1
+    ]
+    assert (result.events_in, result.events_out, result.set_aside) == (20, 13, 7)
 
 
 def test_an_output_that_fits_no_column_fails_with_a_sentence(archive: Warehouse, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Cli:
         assert done.returncode == 0, f"{done.stderr}{done.stdout}"
         return done.stdout
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command and leave it running."""
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", *arguments],
@@ -45,7 +45,7 @@ class Cli:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env=self._environment,
+            env={**self._environment, **environment},
         )
         self._started.append(process)
         return process

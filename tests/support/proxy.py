@@ -27,6 +27,7 @@ class Proxy:
         self._fatal_answer: Callable[[bytes], bool] | None = None
         self._bytes_left: int | None = None
         self.losses = 0
+        self.refusals = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -76,6 +77,7 @@ class Proxy:
             except OSError:
                 return
             if self._refusing:
+                self.refusals += 1
                 _close(client)
             else:
                 self._join(client)

@@ -168,6 +168,48 @@ class Newest(ps.Aggregator):
         return Said(key, window.start, *value)
 
 
+class Dictionary:
+    """Knows every tenth word; fails as often as it is told to, and when one asks for nothing, does not."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def open(self) -> Dictionary:
+        return self
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, str]:
+        if keys and self.failures:
+            self.failures -= 1
+            raise ps.LookupUnreachable("The dictionary is away.")
+        return {key: f"{key}!" for key in keys if key.endswith("0")}
+
+    def close(self) -> None:
+        pass
+
+
+class Define(ps.LookupJoin):
+    """Says what is in the dictionary, and nothing else."""
+
+    reads, writes = words, echoed
+    source = Dictionary()
+    on_miss = ps.OnMiss.DROP
+    unreachable = ps.OnUnreachable.WAIT
+
+    def key_of(self, event: Word) -> str:
+        return event.word
+
+    def join(self, event: Word, row: str) -> Iterable[Word]:
+        """Return the word as it is there."""
+        yield Word(event.speaker, event.at, row)
+
+
+class DefineOrStop(Define):
+    """The same, and stops where it cannot."""
+
+    on_miss = ps.OnMiss.STOP
+    unreachable = ps.OnUnreachable.STOP
+
+
 def counters() -> Counters:
     """Return counters as Spark gives them to a worker."""
     return Counters(*(Accumulator(number, 0, INT_ACCUMULATOR_PARAM) for number in range(3)))
@@ -355,3 +397,26 @@ def test_a_mapper_leaves_out_the_event_that_raises() -> None:
 
     assert len(given) == 2 * 199
     assert (step.counters.events_in.value, step.counters.set_aside.value) == (200, 1)
+
+
+def test_a_mapper_looks_up_as_a_worker_does() -> None:
+    """It asks again while there is no answer, and counts what is left out for having no row."""
+    step = step_of("Define")
+    step.opened.processor.source.failures = 3  # type: ignore[attr-defined]  # that of this file, imported as an app
+    given = outputs(mapper(step), stored(list(enumerate(said_words())), 64))
+
+    assert [one["word"] for one in given] == [f"w{number}!" for number in range(0, 200, 10)]
+    assert (step.counters.events_in.value, step.counters.set_aside.value) == (200, 180)
+
+
+def test_a_mapper_stops_where_there_is_no_row_or_no_answer() -> None:
+    """It says which event that was; an answer is missing for a batch."""
+    step = step_of("DefineOrStop")
+    stops = list(enumerate(said_words()))[10:]
+    with pytest.raises(
+        Exception, match=r"words/0 at offset 11: there is no row for key 'w11'.*on_miss = OnMiss.DEAD_LETTER"
+    ):
+        outputs(mapper(step), stored(stops, 64))
+    step.opened.processor.source.failures = 1  # type: ignore[attr-defined]
+    with pytest.raises(Exception, match=r"words/0 at offset 10: The dictionary is away.*The backfill stops there"):
+        outputs(mapper(step), stored(stops, 64))

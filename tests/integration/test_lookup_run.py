@@ -1,0 +1,72 @@
+"""`penstock run` of a lookup in a real PostgreSQL that is away at first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from support.cli import Cli
+from support.databases import PASSWORD, Postgres
+from support.meters import readings
+from support.proxy import Proxy
+from support.stores import fresh
+
+LOOKUP = '''
+import penstock as ps
+from app import Reading, readings
+
+class Place(ps.Record, frozen=True):
+    name: str
+
+class Placed(Reading, frozen=True):
+    place: str
+
+class Placing(ps.LookupJoin):
+    """Says where a meter is."""
+    name = "{prefix}.placing"
+    reads = readings
+    writes = ps.Category("{prefix}.placed", Placed, key="meter", event_time="at", buckets=4)
+    source = ps.PostgresTable("{table}", Place, key="meter")
+    on_miss = ps.OnMiss.DROP
+    unreachable = ps.OnUnreachable.WAIT
+    cache = ps.Cached()
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+    def key_of(self, event):
+        return event.meter
+    def join(self, event, row):
+        yield Placed(event.meter, event.at, event.litres, row.name)
+'''
+
+
+def test_a_worker_waits_for_the_store_and_gives_each_event_its_row_once(
+    cli: Cli, app: Path, prefix: str, postgres: Postgres, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """It reads the same events again until there is an answer, shows what it counted, and shows no password."""
+    table, lookup = fresh("places"), app.with_name("placing.py")
+    with postgres.session() as session:
+        session.execute(f"CREATE TABLE {table} (meter text PRIMARY KEY, name text)")
+        session.execute(f"INSERT INTO {table} SELECT 'm' || n, 'place ' || n FROM generate_series(1, 6) AS n")  # noqa: S608 - the name is our own
+    lookup.write_text(LOOKUP.replace("{prefix}", prefix).replace("{table}", table))
+    cli.ok("category", "create", str(lookup))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(lookup), stdin=readings(700))
+    with closing(Proxy(postgres.target)) as proxy:
+        proxy.refuse()
+        url = postgres.url.replace(f":{postgres.target[1]}/", f":{proxy.port}/")
+        worker = cli.start("run", f"{lookup}:Placing", "--until-end", "--json", PENSTOCK_LOOKUPS=url)
+        wait_until(lambda: proxy.refusals >= 4 or worker.poll() is not None)
+        proxy.resume()
+        out, err = worker.communicate(timeout=90)
+
+    assert worker.returncode == 0, err
+    tally = json.loads(out)
+    assert (tally["events_in"], tally["events_out"], tally["left_out"]) == (700, 600, 100)
+    assert tally["lookups"]["unanswered"] >= 4
+    assert tally["lookups"]["keys"] > tally["lookups"]["remembered"] > 0
+    assert err.count("Its rows are waited for") == 1
+    assert PASSWORD not in out + err
+    tail = cli.ok("category", "tail", f"{prefix}.placed", "--from", "0", "--no-follow", "--json")
+    placed = [json.loads(line)["value"] for line in tail.splitlines()]
+    assert len(placed) == 600
+    assert all(one["place"] == f"place {one['meter'][1:]}" for one in placed)
