@@ -25,5 +25,5 @@ def _mapped(step: Step, batches: Batches) -> Batches:
     for batch in step.taken(batches):
         fed = step.feed(core, step.columns.records(batch), batch, 0)
         step.counters.events_in.add(batch.num_rows)
-        step.counters.set_aside.add(len(fed.rejected) + fed.left_out)
+        step.counters.set_aside.add(len(fed.rejected) + fed.unmatched)
         yield from step.give(fed.outputs)

@@ -19,7 +19,7 @@ class Tally:
         dropped: those of them that came too late for every window, and were left out or put aside, as the processor asks.
         dead_letters: events that could not be processed.
         checkpoints: checkpoints saved.
-        left_out: events left out, as their processor asks, because nothing was found outside that belongs to them.
+        unmatched: events left out, as their processor asks, because nothing was found outside that belongs to them.
         lookups: what was counted where the processor looks things up, by the process; None where it does not.
     """
 
@@ -29,7 +29,7 @@ class Tally:
     dropped: int = 0
     dead_letters: int = 0
     checkpoints: int = 0
-    left_out: int = 0
+    unmatched: int = 0
     lookups: LookedUp | None = None
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Tally:
             f"{self.events_in:,} events in, {self.events_out:,} out, {self.late:,} late, {self.dropped:,} too late, "
             f"{self.dead_letters:,} dead letters, {self.checkpoints:,} checkpoints"
         )
-        return text if self.lookups is None else f"{text}; {self.left_out:,} left out without a row, {self.lookups}"
+        return text if self.lookups is None else f"{text}; {self.unmatched:,} left out without a row, {self.lookups}"
 
 
 @dataclass

@@ -270,7 +270,7 @@ class Worker:
         self.tally.events_in += len(values)
         self.tally.late += fed.late
         self.tally.dropped += fed.dropped
-        self.tally.left_out += fed.left_out
+        self.tally.unmatched += fed.unmatched
 
     def _pass_time(self) -> None:
         """Do what is due by what is known of the inputs beside their events, and at this time of day."""

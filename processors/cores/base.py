@@ -30,14 +30,14 @@ class Fed(NamedTuple):
             is the last event it took.
         late: how many events came after their watermark.
         dropped: how many of them came too late for every window, and are in none.
-        left_out: how many events were left out because nothing was found outside that belongs to them.
+        unmatched: how many events were left out because nothing was found outside that belongs to them.
     """
 
     outputs: list[Any]
     rejected: list[Rejected]
     late: int = 0
     dropped: int = 0
-    left_out: int = 0
+    unmatched: int = 0
 
 
 class Drained(NamedTuple):

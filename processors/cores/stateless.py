@@ -23,7 +23,7 @@ class StatelessCore:
         process = self._processor.for_batch(events)
         outputs: list[Any] = []
         rejected: list[Rejected] = []
-        taken, left_out = len(events), 0
+        taken, unmatched = len(events), 0
         extend = outputs.extend
         for at, event in enumerate(events):
             before = len(outputs)
@@ -33,7 +33,7 @@ class StatelessCore:
                 del outputs[before:]
                 fate = self._processor.fate_of(error)
                 if fate.dropped:
-                    left_out += 1
+                    unmatched += 1
                     continue
                 rejected.append(Rejected(at, error))
                 if fate.stops:
@@ -42,7 +42,7 @@ class StatelessCore:
         before_ms = self.time.low_ms
         times = category.event_times_of(events[:taken])
         late = late_among(times, self.time.observe(category.name, times), before_ms)
-        return Fed(outputs, rejected, late, left_out=left_out)
+        return Fed(outputs, rejected, late, unmatched=unmatched)
 
     def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
         """Take what is known from elsewhere of the inputs."""

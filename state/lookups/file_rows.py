@@ -93,14 +93,3 @@ def _stamp_of(path: Path) -> _Stamp:
     except OSError:
         return _Stamp(0, 0, 0)
     return _Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def loaded(path: Path, load: Load) -> FileRows:
-    """Return the rows of a file that was loaded.
-
-    Raises:
-        LookupRefused: it could not be.
-    """
-    rows = FileRows(path, load)
-    rows.load()
-    return rows

@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from ...processors.lookups import LookupRefused
 from ...processors.lookups.shaping import RowShape, by_key
-from .file_rows import FileRows, loaded
+from .file_table import FileTable
 
 
-@dataclass(frozen=True)
-class ParquetTable:
-    """A Parquet file, held whole and loaded again when it changes.
+class ParquetTable(FileTable):
+    """A Parquet file, whose key is a column of texts or whole numbers; see `FileTable`."""
 
-    Args:
-        path: where it is, on every machine that processes events.
-        row: what a row becomes; its fields are found by their columns' names.
-        key: the column of the key, text or whole numbers, of which each has one row.
-
-    Raises:
-        DeclarationError: `row` is no type of rows.
-    """
-
-    path: str | PathLike[str]
-    row: type[msgspec.Struct]
-    key: str
-
-    def __post_init__(self) -> None:
-        RowShape(self.row)
-
-    def open(self) -> FileRows:
-        """Load it.
-
-        Raises:
-            LookupRefused: it is not there, lacks a column, has several rows of a key, or one that does not fit.
-        """
-        return loaded(Path(self.path), self._load)
-
-    def _load(self, content: bytes) -> Mapping[str, Any]:
+    def rows_of(self, content: bytes) -> Mapping[str, Any]:
+        """Return the rows of its row groups."""
         import pyarrow as pa  # noqa: PLC0415 - slow to import, and of use to few
         import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -64,6 +35,3 @@ class ParquetTable:
             if type(key) not in (str, int):
                 raise LookupRefused(f"{place} has the key {key!r}: a key is a text or a whole number.")
             yield str(key), place, shape.of_values({name: found[name] for name in columns}, place)
-
-    def __str__(self) -> str:
-        return str(self.path)

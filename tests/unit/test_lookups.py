@@ -138,7 +138,7 @@ def test_events_without_a_row_may_be_left_out() -> None:
     driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", None)])
 
     assert names(driver) == [("1", "Kennedy")]
-    assert driver.tally(kind).left_out == 2
+    assert driver.tally(kind).unmatched == 2
     assert "2 left out without a row" in str(driver.tally(kind))
     assert driver.dead_letters(kind) == []
 
