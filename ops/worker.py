@@ -254,9 +254,8 @@ class Worker:
         try:
             fed = shard.core.feed(category, given.events, stop_at_error=stops)
         except Halted as error:
-            raise self._stopped_at(
-                shard, batch, 0, str(error)
-            ) from error  # of what comes first, nothing was set aside either
+            # At the first message: of those before the first event, nothing was set aside yet.
+            raise self._stopped_at(shard, batch, 0, str(error)) from error
         if not muted:
             self._sending.send(shard, fed.outputs)
         for refusal in refusals(given, fed, self._processor):

@@ -13,6 +13,8 @@ from penstock.ops.driver import Crash, Driver
 from penstock.ops.refusals import EventRefused
 from penstock.processors.errors import DeclarationError
 from penstock.state.checkpoints import Step
+from penstock.transport import memory
+from penstock.transport.bus import End, Polled
 
 
 class Departure(ps.Record, frozen=True):
@@ -242,6 +244,22 @@ def test_what_waits_does_not_let_a_bucket_seem_read() -> None:
     assert sorted(one for one, _ in names(driver)) == sorted(
         f"{side}{number}" for side in "abc" for number in range(20)
     )
+
+
+def test_a_bucket_that_is_told_to_end_with_what_waits_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bus may tell of a bucket's end with its last events; both are read again."""
+    poll = memory._Scanner.poll
+
+    def eager(scanner: memory._Scanner, timeout_s: float) -> Polled:
+        batches, ended = poll(scanner, timeout_s)
+        return Polled(batches, [*ended, *(End(batch.bucket, batch.next_offset) for batch in batches)])
+
+    monkeypatch.setattr(memory._Scanner, "poll", eager)
+    kind = like(unreachable=ps.OnUnreachable.WAIT)
+    driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [ps.LookupUnreachable("No answer.")])})
+    driver.send(departures, [leaves("1", "JFK")])
+
+    assert names(driver) == [("1", "Kennedy")]
 
 
 @pytest.mark.parametrize("error", [ps.LookupRefused("There is no such table."), KeyError("airports")])
