@@ -1,0 +1,76 @@
+"""Memory for pending timers: so many are set, saved, and wait; then time comes to the first of them.
+
+    python benchmarks/pending_timers.py [--timers 10000000]
+
+Each key has one timer. Prints the memory of the process on the way: of a shard that sets them, and of one that opens the state anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from penstock.processors.timers import Clock, Timers
+from penstock.state.folder import RocksStateFolder
+from penstock.state.rocks import RocksShardState
+from penstock.state.store import ShardIdentity
+
+SET_AT_ONCE = 100_000
+"""How many are set between two checkpoints."""
+FIRED = 100_000
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--timers", type=int, default=10_000_000, help="how many")
+    count = parser.parse_args().timers
+    with TemporaryDirectory() as folder:
+        show("before", count)
+        with opened(Path(folder)) as state:
+            fill(state, count)
+            show("all are set", count)
+        with opened(Path(folder)) as state:
+            timers = Timers(Clock.EVENT, state)
+            show("opened again", count)
+            began = time.monotonic()
+            fired = sum(1 for _ in timers.due(FIRED - 1))
+            state.save(timers.drain())
+            show(f"{fired:,} have fired ({fired / (time.monotonic() - began):,.0f}/s)", count)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[RocksShardState]:
+    """Open the state of a shard in the block."""
+    state = RocksStateFolder(folder).open(ShardIdentity("reminders", 0, "int by who"))
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+def fill(state: RocksShardState, count: int) -> None:
+    """Set timers, each of a key of its own and a millisecond after the one before."""
+    timers, began = Timers(Clock.EVENT, state), time.monotonic()
+    for begin in range(0, count, SET_AT_ONCE):
+        numbers = range(begin, min(begin + SET_AT_ONCE, count))
+        timers.load([f"key-{number}" for number in numbers])
+        for number in numbers:
+            timers.set(f"key-{number}", "", number)
+        state.save(timers.drain())
+        if (begin // SET_AT_ONCE) % 10 == 0:
+            show(f"{numbers.stop:,} are set ({numbers.stop / (time.monotonic() - began):,.0f}/s)", count)
+
+
+def show(what: str, count: int) -> None:
+    """Print how much memory of the process is resident now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    print(f"{count:>12,} timers: {pages * 4096 / 2**20:8,.0f} MiB  {what}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
