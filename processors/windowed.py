@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, final
 from .categories import Category
 from .errors import DeclarationError
 from .kinds import Context, Stateful
+from .kinds.base import expect_lateness
 from .records import Record
 from .timers import Timer
 from .watermarks import NEVER_MS
@@ -163,10 +164,7 @@ class Windowed(Stateful):
                 "and a state that is folded would have to be folded anew for each. Derive from penstock.Aggregator, whose monoid combines "
                 "what they share."
             )
-        if cls.allowed_lateness < timedelta():
-            raise DeclarationError(
-                f"Windowed processor {cls.__name__}: an allowed lateness of {cls.allowed_lateness} is below zero."
-            )
+        expect_lateness(cls, cls.allowed_lateness)
         if cls.ordered and cls.allowed_lateness:
             raise DeclarationError(
                 f"Windowed processor {cls.__name__}: in order, no event comes when its window is complete, so there is no lateness to allow. "

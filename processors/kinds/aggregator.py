@@ -14,7 +14,7 @@ from ..semantics import expect_pair
 from ..stores import Local, Remote, Writing
 from ..watermarks import NEVER_MS
 from ..windows import Ever, Session, Sliding, Window, Windowing
-from .base import Remembering, as_tuple, key_name
+from .base import Remembering, as_tuple, expect_lateness, key_name
 
 
 class Aggregator(Remembering):
@@ -122,10 +122,7 @@ class Aggregator(Remembering):
 
 def _check_ends(cls: type[Aggregator]) -> None:
     """Raise DeclarationError where windows are to end that cannot, or events to be late that cannot be."""
-    if cls.allowed_lateness < timedelta():
-        raise DeclarationError(
-            f"Aggregator {cls.__name__}: an allowed lateness of {cls.allowed_lateness} is below zero."
-        )
+    expect_lateness(cls, cls.allowed_lateness)
     if cls.late is OnLate.INTO_WINDOW and cls.allowed_lateness:
         raise DeclarationError(
             f"Aggregator {cls.__name__} allows a lateness of {cls.allowed_lateness}, but does not say what becomes of later events: "

@@ -206,6 +206,19 @@ def key_name(processor: type[Processor]) -> str:
     return key if isinstance(key, str) else key.__qualname__
 
 
+def expect_lateness(owner: type[Processor], allowed: timedelta) -> None:
+    """Raise DeclarationError for an allowed lateness that is none, or longer than the bus keeps what comes in it."""
+    if allowed < timedelta():
+        raise DeclarationError(f"Processor {owner.__name__}: an allowed lateness of {allowed} is below zero.")
+    for category in owner.inputs():
+        if category.retention is not None and allowed > category.retention:
+            raise DeclarationError(
+                f"Processor {owner.__name__} allows a lateness of {allowed}, but the bus keeps events of {category.name} for "
+                f"{category.retention}: a window that still takes events could not be built again from the bus. Allow less, or keep them "
+                f"longer (`retention=…` of the category; None for ever)."
+            )
+
+
 def expect_category(owner: type[Processor], value: object) -> None:
     """Raise DeclarationError for what is no category."""
     if not isinstance(value, Category):

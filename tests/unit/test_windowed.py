@@ -255,6 +255,7 @@ def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
         (Tumble, {"window": ps.Sliding(timedelta(hours=1))}, "folded anew for each"),
         (Tumble, {"window": ps.Session(5 * MS)}, "ordered = True"),
         (Tumble, {"allowed_lateness": -MS}, "below zero"),
+        (Tumble, {"allowed_lateness": timedelta(days=8)}, "the bus keeps events of readings for 7 days"),
         (Spree, {"allowed_lateness": MS}, "no lateness to allow"),
         (Tumble, {"late": ps.OnLate.INTO_WINDOW}, "OnLate.DROP or a category"),
         (Tumble, {"late": seen}, "must hold the record"),
