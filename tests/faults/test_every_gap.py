@@ -15,7 +15,7 @@ import pytest
 from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, TIMED, Subject, events
 from support.trials import expect_kept, expect_kept_remotely, prepared
 from support.verdicts import committed, state_of
-from support.victims import Death
+from support.victims import LIMIT_S, Death, forking
 
 from penstock.state.checkpoints import Gap, Step, steps_of
 from penstock.transport.kafka import KafkaBus
@@ -75,6 +75,15 @@ def test_it_holds_in_a_remote_store(
     assert job.run(Death(gap)) == -signal.SIGKILL
     assert job.run() == 0
     expect_kept_remotely(job, EVENTS)
+
+
+def test_workers_are_forked_from_what_they_need() -> None:
+    """The harness is quick: a new process has everything imported that a worker uses, and does not do it again."""
+    already = forking().Process(target=exec, args=("import sys; sys.exit('support.victims' not in sys.modules)",))
+    already.start()
+    already.join(LIMIT_S)
+
+    assert already.exitcode == 0
 
 
 def outputs_of(subject: Subject, before: Step, prefix: str, kafka: str, kafka_bus: KafkaBus, folder: Path) -> list[int]:

@@ -73,7 +73,7 @@ class Witnessed(Job):
 
     def start(self, death: Death | None = None, up: Up | None = None) -> ForkServerProcess:
         """Start the worker."""
-        process = victims._processes.Process(target=_work, args=(self, death, up), daemon=True)
+        process = victims.forking().Process(target=_work, args=(self, death, up), daemon=True)
         process.start()
         return process
 

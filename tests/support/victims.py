@@ -12,10 +12,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from multiprocessing import get_context
-from multiprocessing.context import ForkServerProcess
+from functools import cache
+from multiprocessing import forkserver, get_context
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from multiprocessing.synchronize import Event
 from pathlib import Path
+
+import pytest
 
 import penstock as ps
 from penstock.ops.assembling import Surroundings, assembled
@@ -38,7 +41,20 @@ HASTY = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500", "transact
 """A group that misses a dead member, and a broker that ends its transaction, sooner than they would in earnest."""
 
 _processes = get_context("forkserver")
-_processes.set_forkserver_preload(["support.victims"])
+
+
+@cache
+def forking() -> ForkServerContext:
+    """Return where worker processes come from: the server that forks them is there, and has imported this module.
+
+    Until Python 3.13 such a server looks for what it is to import on its own path instead of ours, and is silent about what it does not find:
+    each worker would import everything again.
+    """
+    _processes.set_forkserver_preload(["support.victims"])
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        forkserver.ensure_running()
+    return _processes
 
 
 EVERY_BATCH = ps.Every(events=1)
@@ -94,7 +110,7 @@ class Job:
 
     def start(self, death: Death | None = None, up: Event | None = None) -> ForkServerProcess:
         """Start the worker; it ends when it has read what is there now, or dies before. It sets `up` when it is a member."""
-        process = _processes.Process(target=_work, args=(self, death, up), daemon=True)
+        process = forking().Process(target=_work, args=(self, death, up), daemon=True)
         process.start()
         return process
 
@@ -111,7 +127,7 @@ class Job:
 
 def event() -> Event:
     """Return an event to share with a worker."""
-    return _processes.Event()
+    return forking().Event()
 
 
 def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
