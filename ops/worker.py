@@ -238,7 +238,8 @@ class Worker:
         shard = self._shards.get(batch.bucket.number)
         if shard is None:
             return  # handed out before the bucket moved away; its new owner reads it
-        for part, muted in shard.parts(batch):
+        for part, read_before in shard.parts(batch):
+            muted = read_before and not self._repeats
             self._feed(shard, part, muted=muted)
             if muted and not shard.catching_up:
                 self._drain(shard, muted=True)
@@ -372,13 +373,17 @@ class Worker:
             self._pending.put_back(self._being_saved)
 
     def _mutes(self, shard: Shard) -> bool:
-        """Tell whether what a core gives at a checkpoint is on the bus already.
+        """Tell whether what a core gives at a checkpoint is on the bus already."""
+        return shard.catching_up and not self._repeats
 
-        Of several inputs one may have caught up before another, so that results are old and new at once: they are repeated
-        where outputs may come again, and left out where they may be missing.
+    @property
+    def _repeats(self) -> bool:
+        """Whether outputs are sent again while a state catches up.
+
+        Of several inputs one may have caught up before another, so that what their events give together is old and new at once: it
+        is repeated where outputs may come again, and left out where they may be missing.
         """
-        repeats = len(self._inputs) > 1 and self._processor.output_semantics is Semantics.AT_LEAST_ONCE
-        return shard.catching_up and not repeats
+        return len(self._inputs) > 1 and self._processor.output_semantics is Semantics.AT_LEAST_ONCE
 
     def gained(self, buckets: Sequence[Bucket]) -> None:
         """Begin to open the shards of buckets that are ours now."""

@@ -19,7 +19,7 @@ from penstock.processors.cores import open_core
 from penstock.processors.errors import DeclarationError
 from penstock.state.checkpoints import Step
 from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState
+from penstock.state.store import MemoryShardState, MemoryStateFolder
 
 BOUND = 15
 
@@ -173,6 +173,24 @@ def test_each_match_comes_once_whatever_dies(step: Step | None) -> None:
 
         found = Counter(match for match in driver.read(matches) if match.who != "end")
         assert found == expected(Outer, [*paid, *ordered])
+
+
+@pytest.mark.parametrize("first", [orders, payments])
+def test_a_match_of_what_was_read_before_comes_also_when_the_state_is_lost(first: ps.Category[Any]) -> None:
+    """One of two was read, and the other was not, so the two have not met yet, whichever is read first now."""
+
+    class Repeating(Inner):
+        output_semantics = ps.Semantics.AT_LEAST_ONCE
+
+    driver = Driver(Repeating)
+    ordered, paid = (orders, [Order("a", 1, 1)]), (payments, [Payment("a", 2, 2)])
+    before, after = (ordered, paid) if first is orders else (paid, ordered)
+    driver.send(*before)
+    driver._bury(Repeating)
+    driver._states[Repeating] = MemoryStateFolder(lambda _, later: later)
+    driver.send(*after)
+
+    assert driver.read(matches) == [Match("a", 1, 1, 2)]
 
 
 @pytest.mark.parametrize(
