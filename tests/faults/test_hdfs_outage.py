@@ -22,7 +22,8 @@ import psutil
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from support.subjects import BUCKETS, EXACT, Event, Subject, events
+from support.kinds import Event
+from support.subjects import BUCKETS, EXACT, Subject, events
 from support.trials import expect_kept, prepared
 from support.verdicts import send
 from support.victims import Job

@@ -18,7 +18,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
-from support.subjects import EXACT, Event, Subject, events
+from support.kinds import Event
+from support.subjects import EXACT, Subject, events
 from support.trials import expect_kept, prepared
 from support.verdicts import send
 from support.victims import Job, event

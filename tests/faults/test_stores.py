@@ -24,8 +24,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from support import victims
 from support.databases import Postgres, Redis
+from support.kinds import Event
 from support.proxy import Proxy
-from support.subjects import BUCKETS, EXACT, LEAST, Event, Subject, events
+from support.subjects import BUCKETS, EXACT, LEAST, Subject, events
 from support.trials import expect_kept_remotely, prepared
 from support.verdicts import send
 from support.victims import HASTY, Death, Job

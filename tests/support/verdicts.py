@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import penstock as ps
 
-from .subjects import BUCKETS, EXACT, HOUR_MS, LEAST, MOST, Event
+from .kinds import HOUR_MS, Event
+from .subjects import BUCKETS, EXACT, LEAST, MOST
 
 Slot = tuple[str, int]
 """A key and an hour."""
@@ -61,14 +62,15 @@ def _read(kafka: str, category: str) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def newest_beside(kafka: str, category: str) -> dict[str, int]:
-    """Return, by key, the newest event time in the key's bucket."""
-    newest: dict[int, int] = defaultdict(int)
+def newest_beside(kafka: str, *categories: str) -> dict[str, int]:
+    """Return, by key, the newest event time in the key's bucket; of several categories, the one that is not so far."""
+    newest: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(categories, 0))
     keys: dict[str, int] = {}
-    for bucket, event in _read(kafka, category):
-        newest[bucket] = max(newest[bucket], event["at"])
-        keys[event["key"]] = bucket
-    return {key: newest[bucket] for key, bucket in keys.items()}
+    for category in categories:
+        for bucket, event in _read(kafka, category):
+            newest[bucket][category] = max(newest[bucket][category], event["at"])
+            keys[event["key"]] = bucket
+    return {key: min(newest[bucket].values()) for key, bucket in keys.items()}
 
 
 def expect_each_event(promise: ps.Semantics, outputs: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
@@ -112,7 +114,7 @@ def expect_complete(
     subject_state: ps.Semantics,
     output: ps.Semantics,
 ) -> None:
-    """Hold hours that were written when they were complete against those that are."""
+    """Hold windows that were written when they were complete against those that are."""
     found = Counter((update["key"], update["hour"]) for update in outputs)
     assert set(found) <= set(truth)
     if output is not MOST:
@@ -145,7 +147,12 @@ def by_hour(events: Sequence[Event]) -> dict[Slot, tuple[int, int, int, int]]:
     numbers: dict[Slot, list[int]] = defaultdict(list)
     for event in events:
         numbers[event.key, event.at // HOUR_MS * HOUR_MS].append(event.number)
-    return {slot: (len(found), sum(found), min(found), max(found)) for slot, found in numbers.items()}
+    return {slot: summary(found) for slot, found in numbers.items()}
+
+
+def summary(numbers: Sequence[int]) -> tuple[int, int, int, int]:
+    """Count, sum, smallest and largest."""
+    return len(numbers), sum(numbers), min(numbers), max(numbers)
 
 
 def by_key(events: Sequence[Event]) -> dict[str, tuple[int, int]]:

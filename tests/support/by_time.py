@@ -1,0 +1,142 @@
+"""What subjects that go by event time have to come to: computed from the events, and from how far each bucket's times are on the bus."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from .kinds import AFTER_MS, BEFORE_MS, BEHIND_MS, DELAY_MS, GAP_MS, HOUR_MS, KINDS, Event
+from .subjects import EXACT, LEAST, MOST, Subject, complete_ms
+from .verdicts import Slot, by_hour, by_key, expect_complete, expect_counts, expect_each_event, newest_beside, summary
+from .victims import Job
+
+Outputs = Sequence[dict[str, Any]]
+State = Mapping[bytes, Any]
+Pair = tuple[int | None, int | None]
+"""The numbers of an event and of an answer; one of them None where the other is alone."""
+
+
+def expect_kept_by_time(job: Job, events: Sequence[Event], outputs: Outputs, state: State) -> None:
+    """Hold what a subject wrote and keeps against its events."""
+    subject, low_ms = job.subject, watermarks(job, events)
+    answered = [event for event in events if event.at + DELAY_MS <= low_ms[event.key]]
+    match subject.kind:
+        case "timers":
+            expect_each_event(subject.output, outputs, answered)
+            expect_counts(subject.state, sums_in(state), by_key(events))
+        case "ordered":
+            passed = [event for event in events if event.at < low_ms[event.key]]
+            expect_each_event(subject.output, outputs, passed)
+            expect_counts(subject.state, sums_in(state), by_key(passed))
+            expect_in_order(subject, outputs)
+        case "joining":
+            expect_met(subject, outputs, events, low_ms)
+            expect_held(subject, state, events, low_ms)
+        case "sessions":
+            expect_complete(outputs, sessions_of(events, low_ms), subject.state, subject.output)
+        case "downstream":
+            answers = [Event(event.key, event.at + DELAY_MS, event.number) for event in answered]
+            expect_complete(outputs, complete_hours(answers, low_ms), subject.state, subject.output)
+        case _:
+            expect_complete(outputs, complete_hours(events, low_ms), subject.state, subject.output)
+
+
+def watermarks(job: Job, events: Sequence[Event]) -> dict[str, int]:
+    """Return, by key, up to which event time its shard has come, now that all is read."""
+    if job.subject.kind == "injected":
+        return dict.fromkeys(by_key(events), complete_ms(len(events)))
+    inputs = ("events",) if job.subject.kind == "downstream" else KINDS[job.subject.kind].reads
+    newest = newest_beside(job.kafka, *(f"{job.prefix}.{name}" for name in inputs))
+    if job.subject.kind == "downstream":
+        newest = dict.fromkeys(newest, min(newest.values()))
+    return {key: newest_ms - BEHIND_MS for key, newest_ms in newest.items()}
+
+
+def complete_hours(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tuple[int, int, int, int]]:
+    """Return what the hours come to that the watermark has passed."""
+    return {slot: hour for slot, hour in by_hour(events).items() if slot[1] + HOUR_MS <= low_ms[slot[0]]}
+
+
+def sessions_of(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tuple[int, int, int, int]]:
+    """Return what the sessions come to that the watermark has passed, by key and begin."""
+    found: dict[Slot, list[Event]] = {}
+    for key, of_key in groupby(sorted(events, key=lambda event: (event.key, event.at)), lambda event: event.key):
+        run: list[Event] = []
+        for event in of_key:
+            if not run or event.at - run[-1].at >= GAP_MS:
+                run = found[key, event.at] = []
+            run.append(event)
+    return {
+        slot: summary([event.number for event in run])
+        for slot, run in found.items()
+        if run[-1].at + GAP_MS <= low_ms[slot[0]]
+    }
+
+
+def sums_in(state: State) -> dict[str, tuple[int, int]]:
+    """Return the count and the sum that each key's state holds, whatever is held beside them."""
+    return {key.decode(): (sums["count"], sums["total"]) for key, sums in state.items()}
+
+
+def expect_in_order(subject: Subject, outputs: Outputs) -> None:
+    """Expect that each key's events were counted in order of time; what was lost or repeated may be missing or come again."""
+    if subject.state is not EXACT:
+        return
+    counted: dict[str, dict[int, int]] = defaultdict(dict)
+    for output in outputs:
+        counted[output["key"]][output["count"]] = output["at"]
+    for times in counted.values():
+        in_order = [times[count] for count in sorted(times)]
+        assert in_order == sorted(in_order)
+
+
+def expect_met(subject: Subject, outputs: Outputs, events: Sequence[Event], low_ms: Mapping[str, int]) -> None:
+    """Hold what a join gave against all pairs of events and answers, and against those that met none."""
+    left, right = sides(events)
+    pairs: set[Pair] = {(one.number, other.number) for one in left for other in right if lies_within(one, other)}
+    met = {number for pair in pairs for number in pair}
+    ended: set[Pair] = {
+        (one.number, None) for one in left if one.number not in met and left_end_ms(one) <= low_ms[one.key]
+    }
+    ended |= {(None, one.number) for one in right if one.number not in met and right_end_ms(one) <= low_ms[one.key]}
+    found = Counter((output["number"], output["answer"]) for output in outputs)
+    assert {pair for pair in found if None not in pair} <= pairs
+    if subject.state is EXACT:  # an event whose partner was lost, or was let go before it came again, is alone
+        assert set(found) <= pairs | ended
+    if subject.output is not MOST:
+        assert set(found) >= pairs | ended, f"missing: {sorted((pairs | ended) - set(found), key=str)[:20]}"
+    if subject.output is not LEAST:
+        assert set(found.values()) <= {1}, f"came again: {found}"
+
+
+def expect_held(subject: Subject, state: State, events: Sequence[Event], low_ms: Mapping[str, int]) -> None:
+    """Expect that a join holds the events that may still meet others, and no other, if its state is exact."""
+    if subject.state is not EXACT:
+        return
+    left, right = sides(events)
+    waiting = {one.number for one in left if left_end_ms(one) > low_ms[one.key]}
+    waiting |= {one.number for one in right if right_end_ms(one) > low_ms[one.key]}
+    held = [event["number"] for both in state.values() for side in both for _, _, event in side]
+    assert sorted(held) == sorted(waiting)
+
+
+def sides(events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
+    """Return which events were written as events and which as answers."""
+    return events[::2], events[1::2]
+
+
+def lies_within(left: Event, right: Event) -> bool:
+    """Tell whether two are to meet."""
+    return left.key == right.key and -BEFORE_MS <= right.at - left.at <= AFTER_MS
+
+
+def left_end_ms(event: Event) -> int:
+    """Return the watermark at which no answer can meet an event any more."""
+    return event.at + AFTER_MS + 1
+
+
+def right_end_ms(answer: Event) -> int:
+    """Return the watermark at which no event can meet an answer any more."""
+    return answer.at + BEFORE_MS + 1

@@ -1,0 +1,240 @@
+"""The processors that the fault tests kill, one of each kind.
+
+Every event has a number of its own, which its outputs carry, so that what is missing and what came again can be told.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import ClassVar
+
+import penstock as ps
+
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+DELAY_MS = 10 * MINUTE_MS
+"""After how long "timers" answers."""
+GAP_MS = 8 * MINUTE_MS
+"""How long a key is silent between two sessions."""
+BEFORE_MS, AFTER_MS = 2 * MINUTE_MS, 4 * MINUTE_MS
+"""How much earlier and how much later than the left event the right one may be that is joined with it."""
+BEHIND_MS = 8 * MINUTE_MS
+"""How far the watermark lies behind the newest event."""
+
+IN_TIME = ps.Behind(timedelta(milliseconds=BEHIND_MS))
+
+
+class Event(ps.Record, frozen=True):
+    """A numbered event."""
+
+    key: str
+    at: ps.EventTime
+    number: int
+
+
+class Total(ps.Record, frozen=True):
+    """What a key has come to with an event."""
+
+    key: str
+    at: ps.EventTime
+    number: int
+    count: int
+    total: int
+
+
+class Hourly(ps.Record, frozen=True):
+    """What a key has come to in an hour."""
+
+    key: str
+    hour: ps.EventTime
+    count: int
+    total: int
+    smallest: int
+    largest: int
+
+
+class Link(ps.Record, frozen=True):
+    """One step of a key's state: from what, to what, as the how-manieth."""
+
+    key: str
+    at: ps.EventTime
+    number: int
+    count: int
+    before: int
+    after: int
+
+
+class Chain(ps.Record, frozen=True):
+    """A key's state: how many events, and a number that depends on each of them and on their order."""
+
+    count: int = 0
+    link: int = 0
+
+
+class Sums(ps.Record, frozen=True):
+    """A key's state."""
+
+    count: int = 0
+    total: int = 0
+
+
+class Answer(Event, frozen=True):
+    """The same, of another category."""
+
+
+class Met(ps.Record, frozen=True):
+    """The numbers of an event and of an answer that met; of one alone, where none did."""
+
+    key: str
+    at: ps.EventTime
+    number: int | None
+    answer: int | None
+
+
+class _Stateless(ps.Stateless):
+    """Passes events on."""
+
+    def process(self, event: Event) -> list[Event]:
+        return [event]
+
+
+class _Stateful(ps.Stateful):
+    """Counts and adds up each key."""
+
+    state = Sums
+
+    def process(self, event: Event, state: Sums | None, context: ps.Context) -> tuple[Sums, list[Total]]:
+        before = state or Sums()
+        after = Sums(before.count + 1, before.total + event.number)
+        return after, [Total(context.key, context.event_time, event.number, after.count, after.total)]
+
+
+class _Timers(_Stateful):
+    """Counts and adds up each key, and answers each event when a timer fires."""
+
+    watermark = IN_TIME
+
+    def process(self, event: Event, state: Sums | None, context: ps.Context) -> tuple[Sums, list[Total]]:
+        after, _ = super().process(event, state, context)
+        context.timer(event.at + DELAY_MS, str(event.number))
+        return after, []
+
+    def on_timer(self, timer: ps.Timer, state: Sums, context: ps.Context) -> tuple[Sums, list[Total]]:
+        return state, [Total(context.key, timer.at, int(timer.tag), state.count, state.total)]
+
+
+class _Ordered(_Stateful):
+    """The same, in order of event time."""
+
+    watermark = IN_TIME
+    ordered = True
+
+
+class _Aggregator(ps.Aggregator):
+    """Counts and adds up each key's hours, with the smallest and the largest number."""
+
+    monoid = ps.TupleOf(ps.Count(), ps.Sum(), ps.Min(), ps.Max())
+    window: ClassVar[ps.Windowing] = ps.Tumbling(timedelta(hours=1))
+
+    def observe(self, event: Event) -> tuple[int, int, int, int]:
+        return (event.number,) * 4
+
+    def result(self, key: str, window: ps.Window, value: tuple[int, int, int, int]) -> Hourly:
+        return Hourly(key, window.start, *value)
+
+
+class _Closing(_Aggregator):
+    """The same, each hour when it is complete."""
+
+    watermark: ClassVar[ps.Watermark] = IN_TIME
+    emit = ps.AtWatermark()
+    late = ps.OnLate.DROP
+
+
+class _Sessions(_Closing):
+    """The same of sessions."""
+
+    window = ps.Session(timedelta(milliseconds=GAP_MS))
+
+
+class _Promised(_Closing):
+    """Each hour when those say that it is complete who write the events."""
+
+    watermark = ps.Promised()
+
+
+class _Merging(ps.Stateful):
+    """Chains the events of two inputs, in the order in which they come."""
+
+    state = Chain
+
+    def process(self, event: Event, state: Chain | None, context: ps.Context) -> tuple[Chain, list[Link]]:
+        before = state or Chain()
+        link = (before.link * 1_000_003 + event.number + self.lot()) % 2**61
+        after = Chain(before.count + 1, link)
+        made = Link(context.key, context.event_time, event.number, after.count, before.link, after.link)
+        return after, [made]
+
+    def lot(self) -> int:
+        """Return what is added to each link."""
+        return 0
+
+
+class _Random(_Merging):
+    """Chains events with numbers drawn by lot."""
+
+    deterministic = False
+
+    def lot(self) -> int:
+        return random.randrange(2**32)
+
+
+class _Joining(ps.Join):
+    """Joins events with answers, and keeps both where they meet none."""
+
+    before, after = timedelta(milliseconds=BEFORE_MS), timedelta(milliseconds=AFTER_MS)
+    how = ps.How.OUTER
+    watermark = IN_TIME
+
+    def join(self, left: Event | None, right: Answer | None, context: ps.Context) -> Iterable[Met]:
+        times = [one.at for one in (left, right) if one is not None]
+        yield Met(context.key, max(times), left.number if left else None, right.number if right else None)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A processor that is to be given categories.
+
+    Args:
+        base: what it does.
+        written: what it writes.
+        reads: how the names of its inputs end, and what is in them.
+        writes: how the name of its output ends.
+        name: how its own name ends.
+    """
+
+    base: type[ps.Processor]
+    written: type[ps.Record]
+    reads: Mapping[str, type[ps.Record]] = field(default_factory=lambda: {"events": Event})
+    writes: str = "out"
+    name: str = "subject"
+
+
+_TWO = {"events": Event, "more": Event}
+KINDS = {
+    "stateless": Kind(_Stateless, Event),
+    "stateful": Kind(_Stateful, Total),
+    "aggregator": Kind(_Aggregator, Hourly),
+    "timers": Kind(_Timers, Total),
+    "closing": Kind(_Closing, Hourly),
+    "ordered": Kind(_Ordered, Total),
+    "sessions": Kind(_Sessions, Hourly),
+    "joining": Kind(_Joining, Met, {"events": Event, "answers": Answer}),
+    "injected": Kind(_Promised, Hourly),
+    "downstream": Kind(_Promised, Hourly, {"out": Event}, "hours", "downstream"),
+    "merging": Kind(_Merging, Link, _TWO),
+    "random": Kind(_Random, Link),
+}
