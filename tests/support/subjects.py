@@ -70,17 +70,18 @@ def _category(name: str, record: type[ps.Record]) -> ps.Category[ps.Record]:
 STATELESS = [Subject("stateless", output, output) for output in (LEAST, MOST, EXACT)]
 CHAINED = [Subject(kind, EXACT, EXACT) for kind in ("merging", "random")]
 REMOTE = [Subject("aggregator", *pair, ps.Remote(writing)) for pair, writing in product(PAIRS, ps.Writing)]
-_THIRD = {
-    "timers": (EXACT, MOST),
-    "closing": (MOST, MOST),
-    "ordered": (EXACT, LEAST),
-    "sessions": (EXACT, LEAST),
-    "joining": (EXACT, MOST),
-    "injected": (MOST, MOST),
+_FURTHER: dict[str, tuple[tuple[ps.Semantics, ps.Semantics], ...]] = {
+    "timers": ((EXACT, MOST),),
+    "closing": ((MOST, MOST),),
+    "ordered": ((EXACT, LEAST),),
+    "sessions": ((EXACT, LEAST),),
+    "joining": ((EXACT, LEAST), (EXACT, MOST)),
+    "injected": ((EXACT, LEAST), (EXACT, MOST)),
 }
-TIMED = [Subject(kind, *pair) for kind, third in _THIRD.items() for pair in ((LEAST, LEAST), third, (EXACT, EXACT))]
+TIMED = [Subject(kind, *pair) for kind, pairs in _FURTHER.items() for pair in ((LEAST, LEAST), *pairs, (EXACT, EXACT))]
 """Not each kind with each pair: the steps are those of "stateful" and "aggregator", which are tried with all. What a kind adds is what lies in its
-state, and outputs that come between events: each is tried where a crash repeats, where it takes back, and in one other row."""
+state, and outputs that come between events: each is tried where a crash repeats, where it takes back, and
+in another row; those that are not read again as they were read before, with several inputs or by promises, in each row with exact state."""
 LOCAL = [Subject(kind, *pair) for kind, pair in product(("stateful", "aggregator"), PAIRS)]
 
 
