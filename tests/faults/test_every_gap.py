@@ -57,6 +57,22 @@ def test_it_holds_without_the_disk(
     expect_kept(job, EVENTS)
 
 
+@pytest.mark.parametrize(("subject", "gap"), cases([Subject("timers", EXACT, EXACT)]))
+def test_promises_of_a_killed_worker_hold(
+    subject: Subject, gap: Gap, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
+) -> None:
+    """Who goes by them meanwhile completes no hour too early, and in the end all that are complete."""
+    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+    downstream = prepared(Subject("downstream", EXACT, EXACT), [], prefix, kafka_bus, tmp_path)
+
+    assert job.run(Death(gap)) == -signal.SIGKILL
+    assert downstream.run() == 0
+    assert job.run() == 0
+    assert downstream.run() == 0
+    expect_kept(job, EVENTS)
+    expect_kept(downstream, EVENTS)
+
+
 @pytest.mark.parametrize("store", ["postgres", "redis_server"])
 @pytest.mark.parametrize(("subject", "gap"), cases(REMOTE))
 def test_it_holds_in_a_remote_store(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -14,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from support.subjects import EXACT, Subject, events
 from support.trials import expect_kept, prepared
 from support.verdicts import send
-from support.victims import Job
 
 from penstock.transport.kafka import KafkaBus
 
@@ -63,16 +63,33 @@ def test_a_quick_restart_moves_nothing(
     expect_kept(job, EVENTS + more)
 
 
+MOVING = [Subject(kind, EXACT, EXACT) for kind in ("stateful", "timers", "joining", "injected")]
+"""What moves in different ways: state that is read again, with timers in it; two inputs, whose buckets move together and whose state comes from
+the changelog; and promises, which whoever takes a bucket over has to know. "sessions", "closing" and "ordered" are state like that of "timers".
+"""
+
+
+def stop(workers: Sequence[ForkServerProcess]) -> None:
+    """Stop workers in good order, also those that had just begun."""
+    for worker in workers:
+        os.kill(worker.pid or 0, signal.SIGTERM)
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode in {0, -signal.SIGTERM}
+
+
 def test_buckets_move_while_they_are_opened(kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:
     """Workers come and go faster than shards can be opened, each with a disk of its own, and every event counts once."""
-    job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path / "0"), endless=True)
+    jobs = [
+        replace(prepared(subject, EVENTS, f"{prefix}.{subject.kind}", kafka_bus, tmp_path / "0"), endless=True)
+        for subject in MOVING
+    ]
     for turn in range(4):
-        coming: list[Job] = [replace(job, folder=tmp_path / str(turn % 2)), replace(job, folder=tmp_path / "2")]
+        coming = [replace(job, folder=tmp_path / disk) for job in jobs for disk in (str(turn % 2), "2")]
         workers = [each.start() for each in coming]
         time.sleep(0.3 * (turn + 1))  # in the middle of joining, opening, catching up, working
-        for worker in workers:
-            os.kill(worker.pid or 0, signal.SIGTERM)
-            worker.join(60)
-            assert worker.exitcode in {0, -signal.SIGTERM}
-    assert replace(job, endless=False).run() == 0
-    expect_kept(job, EVENTS)
+        stop(workers[::2])  # whose buckets the others take over, or begin to
+        stop(workers[1::2])
+    for job in jobs:
+        assert replace(job, endless=False).run() == 0
+        expect_kept(job, EVENTS)
