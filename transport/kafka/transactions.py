@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -56,6 +57,9 @@ class KafkaTransactionalWriter(KafkaWriter):
         self._membership = membership
         self._member = membership()
         self._begun = False
+        # The client looks for the coordinator at once where it is connected to a broker already, and otherwise half a second later.
+        with suppress(KafkaException):
+            self._producer.list_topics(timeout=STEP_LIMIT_S)
         # Ends what a dead process of this identity left open, and fences one that is not quite dead.
         self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S), OPENING_LIMIT_S)
 
