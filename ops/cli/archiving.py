@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ...backfill.archiver import Archiver
-from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
 from ..preflight import ends_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, Warehouse, WebHdfs, connect, warehouse_of
@@ -43,6 +41,9 @@ def run(
 
     Example: penstock archive run examples/flights/app.py --until-end
     """
+    from ...backfill.archiver import Archiver  # noqa: PLC0415 - Arrow is slow to import, and most commands do without
+    from ...backfill.warehouse import open_warehouse  # noqa: PLC0415 - as above
+
     declared = {category.name: category for category in AppName.parse(target).load().categories()}
     for name in only or ():
         if name not in declared:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from hdfs import HdfsError, InsecureClient
 
 from .hdfs_parts import ask_name_node, classpath_of_servers, configure
 from .jars import Progress
@@ -150,6 +149,8 @@ class Hdfs:
         if not self._answers():
             return False
         port = self._name_node.record().ports["web"]
+        from hdfs import HdfsError, InsecureClient  # noqa: PLC0415 - slow to import and seldom needed
+
         client = InsecureClient(f"http://{LOOPBACK}:{port}", timeout=ANSWER_LIMIT_S)
         try:
             client.write(PROBE, b"written", overwrite=True)

@@ -8,16 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from datasketches import hll_sketch, hll_union, kll_doubles_sketch, tgt_hll_type
 
 from .base import Monoid
 
-_ONE_BYTE_PER_REGISTER = tgt_hll_type.HLL_8  # fastest to update; 2**lg_k bytes once there are many observations
+if TYPE_CHECKING:
+    from datasketches import hll_sketch, hll_union, kll_doubles_sketch
+
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _to_bytes = msgspec.msgpack.Encoder().encode
+
+
+@cache
+def _library() -> Any:
+    """Return the library: it imports NumPy, which is slow, and most processors and commands do without."""
+    import datasketches  # noqa: PLC0415 - as said
+
+    return datasketches
+
+
+def _one_byte_per_register() -> Any:
+    """Return the kind of sketch that is fastest to update; it takes 2**lg_k bytes once there are many observations."""
+    return _library().tgt_hll_type.HLL_8
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -28,7 +43,7 @@ class Estimate(msgspec.Struct, frozen=True):
     high: float
 
 
-class Distinct(Monoid[hll_sketch]):
+class Distinct(Monoid["hll_sketch"]):
     """How many different observations, approximately: HyperLogLog with 2**lg_k registers.
 
     The relative standard error is 1.04 / √(2**lg_k), whatever the count, and much less for counts below 2**lg_k / 10:
@@ -62,11 +77,11 @@ class Distinct(Monoid[hll_sketch]):
     @property
     def relative_error(self) -> float:
         """The relative standard error: two estimates of three lie within it."""
-        return float(hll_sketch.get_rel_err(False, True, self.lg_k, 1))
+        return float(_library().hll_sketch.get_rel_err(False, True, self.lg_k, 1))
 
     def identity(self) -> hll_sketch:
         """Return a new empty sketch."""
-        return hll_sketch(self.lg_k, _ONE_BYTE_PER_REGISTER)
+        return _library().hll_sketch(self.lg_k, _one_byte_per_register())
 
     def lift(self, observation: Any) -> hll_sketch:
         """Return a new sketch of one observation."""
@@ -74,7 +89,7 @@ class Distinct(Monoid[hll_sketch]):
 
     def combine(self, left: hll_sketch, right: hll_sketch) -> hll_sketch:
         """Return a new sketch of the union."""
-        return self._union(left, right).get_result(_ONE_BYTE_PER_REGISTER)
+        return self._union(left, right).get_result(_one_byte_per_register())
 
     def fold(self, accumulator: hll_sketch, observation: Any) -> hll_sketch:
         """Add the observation to the accumulator."""
@@ -92,14 +107,14 @@ class Distinct(Monoid[hll_sketch]):
 
     def load(self, dumped: Any) -> hll_sketch:
         """Return the sketch."""
-        return hll_sketch.deserialize(dumped)
+        return _library().hll_sketch.deserialize(dumped)
 
     def same(self, left: hll_sketch, right: hll_sketch) -> bool:
         """Whether both give the same estimate, and their union gives it too."""
         return self.value(left) == self.value(right) == self.value(self.combine(left, right))
 
     def _union(self, left: hll_sketch, right: hll_sketch) -> hll_union:
-        union = hll_union(self.lg_k)
+        union = _library().hll_union(self.lg_k)
         union.update(left)
         union.update(right)
         return union
@@ -117,7 +132,7 @@ def _as_text(observation: Any) -> str:
     return "\0" + _to_bytes(observation).decode("latin-1")
 
 
-class Quantiles(Monoid[kll_doubles_sketch]):
+class Quantiles(Monoid["kll_doubles_sketch"]):
     """Approximate quantiles of numbers: a KLL sketch with accuracy `k`.
 
     The error is in rank: what is returned for the median is the exact quantile of a rank within `rank_error` of 0.5, with 99%
@@ -148,11 +163,11 @@ class Quantiles(Monoid[kll_doubles_sketch]):
     @property
     def rank_error(self) -> float:
         """How far the rank of a returned quantile may lie from the rank asked for, with 99% confidence."""
-        return float(kll_doubles_sketch.get_normalized_rank_error(self.k, False))
+        return float(_library().kll_doubles_sketch.get_normalized_rank_error(self.k, False))
 
     def identity(self) -> kll_doubles_sketch:
         """Return a new empty sketch."""
-        return kll_doubles_sketch(self.k)
+        return _library().kll_doubles_sketch(self.k)
 
     def lift(self, observation: float) -> kll_doubles_sketch:
         """Return a new sketch of one observation."""
@@ -185,7 +200,7 @@ class Quantiles(Monoid[kll_doubles_sketch]):
 
     def load(self, dumped: Any) -> kll_doubles_sketch:
         """Return the sketch."""
-        return kll_doubles_sketch.deserialize(dumped)
+        return _library().kll_doubles_sketch.deserialize(dumped)
 
     def same(self, left: kll_doubles_sketch, right: kll_doubles_sketch) -> bool:
         """Whether both hold equally many observations, and the same ones within the error of rank."""
