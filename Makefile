@@ -34,10 +34,11 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	@$(BIN)/python examples/flights/demo.py
 
-# Both wait more than they compute (for services, Spark, the ends of sessions), so three go on at once; a file's tests share services.
+# Both wait more than they compute (for services, Spark, the ends of sessions), so several go on at once; a file's tests, or a group's,
+# share services.
 test: $(READY)
 	$(BIN)/python -m pytest $(or $(TESTS),-n 3 --dist loadfile tests --ignore=tests/faults)
-	$(if $(TESTS),,$(BIN)/python -m pytest -n 3 tests/faults)
+	$(if $(TESTS),,$(BIN)/python -m pytest -n 4 --dist loadgroup tests/faults)
 
 SECONDS ?= 600
 soak: $(READY)
