@@ -76,12 +76,13 @@ _FURTHER: dict[str, tuple[tuple[ps.Semantics, ps.Semantics], ...]] = {
     "ordered": ((EXACT, LEAST),),
     "sessions": ((EXACT, LEAST),),
     "joining": ((EXACT, LEAST), (EXACT, MOST)),
-    "injected": ((EXACT, LEAST), (EXACT, MOST)),
+    "injected": ((EXACT, LEAST), (MOST, MOST)),
 }
 TIMED = [Subject(kind, *pair) for kind, pairs in _FURTHER.items() for pair in ((LEAST, LEAST), *pairs, (EXACT, EXACT))]
 """Not each kind with each pair: the steps are those of "stateful" and "aggregator", which are tried with all. What a kind adds is what lies in its
 state, and outputs that come between events: each is tried where a crash repeats, where it takes back, and
-in another row; those that are not read again as they were read before, with several inputs or by promises, in each row with exact state."""
+in another row; those that are not read again as they were read before, with several inputs or by promises, in
+each row with exact state that they may have."""
 LOCAL = [Subject(kind, *pair) for kind, pair in product(("stateful", "aggregator"), PAIRS)]
 
 
