@@ -1,13 +1,34 @@
-"""One broker for all fault tests, in however many processes they run: starting one takes longer than a trial."""
+"""Fault tests in several processes: all share one broker, and those that share another service run one after another beside the rest.
+
+Starting a service takes longer than a trial.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # the package has no types
 
 from penstock.ops.local import LocalServices
 from penstock.ops.local.lock import exclusive
+
+SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py")
+"""The files whose tests share an HDFS, or a broker behind a proxy."""
+
+
+class ByService(LoadScopeScheduling):  # type: ignore[misc]  # likewise
+    """Gives the tests of such a file to one process, and each other test to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if file.endswith(SHARING) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByService:
+    """Choose how tests are distributed."""
+    return ByService(config, log)
 
 
 @pytest.fixture(scope="session")

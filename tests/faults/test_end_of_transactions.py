@@ -13,8 +13,6 @@ from support.trials import expect_kept, prepared
 
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
-pytestmark = pytest.mark.xdist_group("proxied kafka")  # one broker is enough
-
 EVENTS = events(200)
 ANSWERS = {
     "coordinator_moved": KafkaError.NOT_COORDINATOR,

@@ -38,8 +38,6 @@ from penstock.state.folder import current
 from penstock.state.store import Offsets, ShardIdentity
 from penstock.transport.kafka import KafkaBus
 
-pytestmark = pytest.mark.xdist_group("hdfs")  # one HDFS is enough: side by side, each would start its own
-
 SUBJECT = Subject("stateful", EXACT, EXACT)
 EVERY = timedelta(seconds=0.5)
 LONG_S = 20 * EVERY.total_seconds()
