@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # the package has no types
 
 from penstock.ops.local import LocalServices
@@ -32,7 +33,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByService:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+def broker(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
     """The broker's address; who comes first starts it, who goes last stops it."""
     own = tmp_path_factory.getbasetemp()
     folder = (own if worker_id == "master" else own.parent) / "shared"
@@ -47,6 +48,21 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[
         (users / worker_id).unlink()
         if not any(users.iterdir()):
             services.down(["kafka"], lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def admin(broker: str) -> AdminClient:
+    """What deletes categories."""
+    return AdminClient({"bootstrap.servers": broker})
+
+
+@pytest.fixture
+def kafka(broker: str, admin: AdminClient, prefix: str) -> Iterator[str]:
+    """The broker; what a test has made there goes with it, since every client asks for all categories that there are."""
+    yield broker
+    made = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
+    for gone in admin.delete_topics(made).values() if made else ():
+        gone.result()
 
 
 @pytest.fixture
