@@ -12,10 +12,14 @@ from datetime import timedelta
 from ..processors.categories import AnyCategory
 from ..processors.errors import DeclarationError
 from ..transport.bus import Bucket, Bus
-from .category_archive import CategoryArchive, Tally
+from .category_archive import CategoryArchive, Manner, Tally
+from .completeness import Patience
+from .lasting import OUTAGE_LIMIT, LastingWarehouse
+from .notes import By
 from .warehouse import Warehouse
 
 SEGMENT_EVENTS = 250_000
+DEFAULT_PATIENCE = Patience()
 POLL_WAIT_S = 0.1
 
 
@@ -27,9 +31,13 @@ class Archiver:
         categories: their declarations.
         warehouse: where the events go.
         segment_events: how many offsets of a bucket share a file name. Keep it for the life of a category.
+        by: by which time events have their days. Chosen once for a category.
+        patience: how long is waited for events until a day counts as complete.
         write_every: how long events may wait before they are written, in a file that is rewritten when it has grown.
         accept_gaps: go on where the bus has dropped events that were not archived, instead of refusing.
+        outage_limit: how long a warehouse that does not answer is waited for.
         monotonic_s: tells when to write.
+        now_ms: tells how long a bucket has been silent (milliseconds since 1970, UTC).
 
     Raises:
         DeclarationError: a category whose records have no columns.
@@ -42,9 +50,13 @@ class Archiver:
         warehouse: Warehouse,
         *,
         segment_events: int = SEGMENT_EVENTS,
+        by: By = By.EVENT_TIME,
+        patience: Patience = DEFAULT_PATIENCE,
         write_every: timedelta = timedelta(minutes=5),
         accept_gaps: bool = False,
+        outage_limit: timedelta = OUTAGE_LIMIT,
         monotonic_s: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         if segment_events < 1:
             raise DeclarationError(f"A segment of {segment_events} events: it needs at least one.")
@@ -54,10 +66,9 @@ class Archiver:
         self._written_s = monotonic_s()
         self._stopping = False
         self._idle = True
-        self._archives = [
-            CategoryArchive(bus, category, warehouse, segment_events, self.tally, accept_gaps=accept_gaps)
-            for category in categories
-        ]
+        manner = Manner(segment_events, by, patience, accept_gaps, now_ms)
+        lasting = LastingWarehouse(warehouse, outage_limit, is_over=lambda: self._stopping)
+        self._archives = [CategoryArchive(bus, category, lasting, manner, self.tally) for category in categories]
 
     def run(self, finished: Callable[[Archiver], bool] = lambda _: False) -> None:
         """Work until `stop` is called or `finished` says so, then write what is held and leave the groups."""

@@ -1,16 +1,18 @@
 """One category on its way from the bus into the warehouse.
 
     poll -> decode -> columns -> the open segment of the bucket      for each batch
-    write the segment's files, then commit the position              when it is full, and whenever asked to save
+    write the segment's files, note the bucket, commit the position  when it is full, and whenever asked to save
+    close days that all buckets have passed, mark those complete     when asked to save
 
-The files are written first. A crash between the two leaves events beyond the committed position in the open segment's files;
-whoever goes on takes up those files as far as the position, and reads the rest again. So every event is archived once.
+The files are written first. A crash before the position is committed leaves events beyond it in the open segment's files;
+whoever goes on takes up those files as far as the position, and reads the rest again. So every event is archived once. The bucket's
+note holds how far its time has come both as of the committed position and as of the next one: whichever is found, it goes on exactly there.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -23,8 +25,13 @@ from ..transport.bus import Bucket, Bus, Message, Position, RawBatch
 from ..transport.codec_of import Codecs
 from ..transport.errors import Fenced
 from .columns import MARKS, UNFIT, Columns
+from .complete_days import CompleteDays
+from .completeness import BucketDays, Patience, day_passed
 from .errors import ArchiveGap
-from .segments import Segment, write_changed
+from .layout import StoredFile
+from .notes import BucketNote, By, bucket_note, read_note, write_note
+from .segments import Segment, Unwritten, write_changed
+from .terms import settle
 from .warehouse import Warehouse
 
 _LOG = logging.getLogger("penstock.archiver")
@@ -47,14 +54,48 @@ class Tally:
     gone: int = 0
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How a category is archived.
+
+    Args:
+        segment_events: how many offsets share a file name.
+        by: by which time events have their days.
+        patience: how long is waited for events until a day is complete.
+        accept_gaps: go on where the bus has dropped events that were not archived.
+        now_ms: tells the time of day.
+    """
+
+    segment_events: int
+    by: By
+    patience: Patience
+    accept_gaps: bool
+    now_ms: Callable[[], int]
+
+
 @dataclass
 class _Open:
-    """A bucket: its open segment, the next offset to read, and how far it is in the warehouse and committed."""
+    """A bucket: its open segment and its time, the next offset to read, and how far it is in the warehouse and committed."""
 
     segment: Segment
+    days: BucketDays
     read: int
     written: int
     committed: int
+
+    def write(self, warehouse: Warehouse) -> list[str]:
+        """Write what has changed; return the day of each file."""
+        return write_changed([self.unwritten], warehouse)
+
+    @property
+    def unwritten(self) -> Unwritten:
+        """The segment with what is late for it."""
+        return Unwritten(self.segment, self.days.closings)
+
+    def reach(self, offset: int) -> None:
+        """Note that all before an offset is in the warehouse."""
+        self.written = offset
+        self.days.reach(offset)
 
 
 class CategoryArchive:
@@ -64,30 +105,24 @@ class CategoryArchive:
         bus: where the category is.
         category: its declaration.
         warehouse: where its events go.
-        segment_events: how many offsets share a file name.
-        accept_gaps: go on where the bus has dropped events that were not archived.
+        manner: how.
         tally: what was done is added to it.
     """
 
-    def __init__(
-        self,
-        bus: Bus,
-        category: AnyCategory,
-        warehouse: Warehouse,
-        segment_events: int,
-        tally: Tally,
-        *,
-        accept_gaps: bool,
-    ) -> None:
+    def __init__(self, bus: Bus, category: AnyCategory, warehouse: Warehouse, manner: Manner, tally: Tally) -> None:
         self._bus = bus
         self._category = category
         self._warehouse = warehouse
-        self._length = segment_events
-        self._accept_gaps = accept_gaps
+        self._manner = manner
+        self._length = manner.segment_events
         self._tally = tally
         self._columns = Columns(category.record)
         self._schema = archive_schema(self._columns)
         self._codec = Codecs(bus).of(category)
+        self._clock = "_arrived" if manner.by is By.ARRIVAL else "_event_time"
+        self._settled = False
+        self._complete = CompleteDays(warehouse, category.name)
+        self._compacted: dict[int, list[StoredFile]] = {}
         self._buckets: dict[int, _Open] = {}
         self._gained: list[Bucket] = []
         self._reader = bus.reader(group_of(category.name), [category.name], self)
@@ -110,9 +145,10 @@ class CategoryArchive:
         return bool(polled.batches)
 
     def save(self) -> None:
-        """Write everything that was read, then commit the positions."""
+        """Write everything that was read, commit the positions, and mark the days that are complete."""
         try:
-            self._save(self._buckets)
+            self._save(self._buckets, self._close_days)
+            self._mark_complete()
         except Fenced as error:
             _LOG.warning("%s", error)
             self._buckets.clear()
@@ -143,22 +179,29 @@ class CategoryArchive:
 
     def _take_up(self) -> None:
         """Begin buckets where they were left, with what is there of their open segments."""
+        name = self._category.name
+        if not self._settled:
+            settle(self._warehouse, name, self._manner.by, self._length, self._schema)
+            self._settled = True
         buckets, self._gained = self._gained, []
-        starts = self._bus.catalog.describe(self._category.name).starts
-        committed = self._bus.catalog.committed(group_of(self._category.name), self._category.name)
-        files = self._warehouse.files(self._category.name)
+        starts = self._bus.catalog.describe(name).starts
+        committed = self._bus.catalog.committed(group_of(name), name)
+        files = self._complete.look().files
         for bucket in buckets:
             offset = self._past_gap(bucket, committed.get(bucket.number), starts[bucket.number])
+            own = [file for file in files if file.bucket == bucket.number]
+            self._compacted[bucket.number] = [file for file in own if file.is_compacted]
             segment = self._segment(bucket.number, offset)
-            own = [file for file in files if file.bucket == bucket.number and file.segment == segment.start]
             segment.restore(own, self._warehouse, before=offset)
-            self._buckets[bucket.number] = _Open(segment, offset, offset, offset)
+            note = read_note(self._warehouse, bucket_note(name, bucket.number), BucketNote)
+            days = BucketDays(self._manner.patience, note, offset, self._manner.now_ms())
+            self._buckets[bucket.number] = _Open(segment, days, offset, offset, offset)
             self._reader.start([Position(bucket, offset)])
 
     def _past_gap(self, bucket: Bucket, position: int | None, start: int) -> int:
         if position is None or position >= start:
             return start if position is None else position
-        if not self._accept_gaps:
+        if not self._manner.accept_gaps:
             raise ArchiveGap(
                 f"{bucket} is archived up to offset {position}, but the bus keeps it only from offset {start} on: "
                 f"{start - position:,} offsets are gone, and what lay there is in no warehouse. Nothing was changed. To go on "
@@ -181,7 +224,9 @@ class CategoryArchive:
             self._buckets.pop(bucket.number, None)
 
     def _segment(self, bucket: int, offset: int) -> Segment:
-        return Segment(self._category.name, bucket, offset - offset % self._length, self._schema)
+        start = offset - offset % self._length
+        compacted = self._compacted.get(bucket, ())
+        return Segment(self._category.name, bucket, start, self._schema, clock=self._clock, compacted=compacted)
 
     def _take(self, batch: RawBatch) -> None:
         open_bucket = self._buckets.get(batch.bucket.number)
@@ -194,6 +239,7 @@ class CategoryArchive:
             rows = self._rows(part)
             if rows.num_rows:
                 open_bucket.segment.add(rows)
+                open_bucket.days.take(_times(rows, self._clock), _times(rows, "_arrived"), self._manner.now_ms())
             self._advance(batch.bucket.number, part.next_offset)
 
     def _segment_number(self, message: Message) -> int:
@@ -206,25 +252,67 @@ class CategoryArchive:
             return
         bucket.read = offset
         if offset >= bucket.segment.start + self._length:
-            self._tally.files += write_changed([bucket.segment], self._warehouse)
+            self._written(bucket.write(self._warehouse))
             bucket.segment = self._segment(number, offset)
-            bucket.written = bucket.segment.start
+            bucket.reach(bucket.segment.start)
 
-    def _save(self, buckets: Mapping[int, _Open]) -> None:
-        self._tally.files += write_changed([bucket.segment for bucket in buckets.values()], self._warehouse)
+    def _save(self, buckets: Mapping[int, _Open], close: Callable[[], None] = lambda: None) -> None:
+        self._written(write_changed([bucket.unwritten for bucket in buckets.values()], self._warehouse))
         for bucket in buckets.values():
-            bucket.written = bucket.read
+            bucket.reach(bucket.read)
+        close()
+        self._note(buckets)
         self._commit()
 
+    def _written(self, days: Sequence[str]) -> None:
+        self._tally.files += len(days)
+        self._complete.have(days)
+
+    def _close_days(self) -> None:
+        """Close the days that all buckets of the category have passed, also those of other archivers."""
+        now_ms, ends = self._manner.now_ms(), self._bus.catalog.ends(self._category.name)
+        for number, bucket in self._buckets.items():
+            if bucket.read >= ends[number]:
+                bucket.days.rest(now_ms)
+        passed = day_passed(self._notes(len(ends)), len(ends))
+        for bucket in self._buckets.values() if passed else ():
+            bucket.days.close(passed or "")
+
+    def _mark_complete(self) -> None:
+        """Mark the days that are complete."""
+        buckets = len(self._bus.catalog.ends(self._category.name))
+        if self._buckets:
+            self._complete.mark(self._notes(buckets), buckets, self._manner.now_ms())
+
+    def _notes(self, buckets: int) -> dict[int, BucketNote]:
+        """Return what is noted of each bucket, and of its own what is about to be."""
+        notes: dict[int, BucketNote] = {}
+        for number in range(buckets):
+            own = self._buckets.get(number)
+            place = bucket_note(self._category.name, number)
+            note = own.days.note if own else read_note(self._warehouse, place, BucketNote)
+            if note is not None:
+                notes[number] = note
+        return notes
+
+    def _note(self, buckets: Mapping[int, _Open]) -> None:
+        for number, bucket in buckets.items():
+            note = bucket.days.unnoted
+            if note is not None:
+                write_note(self._warehouse, bucket_note(self._category.name, number), note)
+                bucket.days.noted(note)
+
     def _commit(self) -> None:
-        """Commit what is in the warehouse; a second time is cheap."""
+        """Note and commit what is in the warehouse; a second time is cheap."""
         moved = {number: bucket for number, bucket in self._buckets.items() if bucket.written > bucket.committed}
         if moved:
+            self._note(moved)
             self._reader.commit(
                 [Position(Bucket(self._category.name, n), bucket.written) for n, bucket in moved.items()]
             )
             for bucket in moved.values():
                 bucket.committed = bucket.written
+                bucket.days.committed()
 
     def _rows(self, batch: RawBatch) -> pa.RecordBatch:
         """Decode a batch into rows of the archive; count and report what has none."""
@@ -297,3 +385,8 @@ def _key_of(category: AnyCategory, event: object) -> str | None:
         return category.keys_of([event])[0]
     except DeclarationError:
         return None
+
+
+def _times(rows: pa.RecordBatch, column: str) -> list[int]:
+    times: list[int] = rows.column(column).to_pylist()  # type: ignore[assignment]  # these columns have no nulls
+    return times

@@ -7,6 +7,14 @@ class WarehouseError(PenstockError):
     """The warehouse did not do what was asked: mend the location, its rights or the service, and run again."""
 
 
+class NotStored(WarehouseError):
+    """A file is not in the warehouse."""
+
+
+class ArchiveRefused(PenstockError):
+    """A category is archived in another way than is asked for: nothing was changed."""
+
+
 class ArchiveGap(PenstockError):
     """The bus no longer keeps what the archiver would read next: a person must choose."""
 

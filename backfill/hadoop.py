@@ -38,6 +38,17 @@ class Folders:
         """Return the names of what is in a folder."""
         return [status.getPath().getName() for status in self._files.listStatus(self._path(folder))]
 
+    def content(self, file: str) -> bytes | None:
+        """Return what is in a small file; None where there is none."""
+        path = self._path(file)
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
     def move(self, source: str, target: str) -> None:
         """Rename a folder; the parent of its new place exists."""
         if not self._files.rename(self._path(source), self._path(target)):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from posixpath import join
 
-from ..state.webhdfs import HdfsFolder, WebHdfsError
-from .errors import WarehouseError
-from .layout import StoredFile, aside_name, folder_of
+from ..state.webhdfs import HdfsFolder, NoSuchFile, WebHdfsError
+from .errors import NotStored, WarehouseError
+from .layout import Stored, aside_name, folder_of, is_day
 
 ANSWER_LIMIT_S = 60.0
 
@@ -29,27 +29,32 @@ class HdfsWarehouse:
         """Where Spark finds the root."""
         return self._folder.location
 
-    def write(self, file: StoredFile, content: bytes) -> None:
+    def write(self, file: Stored, content: bytes) -> None:
         """Store a file durably."""
         with _explained():
             self._folder.put(file.path, [content])
 
-    def read(self, file: StoredFile) -> bytes:
-        """Return what is stored."""
+    def read(self, file: Stored, start: int = 0) -> bytes:
+        """Return what is stored, from a byte on."""
         with _explained():
-            return b"".join(self._folder.read(file.path))
+            try:
+                return b"".join(self._folder.read(file.path, start))
+            except NoSuchFile as error:
+                raise NotStored(str(error)) from error
 
-    def files(self, category: str) -> list[StoredFile]:
-        """Return the files of a category, sorted."""
+    def remove(self, file: Stored) -> None:
+        """Remove a file."""
+        with _explained():
+            self._folder.delete(file.path)
+
+    def contents(self, category: str) -> dict[str, int]:
+        """Return the sizes of what is there."""
         folder = folder_of(category)
         with _explained():
-            found = [
-                StoredFile.parse(category, day, name)
-                for day in self._folder.contents(folder)
-                if day.startswith("ds=")
-                for name in self._folder.contents(join(folder, day))
-            ]
-        return sorted(filter(None, found))
+            found = dict(self._folder.contents(folder))
+            for day in filter(is_day, list(found)):
+                found |= {f"{day}/{name}": size for name, size in self._folder.contents(join(folder, day)).items()}
+        return {path: size for path, size in found.items() if size is not None}
 
 
 @contextmanager

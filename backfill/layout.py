@@ -1,6 +1,8 @@
 """Where things lie in the warehouse: by category, by the UTC day of the event time, by bucket and segment.
 
-    <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000.parquet
+    <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000.parquet                        one segment
+    <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000-00000000000001500000.parquet   several, compacted
+    <root>/category=departures/ds=2013-01-31/_SUCCESS                                                         a note; readers pass over it
 
 Days are named so that their order as text is their order in time.
 """
@@ -17,40 +19,93 @@ DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY = date.min.toordinal() - _EPOCH
 _LAST_DAY = date.max.toordinal() - _EPOCH
-_FILE = re.compile(r"bucket-(\d{5,})-(\d{20})\.parquet")
+_FILE = re.compile(r"bucket-(\d{5,})-(\d{20})(?:-(\d{20}))?\.parquet")
 _DAY = re.compile(r"ds=(\d{4}-\d\d-\d\d)")
 
 
 class StoredFile(NamedTuple):
-    """One file of the warehouse: the events of one segment of a bucket that happened on one day.
+    """One file of the warehouse: the events of one segment of a bucket, or of several, that belong to one day.
 
     Args:
         category: the category's name.
         day: the UTC day, YYYY-MM-DD.
         bucket: the bucket's number.
-        segment: the first offset of the segment, whether or not an event lies there.
+        segment: the first offset of the first segment, whether or not an event lies there.
+        last: the first offset of the last segment, of a file that was made of several; -1 for one segment's own.
     """
 
     category: str
     day: str
     bucket: int
     segment: int
+    last: int = -1
 
     @property
     def path(self) -> str:
         """Where it lies below the warehouse's root."""
-        return f"{folder_of(self.category)}/ds={self.day}/bucket-{self.bucket:05d}-{self.segment:020d}.parquet"
+        until = f"-{self.last:020d}" if self.is_compacted else ""
+        return f"{folder_of(self.category)}/ds={self.day}/bucket-{self.bucket:05d}-{self.segment:020d}{until}.parquet"
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether it was made of several files."""
+        return self.last >= 0
+
+    @property
+    def last_segment(self) -> int:
+        """The first offset of the last segment that it holds."""
+        return max(self.segment, self.last)
+
+    def holds(self, bucket: int, segment: int) -> bool:
+        """Tell whether the events of a segment that belong to this day are in this file."""
+        return self.bucket == bucket and self.segment <= segment <= self.last_segment
+
+    def covers(self, other: StoredFile) -> bool:
+        """Tell whether all that another file of the category holds is in this one, too."""
+        return (
+            self != other
+            and self.day == other.day
+            and self.holds(other.bucket, other.segment)
+            and self.holds(other.bucket, other.last_segment)
+        )
 
     @staticmethod
     def parse(category: str, folder: str, name: str) -> StoredFile | None:
         """Read a file's name; None for what is no event file, such as one that is still being written."""
         day, file = _DAY.fullmatch(folder), _FILE.fullmatch(name)
-        return StoredFile(category, day[1], int(file[1]), int(file[2])) if day and file else None
+        return StoredFile(category, day[1], int(file[1]), int(file[2]), int(file[3] or -1)) if day and file else None
+
+
+class Note(NamedTuple):
+    """A small file that says something about a category or one of its days; readers of the events pass over it.
+
+    Args:
+        category: the category's name.
+        name: its own name; it begins with an underscore.
+        day: which day it is about; None for the whole category.
+    """
+
+    category: str
+    name: str
+    day: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it lies below the warehouse's root."""
+        return "/".join(filter(None, (folder_of(self.category), self.day and f"ds={self.day}", self.name)))
+
+
+Stored = StoredFile | Note
 
 
 def folder_of(category: str) -> str:
     """Return the folder of a category below the root."""
     return f"category={category}"
+
+
+def is_day(folder: str) -> bool:
+    """Tell whether a folder's name is that of a day."""
+    return _DAY.fullmatch(folder) is not None
 
 
 def day_of(time_ms: int) -> str:
@@ -59,6 +114,12 @@ def day_of(time_ms: int) -> str:
     What lies beyond the years 1 to 9999, such as a time given in microseconds, is on the first or the last of all days.
     """
     return _name_of_day(min(max(time_ms // DAY_MS, _FIRST_DAY), _LAST_DAY))
+
+
+def last_day_before(time_ms: int) -> str | None:
+    """Return the last UTC day that is over at a time (milliseconds since 1970); None before the first of all days."""
+    number = min(time_ms // DAY_MS - 1, _LAST_DAY)
+    return None if number < _FIRST_DAY else _name_of_day(number)
 
 
 @lru_cache(maxsize=4096)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from .errors import WarehouseError
+from .evolution import content_of, fitted, table_of
 from .layout import StoredFile, day_of
-from .warehouse import Warehouse
+from .notes import Addition, Closing, Late, late_from, late_note, read_note, write_note
+from .warehouse import WRITERS, Warehouse
 
-WRITERS = 8
-"""How many files are written at a time."""
 _LOOSE_BATCHES = 64
 """How many small batches of one day are held before they become one: each costs memory of its own."""
 
@@ -32,20 +30,35 @@ class Segment:
         bucket: the bucket's number.
         start: the segment's first offset.
         schema: the columns of its files.
+        clock: the column with the time by which events have their days.
+        compacted: files in which events of finished segments are; what they hold is not written again.
     """
 
-    def __init__(self, category: str, bucket: int, start: int, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        category: str,
+        bucket: int,
+        start: int,
+        schema: pa.Schema,
+        *,
+        clock: str = "_event_time",
+        compacted: Iterable[StoredFile] = (),
+    ) -> None:
         self._category = category
         self._bucket = bucket
         self.start = start
         self._schema = schema
+        self._clock = clock
+        self._done = {file.day for file in compacted if file.holds(bucket, start)}
         self._days: dict[str, list[pa.RecordBatch]] = {}
         self._unwritten: set[str] = set()
 
     def restore(self, files: Iterable[StoredFile], warehouse: Warehouse, before: int) -> None:
         """Take up what was written of this segment, as far as it lies before an offset: the rest is read again."""
         for file in files:
-            table = _fitted(pq.read_table(BytesIO(warehouse.read(file)), partitioning=None), self._schema, file)
+            if file.is_compacted or not file.holds(self._bucket, self.start):
+                continue
+            table = fitted(table_of(warehouse.read(file)), self._schema, file)
             kept = table.filter(pc.less(table.column("_offset"), pa.scalar(before, pa.int64())))
             self._days[file.day] = kept.to_batches()
             if kept.num_rows < table.num_rows:
@@ -53,8 +66,10 @@ class Segment:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append events, in order of offset."""
-        days = [day_of(time) for time in batch.column("_event_time").to_pylist() if time is not None]
+        days = [day_of(time) for time in batch.column(self._clock).to_pylist() if time is not None]
         for day in dict.fromkeys(days):
+            if day in self._done:
+                continue
             part = batch if days.count(day) == len(days) else batch.take(_places(days, day))
             held = self._days.setdefault(day, [])
             held.append(part)
@@ -66,43 +81,62 @@ class Segment:
         """Return the days that have changed since they were last written."""
         return sorted(self._unwritten)
 
-    def write(self, day: str, warehouse: Warehouse) -> None:
-        """Write the file of one day."""
-        content = BytesIO()
-        pq.write_table(pa.Table.from_batches(self._days[day], self._schema), content, compression="zstd")
-        warehouse.write(StoredFile(self._category, day, self._bucket, self.start), content.getvalue())
+    def write(self, day: str, warehouse: Warehouse, late_from: int | None) -> None:
+        """Write the file of one day, then how much of it is late.
+
+        Args:
+            day: which.
+            warehouse: where it goes.
+            late_from: the offset from which on events of this day are late additions; None while none is.
+        """
+        table = pa.Table.from_batches(self._days[day], self._schema)
+        warehouse.write(StoredFile(self._category, day, self._bucket, self.start), content_of(table))
+        if late_from is not None:
+            late = table.filter(pc.greater_equal(table.column("_offset"), pa.scalar(late_from, pa.int64())))
+            self._note_late(day, warehouse, late.column("_arrived"))
         self._unwritten.discard(day)
 
+    def _note_late(self, day: str, warehouse: Warehouse, arrived: pa.ChunkedArray[Any]) -> None:
+        """Note the additions of this segment, in place of what was noted of it before."""
+        place = late_note(self._category, day, self._bucket)
+        noted = read_note(warehouse, place, Late) or Late(self._bucket, ())
+        additions = {addition.segment: addition for addition in noted.additions}
+        if len(arrived):
+            first, last = pc.min(arrived).as_py(), pc.max(arrived).as_py()
+            additions[self.start] = Addition(self.start, len(arrived), first, last)
+        else:
+            additions.pop(self.start, None)
+        now = Late(self._bucket, tuple(additions[segment] for segment in sorted(additions)))
+        if now != noted:
+            write_note(warehouse, place, now)
 
-def write_changed(segments: Iterable[Segment], warehouse: Warehouse) -> int:
-    """Write what has changed in segments; return how many files.
+
+class Unwritten(NamedTuple):
+    """A segment that may have changed, and what is late for it.
+
+    Args:
+        segment: the segment.
+        closings: the days that its bucket has closed, each from an offset on.
+    """
+
+    segment: Segment
+    closings: tuple[Closing, ...]
+
+
+def write_changed(segments: Iterable[Unwritten], warehouse: Warehouse) -> list[str]:
+    """Write what has changed in segments; return the day of each file.
 
     Several at a time, since each one waits for its disk or network: on HDFS that made it four times as fast.
     """
-    changed = [(segment, day) for segment in segments for day in segment.unwritten()]
+    changed = [(one, day) for one in segments for day in one.segment.unwritten()]
     with ThreadPoolExecutor(WRITERS) as pool:
-        list(pool.map(lambda file: file[0].write(file[1], warehouse), changed))
-    return len(changed)
+        list(
+            pool.map(
+                lambda file: file[0].segment.write(file[1], warehouse, late_from(file[0].closings, file[1])), changed
+            )
+        )
+    return [day for _, day in changed]
 
 
 def _places(days: Sequence[str], wanted: str) -> pa.Array[pa.Int64Scalar]:
     return pa.array([at for at, day in enumerate(days) if day == wanted], pa.int64())
-
-
-def _fitted(table: pa.Table, schema: pa.Schema, file: StoredFile) -> pa.Table:
-    """Bring a file that an older record type wrote to today's columns."""
-    try:
-        return pa.Table.from_arrays(
-            [
-                table.column(field.name).cast(field.type)
-                if field.name in table.column_names
-                else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
-                for field in schema
-            ],
-            schema=schema,
-        )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise WarehouseError(
-            f"{file.path} has columns of other types than its record has today, and it is not full yet, so that it cannot "
-            f"be continued: {error}. Nothing was changed. Archive the new type under another category."
-        ) from error

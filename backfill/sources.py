@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,7 +16,12 @@ from pyspark.sql.types import StructType
 from ..processors.categories import AnyCategory
 from .category_archive import archive_schema
 from .columns import DAY_COLUMN, Columns
-from .layout import folder_of
+from .errors import BackfillRefused
+from .evolution import OtherType, merged, stored_as
+from .hadoop import Folders
+from .layout import DAY_MS, StoredFile
+from .listing import replaced_among
+from .notes import ARCHIVE, By, Terms, decoded
 from .outputs import OUTPUT_MARKS
 
 
@@ -47,11 +53,63 @@ class Source(NamedTuple):
         return placed.select(*archive_schema(columns).names, DAY_COLUMN)
 
     def read(self, category: str, schema: pa.Schema) -> DataFrame:
-        """Return what is stored of a category, with its day."""
-        return self._read(f"{self.location}/{folder_of(category)}", schema)
+        """Return what is stored of a category, with the day of its event time."""
+        folders = Folders(self.spark, self.location)
+        place = f"{folders.of(category)}/{ARCHIVE}"
+        content = folders.content(place)
+        if content is None:
+            return self._read(folders.of(category), schema)
+        return self._archived(folders.of(category), schema, decoded(content, Terms, place))
+
+    def _archived(self, folder: str, schema: pa.Schema, terms: Terms) -> DataFrame:
+        """Return an archived category as a record type of today has it."""
+        try:
+            merged(terms.arrow, schema)
+        except OtherType as other:
+            raise BackfillRefused(
+                f"{folder}: column {other.column} holds {other.stored}, and the record has {other.wanted} there, which does not hold it. "
+                "Nothing was started. Use the record type that the category was archived with, or one with fields more, fields fewer, "
+                "optional ones, and float for int."
+            ) from other
+        stored = stored_as(schema, terms.arrow)
+        found = self._read(folder, stored).select(
+            *(
+                F.col(f"`{one.name}`").cast(spark_schema(pa.schema([one]))[0].dataType).alias(one.name)
+                for one in schema
+            ),
+            DAY_COLUMN,
+        )
+        if terms.by is By.EVENT_TIME:
+            return found
+        return found.withColumn(DAY_COLUMN, _day_of_event_time())
 
     def _read(self, folder: str, schema: pa.Schema) -> DataFrame:
-        return self.spark.read.schema(spark_schema(schema).add(DAY_COLUMN, "string")).parquet(folder)
+        found = self.spark.read.schema(spark_schema(schema).add(DAY_COLUMN, "string")).parquet(folder)
+        replaced = _replaced_in(found.inputFiles())
+        return found.where(~F.col("_metadata.file_path").isin(replaced)) if replaced else found
+
+
+def _replaced_in(paths: Iterable[str]) -> list[str]:
+    """Return the files among those that Spark lists of which a compacted one holds all."""
+    files: dict[StoredFile, str] = {}
+    for path in paths:
+        folder, name = path.rsplit("/", 2)[1:]
+        file = StoredFile.parse("", folder, name)
+        if file is not None:
+            files[file] = path
+    # Spark's column writes file:/ where its list writes file:///
+    return [form for file in replaced_among(files) for form in (files[file], files[file].replace("file:///", "file:/"))]
+
+
+def _day_of_event_time() -> Column:
+    """Return the UTC day of an event's own time, as `day_of` names it."""
+    first, last = (f"{_day_number(day) * DAY_MS}L" for day in (date.min, date.max))
+    time = f"greatest({first}, least({last}, _event_time))"
+    return F.expr(f"cast(date_from_unix_date(cast(({time} - pmod({time}, {DAY_MS}L)) div {DAY_MS}L as int)) as string)")
+
+
+def _day_number(day: date) -> int:
+    return day.toordinal() - date(1970, 1, 1).toordinal()
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from ..state.durable import sync_folder
-from .errors import WarehouseError
-from .layout import StoredFile, aside_name, folder_of
+from .errors import NotStored, WarehouseError
+from .layout import Stored, aside_name, folder_of, is_day
+
+WRITERS = 8
+"""How many files are read or written at a time."""
 
 
 class Warehouse(Protocol):
@@ -28,16 +31,24 @@ class Warehouse(Protocol):
         """Where Spark finds the root."""
         ...
 
-    def write(self, file: StoredFile, content: bytes) -> None:
+    def write(self, file: Stored, content: bytes) -> None:
         """Store a file durably. Readers see it whole or not at all; one of that name is replaced at once."""
         ...
 
-    def read(self, file: StoredFile) -> bytes:
-        """Return what is stored."""
+    def read(self, file: Stored, start: int = 0) -> bytes:
+        """Return what is stored, from a byte on.
+
+        Raises:
+            NotStored: there is no such file.
+        """
         ...
 
-    def files(self, category: str) -> list[StoredFile]:
-        """Return the files of a category, sorted; none where nothing was ever written."""
+    def remove(self, file: Stored) -> None:
+        """Remove a file; nothing where there is none."""
+        ...
+
+    def contents(self, category: str) -> dict[str, int]:
+        """Return what is in a category's folder and in those of its days: sizes in bytes by path below that folder."""
         ...
 
 
@@ -56,7 +67,7 @@ class LocalWarehouse:
         """Where Spark finds the root."""
         return f"file://{self._root}"
 
-    def write(self, file: StoredFile, content: bytes) -> None:
+    def write(self, file: Stored, content: bytes) -> None:
         """Store a file durably: written aside, then renamed."""
         target = self._root / file.path
         aside = target.with_name(aside_name(target.name))
@@ -72,17 +83,43 @@ class LocalWarehouse:
                 aside.unlink(missing_ok=True)
             sync_folder(target.parent)
 
-    def read(self, file: StoredFile) -> bytes:
-        """Return what is stored."""
+    def read(self, file: Stored, start: int = 0) -> bytes:
+        """Return what is stored, from a byte on."""
         with _explained(f"{self._root / file.path} was not read"):
-            return (self._root / file.path).read_bytes()
+            try:
+                with (self._root / file.path).open("rb") as stored:
+                    stored.seek(start)
+                    return stored.read()
+            except FileNotFoundError as error:
+                raise NotStored(f"{self._root / file.path} is not there.") from error
 
-    def files(self, category: str) -> list[StoredFile]:
-        """Return the files of a category, sorted."""
+    def remove(self, file: Stored) -> None:
+        """Remove a file."""
+        with _explained(f"{self._root / file.path} was not removed"):
+            (self._root / file.path).unlink(missing_ok=True)
+
+    def contents(self, category: str) -> dict[str, int]:
+        """Return the sizes of what is there."""
         folder = self._root / folder_of(category)
         with _explained(f"{folder} was not listed"):
-            found = [StoredFile.parse(category, path.parent.name, path.name) for path in folder.glob("ds=*/*")]
-        return sorted(filter(None, found))
+            if not folder.exists():
+                return {}
+            own, days = _entries(folder)
+            return own | {f"{day}/{name}": size for day in days for name, size in _entries(folder / day)[0].items()}
+
+
+def _entries(folder: Path) -> tuple[dict[str, int], list[str]]:
+    """Return the sizes of a folder's files, and the names of the days' folders in it."""
+    sizes: dict[str, int] = {}
+    days: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                days += [entry.name] if is_day(entry.name) else []
+            else:
+                with suppress(FileNotFoundError):  # renamed since: no longer of that name
+                    sizes[entry.name] = entry.stat().st_size
+    return sizes, days
 
 
 def open_warehouse(location: str, webhdfs: str | None = None) -> Warehouse:

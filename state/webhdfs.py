@@ -81,8 +81,8 @@ class HdfsFolder:
                 raise
             return True
 
-    def read(self, path: str) -> Iterator[bytes]:
-        """Give a file's bytes, from the first.
+    def read(self, path: str, start: int = 0) -> Iterator[bytes]:
+        """Give a file's bytes, from the first or another one on.
 
         Raises:
             NoSuchFile: there is no such file.
@@ -90,7 +90,7 @@ class HdfsFolder:
         target = self._path(path)
         with self._explained(f"{target} was not read"):
             try:
-                with self._client.read(target, chunk_size=_CHUNK_BYTES) as chunks:
+                with self._client.read(target, offset=start, chunk_size=_CHUNK_BYTES) as chunks:
                     yield from chunks
             except HdfsError as error:
                 if error.exception == _MISSING:

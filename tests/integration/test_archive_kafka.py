@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import penstock as ps
 from penstock.backfill.archiver import Archiver
 from penstock.backfill.category_archive import group_of
+from penstock.backfill.listing import Listing
 from penstock.backfill.warehouse import LocalWarehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus
@@ -43,7 +44,7 @@ def test_runs_one_after_the_other_archive_every_event_once(kafka_bus: KafkaBus, 
         writer.flush()
         archive(kafka_bus, category, warehouse)
     writer.close()
-    files = [BytesIO(warehouse.read(file)) for file in warehouse.files(category.name)]
+    files = [BytesIO(warehouse.read(file)) for file in Listing.of(warehouse, category.name).files]
     rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
 
     assert sorted(row["value"] for row in rows) == list(range(2000))

@@ -10,6 +10,7 @@ import pytest
 from penstock.backfill.errors import WarehouseError
 from penstock.backfill.hdfs_warehouse import HdfsWarehouse
 from penstock.backfill.layout import DAY_MS, Days, StoredFile, day_of
+from penstock.backfill.listing import Listing
 from penstock.backfill.warehouse import LocalWarehouse, open_warehouse
 
 FILE = StoredFile("departures", "2013-01-31", 3, 250_000)
@@ -52,12 +53,12 @@ def test_what_is_written_is_read_listed_and_replaced(tmp_path: Path) -> None:
         warehouse.write(file, content)
 
     assert warehouse.read(FILE) == b"second"
-    assert warehouse.files("departures") == [other, FILE]
+    assert Listing.of(warehouse, "departures").files == (other, FILE)
 
 
 def test_a_category_that_was_never_written_has_no_files(tmp_path: Path) -> None:
     """Not even the warehouse's folder needs to exist."""
-    assert LocalWarehouse(tmp_path / "nowhere").files("departures") == []
+    assert LocalWarehouse(tmp_path / "nowhere").contents("departures") == {}
 
 
 def test_files_that_are_being_written_are_not_listed(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_files_that_are_being_written_are_not_listed(tmp_path: Path) -> None:
     folder = (tmp_path / FILE.path).parent
     (folder / f"_{Path(FILE.path).name}.0f").write_bytes(b"ha")
 
-    assert warehouse.files("departures") == [FILE]
+    assert Listing.of(warehouse, "departures").files == (FILE,)
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
@@ -107,4 +108,4 @@ def test_an_unreachable_hdfs_is_told_with_the_address_that_was_asked() -> None:
     warehouse = open_warehouse("hdfs://127.0.0.1:8020/warehouse", "http://127.0.0.1:9")
 
     with pytest.raises(WarehouseError, match=r"was not listed: ConnectionError: .*http://127\.0\.0\.1:9"):
-        warehouse.files("departures")
+        warehouse.contents("departures")

@@ -1,0 +1,64 @@
+"""What is in a category's folder, at one look: its event files, those that a compacted one has taken the place of, and notes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .layout import StoredFile
+from .warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A category's folder as it was at one moment.
+
+    Args:
+        files: the event files, sorted: each event is in one of them.
+        replaced: event files that are still there although a compacted one holds all that they hold.
+        sizes: the size of each of both, in bytes.
+        notes: the names of the notes of each day.
+    """
+
+    files: tuple[StoredFile, ...]
+    replaced: tuple[StoredFile, ...]
+    sizes: Mapping[StoredFile, int]
+    notes: Mapping[str, frozenset[str]]
+
+    @staticmethod
+    def of(warehouse: Warehouse, category: str) -> Listing:
+        """Look at a category."""
+        sizes: dict[StoredFile, int] = {}
+        notes: defaultdict[str, set[str]] = defaultdict(set)
+        for path, size in warehouse.contents(category).items():
+            folder, _, name = path.rpartition("/")
+            file = StoredFile.parse(category, folder, name)
+            if file is not None:
+                sizes[file] = size
+            elif folder:
+                notes[folder.removeprefix("ds=")].add(name)
+        replaced = replaced_among(sizes)
+        kept = sorted(sizes.keys() - replaced)
+        return Listing(
+            tuple(kept), tuple(sorted(replaced)), sizes, {day: frozenset(names) for day, names in notes.items()}
+        )
+
+    @property
+    def days(self) -> list[str]:
+        """The days that have events, sorted."""
+        return sorted({file.day for file in self.files})
+
+    def of_day(self, day: str) -> list[StoredFile]:
+        """Return the files of a day, sorted."""
+        return [file for file in self.files if file.day == day]
+
+
+def replaced_among(files: Iterable[StoredFile]) -> set[StoredFile]:
+    """Return the files of one category that others hold all of."""
+    found = list(files)
+    compacted: defaultdict[tuple[str, int], list[StoredFile]] = defaultdict(list)
+    for file in found:
+        if file.is_compacted:
+            compacted[file.day, file.bucket].append(file)
+    return {file for file in found if any(other.covers(file) for other in compacted.get((file.day, file.bucket), ()))}

@@ -1,0 +1,237 @@
+"""Days that are complete, what comes for them later, and by which time an event has its day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
+
+import penstock as ps
+from penstock.backfill import segments
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.category_archive import group_of
+from penstock.backfill.completeness import Patience
+from penstock.backfill.errors import ArchiveRefused
+from penstock.backfill.evolution import table_of
+from penstock.backfill.layout import DAY_MS, Note, day_of
+from penstock.backfill.listing import Listing
+from penstock.backfill.notes import SUCCESS, By, Late, Success, is_late, read_note
+from penstock.backfill.standing import standing_of
+from penstock.backfill.warehouse import Warehouse
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.memory import MemoryBus
+
+HOUR_MS = DAY_MS // 24
+BEGIN_MS = 15_000 * DAY_MS
+DAYS = [day_of(BEGIN_MS + n * DAY_MS) for n in range(5)]
+
+
+class Reading(ps.Record, frozen=True):
+    """A sensor's reading."""
+
+    sensor: str
+    at: ps.EventTime
+    value: int
+
+
+READINGS = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=2)
+
+
+class Site:
+    """A bus of two buckets, a warehouse, and the time of day there."""
+
+    def __init__(self) -> None:
+        self.now_ms = BEGIN_MS + 30 * DAY_MS
+        self.bus = MemoryBus(lambda: self.now_ms)
+        self.bus.create(CategorySpec.of(READINGS))
+        self.warehouse: Warehouse = MemoryWarehouse()
+        self.sent = 0
+
+    def send(self, bucket: int, hours: Sequence[float]) -> None:
+        """Write an event for each hour since the first day began."""
+        for hour in hours:
+            reading = Reading(f"s{bucket}", BEGIN_MS + int(hour * HOUR_MS), self.sent)
+            self.sent += 1
+            self.bus.append("readings", Outgoing(reading.sensor.encode(), msgspec.json.encode(reading), bucket))
+
+    def archiver(self, by: By = By.EVENT_TIME, warehouse: Warehouse | None = None) -> Archiver:
+        """Return one whose watermark lies an hour behind."""
+        return Archiver(
+            self.bus,
+            [READINGS],
+            warehouse or self.warehouse,
+            segment_events=8,
+            by=by,
+            patience=Patience(ps.Behind(timedelta(hours=1)), timedelta(minutes=1)),
+            now_ms=lambda: self.now_ms,
+        )
+
+    def archive(self, by: By = By.EVENT_TIME, warehouse: Warehouse | None = None) -> None:
+        """Archive all that is there."""
+        ends = {Bucket("readings", number): end for number, end in self.bus.ends("readings").items()}
+        self.archiver(by, warehouse).run(lambda it: it.has_reached(ends))
+
+    @property
+    def complete(self) -> list[str]:
+        """The days that are marked."""
+        return [day for day, notes in sorted(Listing.of(self.warehouse, "readings").notes.items()) if SUCCESS in notes]
+
+    @property
+    def late(self) -> dict[str, int]:
+        """How many late additions are noted, by day."""
+        return {
+            day.day: sum(one.events for one in day.late) for day in standing_of(self.warehouse, "readings") if day.late
+        }
+
+    @property
+    def values(self) -> list[Any]:
+        """The value of each event in the warehouse."""
+        files = Listing.of(self.warehouse, "readings").files
+        return sorted(
+            value for file in files for value in table_of(self.warehouse.read(file)).column("value").to_pylist()
+        )
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_a_day_is_complete_when_the_slowest_bucket_has_passed_it(site: Site) -> None:
+    """The watermark lies an hour behind: an event of half past midnight has not passed the day before."""
+    site.send(0, range(60))
+    site.send(1, [*range(24), 24.5])
+    site.archive()
+    too_early = site.complete
+    site.send(1, [25])
+    site.archive()
+
+    assert (too_early, site.complete) == ([], DAYS[:1])
+
+
+def test_a_silent_bucket_is_waited_for_no_longer_than_declared(site: Site) -> None:
+    """Also one that never had an event."""
+    site.send(0, range(60))
+    site.archive()
+    waited = site.complete
+    site.now_ms += 61_000
+    site.archive()
+
+    assert (waited, site.complete) == ([], DAYS[:2])
+
+
+def test_one_event_from_the_far_future_completes_nothing(site: Site) -> None:
+    """It is archived, and says nothing about when the others come."""
+    for bucket in (0, 1):
+        site.send(bucket, [0, 1, 24 * 365])
+    site.archive()
+
+    assert (site.complete, len(site.values)) == ([], 6)
+
+
+def test_late_additions_are_archived_and_noted(site: Site) -> None:
+    """Those to a day that had events, and to one that had none before."""
+    for bucket in (0, 1):
+        site.send(bucket, range(60))
+    site.archive()
+    before, since = site.late, read_note(site.warehouse, Note("readings", SUCCESS, DAYS[0]), Success)
+    site.now_ms += 1000
+    site.send(1, [3, 4, -20, 61])
+    site.archive()
+    site.send(0, [62])
+    site.archive()
+    [note] = [name for name in Listing.of(site.warehouse, "readings").notes[DAYS[0]] if is_late(name)]
+    late = read_note(site.warehouse, Note("readings", note, DAYS[0]), Late)
+
+    assert (before, site.late) == ({}, {day_of(BEGIN_MS - DAY_MS): 1, DAYS[0]: 2})
+    assert site.complete == [day_of(BEGIN_MS - DAY_MS), *DAYS[:2]]
+    assert site.values == list(range(site.sent))
+    assert read_note(site.warehouse, Note("readings", SUCCESS, DAYS[0]), Success) == since
+    assert late is not None
+    assert [(late.bucket, one.segment, one.events, one.first_arrived_ms) for one in late.additions] == [
+        (1, 56, 2, site.now_ms)
+    ]
+
+
+def test_a_kill_at_any_call_changes_neither_days_nor_late_additions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What closed a day is noted before anybody relies on it, and what came late is counted from there."""
+    monkeypatch.setattr(segments, "WRITERS", 1)
+
+    def play(calls: int) -> tuple[bool, Site]:
+        site = Site()
+        for bucket in (0, 1):
+            site.send(bucket, range(50))
+        site.archive()
+        for bucket in (0, 1):
+            site.send(bucket, [5, 6, 73, 74])
+        try:
+            site.archive(warehouse=DyingWarehouse(site.warehouse, calls))
+        except Killed:
+            site.bus.kill_members(group_of("readings"))
+            site.archive()
+            site.archive()
+            return True, site
+        return False, site
+
+    _, undisturbed = play(10**6)
+    for calls in count(1):
+        killed, site = play(calls)
+        assert (site.values, site.late, site.complete) == (undisturbed.values, undisturbed.late, DAYS[:3]), calls
+        if not killed:
+            break
+    assert undisturbed.late == {DAYS[0]: 4}
+    assert calls > 20
+
+
+def test_two_archivers_complete_a_day_together(site: Site) -> None:
+    """Each closes its own buckets, and the last one marks the day."""
+    for bucket in (0, 1):
+        site.send(bucket, range(30))
+    archivers = [site.archiver(), site.archiver()]
+    for _ in range(4):
+        for archiver in archivers:
+            archiver.turn()
+    archivers[0].save()
+    first = site.complete
+    for archiver in (archivers[1], *archivers):
+        archiver.save()
+
+    assert (first, site.complete) == ([], DAYS[:1])
+    assert site.values == list(range(60))
+
+
+def test_by_arrival_an_event_lies_where_it_came(site: Site) -> None:
+    """And a day is complete when all buckets have got beyond it."""
+    for bucket in (0, 1):
+        site.send(bucket, [0, 50])
+    site.now_ms += DAY_MS + 2 * HOUR_MS
+    for bucket in (0, 1):
+        site.send(bucket, [0])
+    site.archive(By.ARRIVAL)
+    days = [day_of(BEGIN_MS + n * DAY_MS) for n in (30, 31)]
+
+    assert Listing.of(site.warehouse, "readings").days == days
+    assert (site.complete, site.late) == (days[:1], {})
+
+
+def test_by_which_time_is_chosen_once(site: Site) -> None:
+    """Days that mean two things would be of no use to anybody."""
+    site.send(0, range(3))
+    site.archive(By.ARRIVAL)
+    with pytest.raises(ArchiveRefused, match=r"by arrival, and not by event-time.*Go on with `--by arrival`"):
+        site.archive(By.EVENT_TIME)
+
+    assert site.values == [0, 1, 2]
+
+
+def test_the_length_of_segments_is_chosen_once(site: Site) -> None:
+    """Files of two lengths would hold the same events."""
+    site.send(0, range(3))
+    site.archive()
+    with pytest.raises(ArchiveRefused, match="segments of 8 offsets, and not of 9"):
+        Archiver(site.bus, [READINGS], site.warehouse, segment_events=9).run(lambda it: it.has_reached({}))

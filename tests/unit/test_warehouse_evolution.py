@@ -1,0 +1,182 @@
+"""Record types change while a category is archived: all of its files still are one table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.category_archive import group_of
+from penstock.backfill.columns import Columns
+from penstock.backfill.errors import ArchiveRefused, WarehouseError
+from penstock.backfill.evolution import is_same, is_widened, merged, stored_as, table_of
+from penstock.backfill.layout import Note
+from penstock.backfill.listing import Listing
+from penstock.backfill.notes import ARCHIVE
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.memory import MemoryBus
+
+
+class Part(ps.Record, frozen=True):
+    """A record within."""
+
+    size: int
+
+
+class Old(ps.Record, frozen=True):
+    """A record as it was."""
+
+    at: ps.EventTime
+    count: int
+    part: Part
+    note: str
+
+
+class WiderPart(Part, frozen=True):
+    """The same today."""
+
+    size: float  # type: ignore[assignment]
+    unit: str = "mm"
+
+
+class New(ps.Record, frozen=True):
+    """The record today: a field was lost, one gained, two widened, of which one may be missing now."""
+
+    at: ps.EventTime
+    count: float | None
+    part: WiderPart
+    tags: list[str] = msgspec.field(default_factory=list)
+
+
+class Other(ps.Record, frozen=True):
+    """A record that does not fit."""
+
+    at: ps.EventTime
+    count: str
+
+
+class Site:
+    """A bus and a warehouse."""
+
+    def __init__(self) -> None:
+        self.bus = MemoryBus()
+        self.bus.create(CategorySpec("readings", 1))
+        self.warehouse = MemoryWarehouse()
+
+    def archive(self, record: type[ps.Record], *events: ps.Record, warehouse: Any = None) -> None:
+        """Send events, and archive all that is there as a record type has it."""
+        for event in events:
+            self.bus.append("readings", Outgoing(b"k", msgspec.json.encode(event)))
+        category = ps.Category("readings", record, key=lambda _: "k", event_time="at", buckets=1)
+        ends = {Bucket("readings", number): end for number, end in self.bus.ends("readings").items()}
+        archiver = Archiver(self.bus, [category], warehouse or self.warehouse, segment_events=2)
+        archiver.run(lambda it: it.has_reached(ends))
+
+
+OLD = [Old(1, 1, Part(1), "a"), Old(2, 2, Part(2), "b"), Old(3, 3, Part(3), "c")]
+NEW = [New(4, 4.5, WiderPart(4.5), ["x"]), New(5, None, WiderPart(5.0, "cm"))]
+
+
+def test_a_record_may_gain_lose_and_widen_fields() -> None:
+    """Files that are full, and the one that goes on, all have today's types afterwards; what was lost is still there."""
+    site = Site()
+    site.archive(Old, *OLD)
+    site.archive(New, *NEW)
+    files = [table_of(site.warehouse.read(file)) for file in Listing.of(site.warehouse, "readings").files]
+    rows = [row for table in files for row in table.to_pylist()]
+
+    assert {str(table.schema.field("count").type) for table in files} == {"double"}
+    assert {str(table.schema.field("part").type.field("size").type) for table in files} == {"double"}
+    assert [row["count"] for row in rows] == [1.0, 2.0, 3.0, 4.5, None]
+    assert [row.get("note") for row in rows][:2] == ["a", "b"]
+    assert [row["part"]["size"] for row in rows] == [1.0, 2.0, 3.0, 4.5, 5.0]
+
+
+def test_a_kill_while_files_are_widened_is_made_good() -> None:
+    """The next run writes those that are left."""
+    for calls in range(1, 12):
+        site = Site()
+        site.archive(Old, *OLD)
+        with pytest.raises(Killed):
+            site.archive(New, *NEW, warehouse=DyingWarehouse(site.warehouse, calls))
+        site.bus.kill_members(group_of("readings"))
+        site.archive(New)
+        rows = [
+            (row["at"], row["count"])
+            for file in Listing.of(site.warehouse, "readings").files
+            for row in table_of(site.warehouse.read(file)).to_pylist()
+        ]
+
+        assert rows == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.5), (5, None)], calls
+
+
+def test_what_does_not_fit_is_refused_by_file_column_and_types() -> None:
+    """And nothing is changed."""
+    site = Site()
+    site.archive(Old, *OLD)
+    before = dict(site.warehouse.stored)
+    with pytest.raises(
+        ArchiveRefused, match=r"ds=1970-01-01/bucket-.*parquet: column count holds int64, .* string"
+    ) as refused:
+        site.archive(Other)
+
+    assert "another category" in str(refused.value)
+    assert site.warehouse.stored == before
+
+
+def test_a_number_that_a_float_cannot_hold_is_refused() -> None:
+    """A float has 53 bits: what is beyond is not rounded in silence."""
+    site = Site()
+    site.archive(Old, Old(1, 2**60 + 1, Part(1), "a"))
+    with pytest.raises(WarehouseError, match=r"bucket-.*parquet: column count holds int64, and is to be double"):
+        site.archive(New)
+
+
+def test_files_from_before_notes_are_taken_up_as_they_are() -> None:
+    """A category that was archived by an older version is by event time, with the columns that its files have."""
+    site = Site()
+    site.archive(Old, *OLD)
+    site.warehouse.remove(Note("readings", ARCHIVE))
+    site.archive(New, *NEW)
+
+    assert len(Listing.of(site.warehouse, "readings").files) == 3
+
+
+SCALARS = st.sampled_from([pa.int64(), pa.float64(), pa.string()])
+TYPES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        inner.map(pa.list_),
+        inner.map(lambda item: pa.map_(pa.string(), item)),
+        st.dictionaries(st.sampled_from("abc"), inner, min_size=1).map(
+            lambda fields: pa.struct([pa.field(name, kind) for name, kind in fields.items()])
+        ),
+    ),
+    max_leaves=4,
+)
+SCHEMAS = st.dictionaries(st.sampled_from("abc"), TYPES, min_size=1).map(
+    lambda fields: pa.schema([pa.field(name, kind) for name, kind in fields.items()])
+)
+
+
+@given(SCHEMAS)
+def test_merging_columns_with_themselves_changes_nothing(schema: pa.Schema) -> None:
+    """A restart of the archiver finds what it wrote."""
+    assert merged(schema, schema) == schema
+    assert not is_widened(schema, schema)
+    assert stored_as(schema, schema) == schema
+
+
+def test_types_are_the_same_but_for_fields_that_are_missing() -> None:
+    """Spark fills those with nulls; a number of another kind it does not read."""
+    old, new = Columns(Old).schema.field("part").type, Columns(New).schema.field("part").type
+
+    assert is_same(old, pa.struct([("size", pa.int64()), ("unit", pa.string())]))
+    assert not is_same(old, new)
