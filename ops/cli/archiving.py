@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 
+from ...backfill.archiver import Archiver
+from ...backfill.compacting import compact as compacted
+from ...backfill.completeness import Patience
+from ...backfill.notes import By
+from ...backfill.standing import DayStanding, standing_of
+from ...backfill.terms import terms_of
+from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
+from ...processors.watermarks import Behind, Confidence, Watermark
 from ..preflight import ends_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, Warehouse, WebHdfs, connect, warehouse_of
-from .output import as_json, note, progress
+from .output import as_json, note, progress, table
 from .signals import stopping_on_signals
+from .times import parse_day, parse_span, shown_time
 
 app = typer.Typer(help="Keep categories in the warehouse, as Parquet by day.", no_args_is_help=True)
+
+Archived = Annotated[
+    str,
+    typer.Argument(metavar="CATEGORY|APP", help="A category, or an app file: all of its categories that are archived."),
+]
 
 
 @app.callback()
@@ -30,6 +47,19 @@ def run(
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop at the end of the categories as they are at the start.")
     ] = False,
+    by: Annotated[By, typer.Option("--by", help="By which time events have their days; chosen once.")] = By.EVENT_TIME,
+    confidence: Annotated[
+        float, typer.Option(help="The share of events that is waited for until a day is complete.")
+    ] = 0.99,
+    behind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN", help="Or how far events may lie behind the newest one, as 10m or 2h.", show_default=False
+        ),
+    ] = None,
+    idle_after: Annotated[
+        str, typer.Option(metavar="SPAN", help="After how long a silent bucket is waited for no more.")
+    ] = "1m",
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
     kafka: Kafka = None,
@@ -41,18 +71,17 @@ def run(
 
     Example: penstock archive run examples/flights/app.py --until-end
     """
-    from ...backfill.archiver import Archiver  # noqa: PLC0415 - Arrow is slow to import, and most commands do without
-    from ...backfill.warehouse import open_warehouse  # noqa: PLC0415 - as above
-
     declared = {category.name: category for category in AppName.parse(target).load().categories()}
     for name in only or ():
         if name not in declared:
             raise typer.BadParameter(f"{target} declares no category {name!r}; it has {', '.join(declared)}.")
     categories = [declared[name] for name in only] if only else list(declared.values())
+    watermark: Watermark = Confidence(confidence) if behind is None else Behind(parse_span(behind))
+    patience = Patience(watermark, parse_span(idle_after))
     bus = connect(kafka, kafka_config, folder)
     targets = ends_of(categories, bus)
     location = warehouse_of(warehouse, folder)
-    archiver = Archiver(bus, categories, open_warehouse(location, webhdfs))
+    archiver = Archiver(bus, categories, open_warehouse(location, webhdfs), by=by, patience=patience)
     with stopping_on_signals(archiver.stop), progress() as bars:
         bar = bars.add_task("archive", total=sum(targets.values()) if until_end else None)
 
@@ -70,3 +99,90 @@ def run(
         note(
             f"{tally.undecodable:,} messages do not decode and are not in the warehouse; the bus still has their bytes."
         )
+
+
+@app.command()
+def status(
+    target: Archived,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Show what is archived day by day, since when days are complete, and what came for them since.
+
+    Example: penstock archive status examples/flights/app.py
+    """
+    place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+    standings = {name: standing_of(place, name) for name in _names(target)}
+    if json:
+        as_json({name: [asdict(day) for day in days] for name, days in standings.items()})
+        return
+    table(
+        ("category", "day", "files", "events", "size", "complete since", "late additions"),
+        [(name, *_row(day)) for name, days in standings.items() for day in days],
+    )
+    for name, days in standings.items():
+        terms = terms_of(place, name)
+        if not days:
+            note(f"{name}: nothing is archived in {place.location}.")
+        elif terms is not None:
+            note(f"{name}: days are by {terms.by.value}.")
+
+
+def _row(day: DayStanding) -> tuple[object, ...]:
+    since = "" if day.complete_since_ms is None else shown_time(day.complete_since_ms)
+    late = sum(addition.events for addition in day.late)
+    last = max((addition.last_arrived_ms for addition in day.late), default=None)
+    return (
+        day.day,
+        day.files,
+        day.events,
+        decimal(day.size_bytes),
+        since,
+        "" if last is None else f"{late:,}, the last at {shown_time(last)}",
+    )
+
+
+@app.command()
+def compact(
+    target: Archived,
+    day: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DAY", help="Just this day, as 2013-01-31; may be repeated.", show_default=False),
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Just the days before this one.", show_default=False)
+    ] = None,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Make few files of the many small ones of complete days; run one at a time, beside archivers or not.
+
+    Example: penstock archive compact departures --before 2013-02-01
+    """
+    place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+    wanted = _wanted(day, before)
+    names = [name for name in _names(target) if name == target or terms_of(place, name) is not None]
+    done = [(name, one) for name in names for one in compacted(place, name, wanted)]
+    if json:
+        as_json([{"category": name, **asdict(one)} for name, one in done])
+        return
+    rows = [(name, one.day, one.bucket, one.files, one.events, decimal(one.size_bytes)) for name, one in done]
+    table(("category", "day", "bucket", "files before", "events", "size now"), rows)
+    note(f"{sum(one.files for _, one in done):,} files became {len(done):,}.")
+
+
+def _wanted(days: list[str] | None, before: str | None) -> Callable[[str], bool]:
+    chosen = None if days is None else {str(parse_day(day)) for day in days}
+    until = None if before is None else str(parse_day(before))
+    return lambda day: (chosen is None or day in chosen) and (until is None or day < until)
+
+
+def _names(target: str) -> list[str]:
+    """Return the categories that a command is about: those of an app file, or the one that is named."""
+    if Path(target.partition(":")[0]).suffix != ".py":
+        return [target]
+    return [category.name for category in AppName.parse(target).load().categories()]

@@ -1,0 +1,171 @@
+"""Compacting: fewer files, and every event once, whoever dies or goes on meanwhile."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import msgspec
+import pytest
+from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.category_archive import group_of
+from penstock.backfill.compacting import compact
+from penstock.backfill.completeness import Patience
+from penstock.backfill.errors import ArchiveRefused
+from penstock.backfill.evolution import table_of
+from penstock.backfill.layout import DAY_MS, day_of
+from penstock.backfill.listing import Listing
+from penstock.backfill.warehouse import Warehouse
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.memory import MemoryBus
+
+SEGMENT = 8
+NOW_MS = 15_000 * DAY_MS
+FIRST_DAY = day_of(0)
+
+
+class Reading(ps.Record, frozen=True):
+    """A sensor's reading."""
+
+    sensor: str
+    at: ps.EventTime
+    value: int
+
+
+READINGS = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=2)
+
+
+class Site:
+    """A bus, and a warehouse in which the first day is complete, in several segments of each bucket."""
+
+    def __init__(self) -> None:
+        self.bus = MemoryBus(lambda: NOW_MS)
+        self.bus.create(CategorySpec.of(READINGS))
+        self.warehouse = MemoryWarehouse()
+        self.sent = 0
+        self.send(*[hour * DAY_MS // 24 for hour in range(36)])
+        self.archive()
+
+    def send(self, *times: int) -> None:
+        """Write an event of each time to each bucket."""
+        for time in times:
+            for bucket in (0, 1):
+                reading = Reading(f"s{bucket}", time, self.sent)
+                self.sent += 1
+                self.bus.append("readings", Outgoing(b"k", msgspec.json.encode(reading), bucket))
+
+    def archive(self) -> None:
+        """Archive all that is there."""
+        ends = {Bucket("readings", number): end for number, end in self.bus.ends("readings").items()}
+        Archiver(
+            self.bus,
+            [READINGS],
+            self.warehouse,
+            segment_events=SEGMENT,
+            patience=Patience(ps.Behind()),
+            now_ms=lambda: NOW_MS,
+        ).run(lambda it: it.has_reached(ends))
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the first day's files, without those that were replaced."""
+        return [file.path.rpartition("/")[2] for file in Listing.of(self.warehouse, "readings").of_day(FIRST_DAY)]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a reader that knows the names finds every event once."""
+        return values(self.warehouse) == list(range(self.sent))
+
+
+def values(warehouse: Warehouse) -> list[int]:
+    """Return the value of each event."""
+    files = Listing.of(warehouse, "readings").files
+    rows = [row for file in files for row in table_of(warehouse.read(file)).to_pylist()]
+    return sorted(row["value"] for row in rows)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_finished_segments_of_a_complete_day_become_one_file(site: Site) -> None:
+    """The day that is not complete stays as it is, and a second time there is nothing to do."""
+    before = Listing.of(site.warehouse, "readings").of_day(day_of(DAY_MS))
+    [first, second] = compact(site.warehouse, "readings")
+
+    assert (first.files, first.events, second.bucket) == (3, 24, 1)
+    assert site.files == [f"bucket-{bucket:05d}-00000000000000000000-00000000000000000016.parquet" for bucket in (0, 1)]
+    assert Listing.of(site.warehouse, "readings").of_day(day_of(DAY_MS)) == before
+    assert list(compact(site.warehouse, "readings")) == []
+    assert site.is_whole
+
+
+def test_only_the_days_that_are_asked_for_are_touched(site: Site) -> None:
+    """A day may be chosen."""
+    assert list(compact(site.warehouse, "readings", lambda day: day != FIRST_DAY)) == []
+
+
+def test_no_file_becomes_larger_than_the_limit(site: Site) -> None:
+    """By the sum of what it is made of."""
+    size = max(Listing.of(site.warehouse, "readings").sizes.values())
+    done = list(compact(site.warehouse, "readings", limit_bytes=2 * size))
+
+    assert [one.files for one in done] == [2, 2]
+    assert site.is_whole
+
+
+def test_a_kill_at_any_call_leaves_every_event_once(site: Site) -> None:
+    """For whoever knows the names at any moment, and for everybody after the next run."""
+    for calls in count(1):
+        site = Site()
+        try:
+            list(compact(DyingWarehouse(site.warehouse, calls), "readings"))
+        except Killed:
+            assert site.is_whole, calls
+            list(compact(site.warehouse, "readings"))
+            assert site.is_whole, calls
+            assert Listing.of(site.warehouse, "readings").replaced == ()
+            assert len(site.files) == 2
+            continue
+        break
+
+    assert calls > 10
+
+
+def test_the_segment_that_is_open_is_left_to_its_archiver(site: Site) -> None:
+    """What comes late for the day goes into it, beside the compacted file, and is compacted when the segment is full."""
+    site.send(0, DAY_MS // 2)
+    site.archive()
+    list(compact(site.warehouse, "readings"))
+    beside = site.files
+    site.send(1)
+    site.archive()
+    whole_beside = site.is_whole
+    site.send(*[2 * DAY_MS] * SEGMENT)
+    site.archive()
+    list(compact(site.warehouse, "readings"))
+
+    assert (len(beside), len(site.files)) == (4, 2)
+    assert whole_beside
+    assert site.is_whole
+
+
+def test_a_group_that_is_set_back_writes_nothing_that_is_compacted(site: Site) -> None:
+    """All events are read again; those of compacted segments are in the warehouse already."""
+    list(compact(site.warehouse, "readings"))
+    before = dict(site.warehouse.stored)
+    for offset in (0, 4):
+        site.bus.set_committed(group_of("readings"), [Position(Bucket("readings", n), offset) for n in (0, 1)])
+        site.archive()
+
+    assert site.is_whole
+    assert site.warehouse.stored.keys() == before.keys()
+
+
+def test_what_was_never_archived_cannot_be_compacted() -> None:
+    """A name may be mistyped."""
+    with pytest.raises(ArchiveRefused, match=r"has no raedings .* Archive it"):
+        list(compact(MemoryWarehouse(), "raedings"))
