@@ -15,7 +15,7 @@ from ..transport.bus import Bucket, Bus
 from .category_archive import CategoryArchive, Manner, Tally
 from .completeness import Patience
 from .lasting import OUTAGE_LIMIT, LastingWarehouse
-from .notes import By
+from .layout import By
 from .warehouse import Warehouse
 
 SEGMENT_EVENTS = 250_000

@@ -28,8 +28,8 @@ from .columns import MARKS, UNFIT, Columns
 from .complete_days import CompleteDays
 from .completeness import BucketDays, Patience, day_passed
 from .errors import ArchiveGap
-from .layout import StoredFile
-from .notes import BucketNote, By, bucket_note, read_note, write_note
+from .layout import By, StoredFile
+from .notes import BucketNote, bucket_note, read_note, write_note
 from .segments import Segment, Unwritten, write_changed
 from .terms import settle
 from .warehouse import Warehouse

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
@@ -21,6 +22,13 @@ _FIRST_DAY = date.min.toordinal() - _EPOCH
 _LAST_DAY = date.max.toordinal() - _EPOCH
 _FILE = re.compile(r"bucket-(\d{5,})-(\d{20})(?:-(\d{20}))?\.parquet")
 _DAY = re.compile(r"ds=(\d{4}-\d\d-\d\d)")
+
+
+class By(Enum):
+    """By which time an event has its day."""
+
+    EVENT_TIME = "event-time"
+    ARRIVAL = "arrival"
 
 
 class StoredFile(NamedTuple):

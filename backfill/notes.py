@@ -11,7 +11,6 @@ A bucket's notes are written by its owner alone, and before the position is comm
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import TypeVar
 
 import msgspec
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from ..processors.watermarks import Progress
 from .errors import NotStored, WarehouseError
-from .layout import Note
+from .layout import By, Note
 from .warehouse import Warehouse
 
 SUCCESS = "_SUCCESS"
@@ -28,13 +27,6 @@ ARCHIVE = "_archive.json"
 
 T = TypeVar("T", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
-
-
-class By(Enum):
-    """By which time an event has its day."""
-
-    EVENT_TIME = "event-time"
-    ARRIVAL = "arrival"
 
 
 class Terms(msgspec.Struct, frozen=True):

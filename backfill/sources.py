@@ -19,9 +19,9 @@ from .columns import DAY_COLUMN, Columns
 from .errors import BackfillRefused
 from .evolution import OtherType, merged, stored_as
 from .hadoop import Folders
-from .layout import DAY_MS, StoredFile
+from .layout import DAY_MS, By, StoredFile
 from .listing import replaced_among
-from .notes import ARCHIVE, By, Terms, decoded
+from .notes import ARCHIVE, Terms, decoded
 from .outputs import OUTPUT_MARKS
 
 

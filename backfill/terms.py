@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from .errors import ArchiveRefused
 from .evolution import OtherType, is_widened, merged, table_of, widen
-from .layout import Note, StoredFile
+from .layout import By, Note, StoredFile
 from .listing import Listing
-from .notes import ARCHIVE, By, Terms, read_note, write_note
+from .notes import ARCHIVE, Terms, read_note, write_note
 from .warehouse import WRITERS, Warehouse
 
 _LOG = logging.getLogger("penstock.archiver")

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
 
-from ...backfill.archiver import Archiver
-from ...backfill.compacting import compact as compacted
-from ...backfill.completeness import Patience
-from ...backfill.notes import By
-from ...backfill.standing import DayStanding, standing_of
-from ...backfill.terms import terms_of
+from ...backfill.layout import By
 from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
 from ...processors.watermarks import Behind, Confidence, Watermark
@@ -24,6 +19,9 @@ from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, Warehou
 from .output import as_json, note, progress, table
 from .signals import stopping_on_signals
 from .times import parse_day, parse_span, shown_time
+
+if TYPE_CHECKING:
+    from ...backfill.standing import DayStanding
 
 app = typer.Typer(help="Keep categories in the warehouse, as Parquet by day.", no_args_is_help=True)
 
@@ -71,6 +69,9 @@ def run(
 
     Example: penstock archive run examples/flights/app.py --until-end
     """
+    from ...backfill.archiver import Archiver  # noqa: PLC0415 - Arrow is slow to import, and most commands do without
+    from ...backfill.completeness import Patience  # noqa: PLC0415 - as above
+
     declared = {category.name: category for category in AppName.parse(target).load().categories()}
     for name in only or ():
         if name not in declared:
@@ -113,6 +114,9 @@ def status(
 
     Example: penstock archive status examples/flights/app.py
     """
+    from ...backfill.standing import standing_of  # noqa: PLC0415 - as in `run`
+    from ...backfill.terms import terms_of  # noqa: PLC0415 - as in `run`
+
     place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
     standings = {name: standing_of(place, name) for name in _names(target)}
     if json:
@@ -163,6 +167,9 @@ def compact(
 
     Example: penstock archive compact departures --before 2013-02-01
     """
+    from ...backfill.compacting import compact as compacted  # noqa: PLC0415 - as in `run`
+    from ...backfill.terms import terms_of  # noqa: PLC0415 - as in `run`
+
     place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
     wanted = _wanted(day, before)
     names = [name for name in _names(target) if name == target or terms_of(place, name) is not None]

@@ -18,9 +18,9 @@ from penstock.backfill.category_archive import group_of
 from penstock.backfill.completeness import Patience
 from penstock.backfill.errors import ArchiveRefused
 from penstock.backfill.evolution import table_of
-from penstock.backfill.layout import DAY_MS, Note, day_of
+from penstock.backfill.layout import DAY_MS, By, Note, day_of
 from penstock.backfill.listing import Listing
-from penstock.backfill.notes import SUCCESS, By, Late, Success, is_late, read_note
+from penstock.backfill.notes import SUCCESS, Late, Success, is_late, read_note
 from penstock.backfill.standing import standing_of
 from penstock.backfill.warehouse import Warehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing

@@ -1,0 +1,181 @@
+"""Who reads the archive: Spark, DuckDB, Polars and PyArrow as plain Hive folders, and our own batch runs. This file is the app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import polars as pl
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.compacting import compact
+from penstock.backfill.completeness import Patience
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.layout import DAY_MS, By
+from penstock.backfill.session import spark_session
+from penstock.backfill.sources import Source
+from penstock.backfill.spark import run_backfill
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.processors.apps import AppName
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.memory import MemoryBus
+
+NOW_MS = 1_000 * DAY_MS
+TIMES = [hour * DAY_MS // 24 for hour in range(36)]
+
+
+class OldReading(ps.Record, frozen=True):
+    """A reading as it was."""
+
+    at: ps.EventTime
+    count: int
+
+
+class Reading(ps.Record, frozen=True):
+    """A reading today."""
+
+    at: ps.EventTime
+    count: float | None
+    unit: str = "mm"
+
+
+class Misread(ps.Record, frozen=True):
+    """A reading as it never was."""
+
+    at: ps.EventTime
+    count: str
+
+
+def key_of(_: object) -> str:
+    """Return the one key."""
+    return "k"
+
+
+readings = ps.Category("readings", Reading, key=key_of, event_time="at", buckets=1)
+arrived = ps.Category("arrived", Reading, key=key_of, event_time="at", buckets=1)
+passed = ps.Category("passed", Reading, key=key_of, event_time="at", buckets=1)
+
+
+class Pass(ps.Stateless):
+    """Lets everything pass."""
+
+    reads, writes = arrived, passed
+
+    def process(self, event: Reading) -> Iterable[Reading]:
+        """Return the event."""
+        return [event]
+
+
+class World:
+    """A warehouse with two categories: one by event time, whose record type changed, and one by arrival."""
+
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
+        self.folder = folder
+        self.spark = spark
+        self.warehouse = LocalWarehouse(folder)
+        self.bus = MemoryBus(lambda: NOW_MS)
+
+    def archive(self, name: str, record: type[ps.Record], by: By, events: list[ps.Record]) -> None:
+        """Send events to a category, and archive them."""
+        if name not in self.bus.names():
+            self.bus.create(CategorySpec(name, 1))
+        for event in events:
+            self.bus.append(name, Outgoing(b"k", msgspec.json.encode(event)))
+        category = ps.Category(name, record, key=key_of, event_time="at", buckets=1)
+        ends = {Bucket(name, number): end for number, end in self.bus.ends(name).items()}
+        Archiver(self.bus, [category], self.warehouse, segment_events=8, by=by, patience=Patience(ps.Behind())).run(
+            lambda it: it.has_reached(ends)
+        )
+
+    def category(self, name: str) -> Path:
+        """Return where a category lies."""
+        return self.folder / f"category={name}"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with spark_session("local[2]") as spark:
+        world = World(tmp_path_factory.mktemp("warehouse"), spark)
+        world.archive("readings", OldReading, By.EVENT_TIME, [OldReading(at, at) for at in TIMES[:20]])
+        world.archive("readings", Reading, By.EVENT_TIME, [Reading(at, at + 0.5) for at in TIMES[20:]])
+        list(compact(world.warehouse, "readings"))
+        world.archive("readings", Reading, By.EVENT_TIME, [Reading(3, 3.5)])
+        world.archive("arrived", OldReading, By.ARRIVAL, [OldReading(at, at) for at in TIMES])
+        yield world
+
+
+def with_spark(world: World) -> list[Any]:
+    return world.spark.read.parquet(str(world.category("readings"))).select("at", "count", "ds").collect()
+
+
+def with_duckdb(world: World) -> list[Any]:
+    files = world.category("readings") / "*" / "*.parquet"
+    query = """select "at", count, ds::varchar from read_parquet(?, hive_partitioning = true)"""
+    return list(duckdb.execute(query, [str(files)]).fetchall())
+
+
+def with_polars(world: World) -> list[Any]:
+    files = world.category("readings") / "*" / "*.parquet"
+    frame = pl.scan_parquet(files, hive_partitioning=True, missing_columns="insert", extra_columns="ignore")
+    return frame.select("at", "count", "ds").collect().rows()
+
+
+def with_pyarrow(world: World) -> list[Any]:
+    table = ds.dataset(world.category("readings"), partitioning="hive").to_table(["at", "count", "ds"])
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("read", [with_spark, with_duckdb, with_polars, with_pyarrow])
+def test_it_is_one_table_for(world: World, read: Any) -> None:
+    """Compacted, with late additions, and with a record type that has gained one field and widened another."""
+    found = sorted((at, count, str(day)) for at, count, day in read(world))
+
+    assert [(at, count) for at, count, _ in found] == sorted(
+        [*((at, float(at)) for at in TIMES[:20]), *((at, at + 0.5) for at in TIMES[20:]), (3, 3.5)]
+    )
+    assert {day for at, _, day in found if at >= DAY_MS} == {"1970-01-02"}
+
+
+def test_what_was_replaced_and_is_still_there_is_not_read_twice(world: World, tmp_path: Path) -> None:
+    """A compaction that was killed before it removed the old files."""
+    day = world.category("readings") / "ds=1970-01-01"
+    [whole] = day.glob("bucket-*-*-*.parquet")
+    old = day / f"bucket-00000-{8:020d}.parquet"
+    pq.write_table(pq.read_table(whole, partitioning=None).slice(8, 8), old)
+    try:
+        read = Source(world.spark, world.warehouse.location).events(readings).count()
+    finally:
+        old.unlink()
+
+    assert read == len(TIMES) + 1
+
+
+def test_by_arrival_days_of_event_time_are_chosen_by_the_events(world: World, tmp_path: Path) -> None:
+    """All events lie in one folder, that of the day on which they came; and they are read as the wider type of today."""
+    folders = [path.name for path in world.category("arrived").iterdir() if path.is_dir()]
+    app = AppName.parse(f"{__file__}:Pass")
+    day = date(1970, 1, 2)
+    [result] = run_backfill(app, world.warehouse, first=day, last=day, output=str(tmp_path), master="local[2]")
+    rows = pq.read_table(tmp_path / "category=passed").to_pylist()
+
+    assert folders == ["ds=1972-09-27"]
+    assert result.events_in == 12
+    assert sorted((row["at"], row["count"], row["unit"]) for row in rows) == [
+        (at, float(at), "mm") for at in TIMES if at >= DAY_MS
+    ]
+
+
+def test_a_type_that_does_not_fit_is_refused_before_anything_is_read(world: World) -> None:
+    """With the folder, the column and both types."""
+    category = ps.Category("readings", Misread, key=key_of, event_time="at", buckets=1)
+    with pytest.raises(BackfillRefused, match=r"category=readings: column count holds double, .* string"):
+        Source(world.spark, world.warehouse.location).events(category)
