@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from ..categories import AnyCategory
 from ..emission import AtCheckpoint, AtWatermark, Emission, OnLate
 from ..errors import DeclarationError
 from ..monoids import Monoid
-from ..records import Record
+from ..records import Record, fields_of
 from ..semantics import expect_pair
 from ..stores import Local, Remote, Writing
 from ..watermarks import NEVER_MS
@@ -31,6 +32,9 @@ class Aggregator(Remembering):
             `OnLate.DROP`; or a category of the input's record type, to which they go.
         allowed_lateness: how long after a window is complete it still takes events, in event time.
         store: where its state is kept, `Local()` or `Remote(…)`.
+        estimates: for a monoid that is made of several, which fields of its records are estimates of which, such as
+            `{"visitors": penstock.Distinct()}`: `penstock compare` says whether differences lie within the errors they state. Where the
+            monoid itself is a sketch, that is known.
     """
 
     monoid: ClassVar[Monoid[Any]]
@@ -39,6 +43,7 @@ class Aggregator(Remembering):
     late: ClassVar[OnLate | AnyCategory] = OnLate.INTO_WINDOW
     allowed_lateness: ClassVar[timedelta] = timedelta()
     store: ClassVar[Local | Remote] = Local()
+    estimates: ClassVar[Mapping[str, Monoid[Any]]] = {}
 
     @classmethod
     def promised_ms(cls, low_ms: int) -> int:
@@ -118,6 +123,18 @@ class Aggregator(Remembering):
                 "store with `penstock query`."
             )
         _check_ends(cls)
+        _check_estimates(cls)
+
+
+def _check_estimates(cls: type[Aggregator]) -> None:
+    """Raise DeclarationError where an estimate is of no field, or of no monoid."""
+    known = [name for category in as_tuple(cls.writes) for name in fields_of(category.record)]
+    for name, monoid in cls.estimates.items():
+        if name not in known or not isinstance(monoid, Monoid):
+            raise DeclarationError(
+                f"Aggregator {cls.__name__}: `estimates` gives {name!r} as {monoid!r}, but it takes fields of the records that are written "
+                f"({', '.join(known) or 'none are'}), and for each the monoid it comes from, such as penstock.Distinct()."
+            )
 
 
 def _check_ends(cls: type[Aggregator]) -> None:

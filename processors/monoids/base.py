@@ -86,6 +86,18 @@ class Monoid(ABC, Generic[V]):
         """Whether two partials stand for the same result; `laws.check_laws` asks. By default `==`, floats to nine digits."""
         return alike(left, right)
 
+    def within_error(self, left: Any, right: Any, /) -> bool | None:  # noqa: ARG002 - a monoid that is exact looks at neither
+        """Whether two results may be the same but for the error that the monoid states; `penstock compare` asks.
+
+        Args:
+            left: what `value` returned, or a number of it, as a record carries it: lists, dicts, plain values.
+            right: the same of other partials.
+
+        Returns:
+            None where the monoid states no error, or these values alone do not tell.
+        """
+        return None
+
     @final
     def encode(self, value: V) -> bytes:
         """Return the partial as MessagePack. Partials that are the same may have different bytes (the order of a dict's keys).

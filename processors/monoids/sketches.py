@@ -6,7 +6,7 @@ made with other settings still merge; the coarser setting then rules the error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -113,6 +113,20 @@ class Distinct(Monoid["hll_sketch"]):
         """Whether both give the same estimate, and their union gives it too."""
         return self.value(left) == self.value(right) == self.value(self.combine(left, right))
 
+    def within_error(self, left: Any, right: Any) -> bool | None:
+        """Whether the bounds of two estimates overlap: two standard errors below and above each."""
+        bounds = self._bounds(left), self._bounds(right)
+        if bounds[0] is None or bounds[1] is None:
+            return None
+        return max(bounds[0][0], bounds[1][0]) <= min(bounds[0][1], bounds[1][1])
+
+    def _bounds(self, estimate: Any) -> tuple[float, float] | None:
+        if isinstance(estimate, dict) and estimate.keys() >= {"low", "high"}:
+            return estimate["low"], estimate["high"]
+        if isinstance(estimate, (int, float)) and not isinstance(estimate, bool):
+            return estimate * (1 - 2 * self.relative_error), estimate * (1 + 2 * self.relative_error)
+        return None
+
     def _union(self, left: hll_sketch, right: hll_sketch) -> hll_union:
         union = _library().hll_union(self.lg_k)
         union.update(left)
@@ -215,3 +229,32 @@ class Quantiles(Monoid["kll_doubles_sketch"]):
             right.get_rank(quantile) - error <= rank <= right.get_rank(quantile, inclusive=True) + error
             for rank, quantile in zip(ranks, self.value(left, ranks), strict=True)
         )
+
+    def within_error(self, left: Any, right: Any) -> bool | None:
+        """Whether each quantile of one side may have its rank on the other, within the errors of both.
+
+        Of the other side only the quantiles at `ranks` are known, so that a value's rank there lies somewhere between those of its
+        neighbours: False where all of that is further than twice `rank_error` from the rank it has here, True where none is, else None.
+        """
+        if not (_are_numbers(left) and _are_numbers(right) and len(left) == len(right) == len(self.ranks)):
+            return None
+        verdicts = {*self._placed(left, right), *self._placed(right, left)}
+        return False if False in verdicts else None if None in verdicts else True
+
+    def _placed(self, quantiles: Sequence[float], others: Sequence[float]) -> Iterator[bool | None]:
+        known = sorted(zip(others, self.ranks, strict=True))
+        allowed = 2 * self.rank_error
+        for quantile, rank in zip(quantiles, self.ranks, strict=True):
+            lowest = max((at for other, at in known if other < quantile), default=0.0)
+            highest = min((at for other, at in known if other > quantile), default=1.0)
+            same = [at for other, at in known if other == quantile]
+            if same and same[0] - allowed <= rank <= same[-1] + allowed:
+                yield True
+            elif rank + allowed < lowest or rank - allowed > highest:
+                yield False
+            else:
+                yield True if rank - allowed <= lowest and highest <= rank + allowed else None
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, (int, float)) for value in values)
