@@ -1,37 +1,55 @@
-"""Stream against batch: where the archived output of the stream and the output of a backfill differ, value by value.
+"""Stream against batch: where the archived output of the stream and the output of a backfill differ, value by value, and by how much.
 
 archive --values--> last update of each key and time, where the outputs are updates --|
-                                                                                      |--> counted for each key and time
+                                                                                      |--> paired --judged--> counted
 batch   --values----------------------------------------------------------------------|
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
+from pyspark.sql.window import Window
 
 from ..processors.apps import App, AppName
 from ..processors.categories import AnyCategory
 from ..processors.errors import DeclarationError
-from ..processors.kinds import Aggregator
 from .columns import Columns
-from .comparing import PAIRS, VALUES, Compared, look_again, shown, values_of
+from .comparing import (
+    DIFFERENT,
+    JUDGED,
+    ONLY_BATCH,
+    ONLY_STREAM,
+    VALUES,
+    Compared,
+    judged,
+    shown,
+    values_of,
+    writers_of,
+)
+from .difference_file import DifferenceFile
 from .errors import BackfillRefused
 from .failures import told
 from .hadoop import Folders
+from .layout import Days
 from .outputs import OUTPUT_MARKS
+from .presence import NOWHERE, Present, presence
 from .session import spark_session
 from .sources import Source, in_days, spark_schema
 from .warehouse import Warehouse, open_warehouse
 
 EXAMPLES = 10
 """How many examples of each kind of difference are kept."""
+
+_SIDE = "_side"
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,29 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class FieldSummary:
+    """How far the two lie apart in one field of the records that are different.
+
+    Args:
+        field: which one; places in lists are left out, as in ``ranking[].score``.
+        differing: how many values differ.
+        greatest: the greatest absolute difference; None where the values have no distance, as texts have none.
+        mean: the mean absolute difference.
+        greatest_relative: the greatest difference as a share of the larger value, from 0 to 2.
+        mean_relative: the mean of these shares.
+        beyond_error: how many lie beyond the error that the processor's monoid states; None where it states none, or none could be told.
+    """
+
+    field: str
+    differing: int
+    greatest: float | None
+    mean: float | None
+    greatest_relative: float | None
+    mean_relative: float | None
+    beyond_error: int | None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """How the two agree on one category.
 
@@ -64,25 +105,52 @@ class Comparison:
         only_stream: how many only the stream has.
         only_batch: how many only the batch has.
         different: how many both have for the same key and event time, but with another value.
+        within_error: how many of the different ones lie in all that differs within the error that the processor's monoid states.
+        fields: what differs within the different ones, by field.
         examples: up to ten differences of each kind.
+        note: what else a reader should know; may be empty.
     """
 
     category: str
     processors: tuple[str, ...]
-    equal: int
-    only_stream: int
-    only_batch: int
-    different: int
-    examples: tuple[Difference, ...]
+    equal: int = 0
+    only_stream: int = 0
+    only_batch: int = 0
+    different: int = 0
+    within_error: int = 0
+    fields: tuple[FieldSummary, ...] = ()
+    examples: tuple[Difference, ...] = ()
+    note: str = ""
+
+    @property
+    def differing(self) -> int:
+        """How many records differ by more than a stated error."""
+        return self.only_stream + self.only_batch + self.different - self.within_error
+
+    @property
+    def share(self) -> float:
+        """How many of all records differ by more than a stated error, from 0 to 1; 0 where there are none."""
+        return (
+            self.differing / (self.equal + self.only_stream + self.only_batch + self.different)
+            if self.differing
+            else 0.0
+        )
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing differs."""
-        return not (self.only_stream or self.only_batch or self.different)
+        """Whether nothing differs by more than a stated error."""
+        return not self.differing
 
 
 def compare(
-    app_name: AppName, warehouse: Warehouse, output: str, first: date, last: date, *, master: str = "local[*]"
+    app_name: AppName,
+    warehouse: Warehouse,
+    output: str,
+    first: date,
+    last: date,
+    *,
+    master: str = "local[*]",
+    differences: Path | None = None,
 ) -> list[Comparison]:
     """Compare each category that the app writes, for the outputs whose event time lies in the days `first` to `last`.
 
@@ -99,22 +167,26 @@ def compare(
         first: the first UTC day.
         last: the last UTC day.
         master: where Spark runs.
+        differences: a file on this machine that takes every difference as Parquet; it is replaced when all were found.
 
     Raises:
-        BackfillRefused: a category is missing on either side; nothing was compared.
+        BackfillRefused: there is nothing to compare, or one side lacks all of the outputs; nothing was compared.
         DeclarationError: aggregators and others write one category, so that its records cannot be told apart.
+        WarehouseError: the file of differences cannot be written.
     """
+    if last < first:
+        raise BackfillRefused(f"No day lies between {first} and {last}: give the earlier one first.")
     app = app_name.load()
-    writers = {category: _updates(app, category) for category in _written(app)}
-    stream, batch = warehouse.location, open_warehouse(output).location
-    path = str(app_name.path.resolve())
-    with spark_session(master) as spark, told("Comparing"):
-        sides = Source(spark, stream), Source(spark, batch)
-        for side in sides:
-            _refuse_missing(Folders(spark, side.location), writers)
+    updates = {category: _updates(app, category) for category in _written(app)}
+    named = replace(app_name, path=app_name.path.resolve())
+    with spark_session(master) as spark, told("Comparing"), _differences_to(differences) as file:
+        sides = Sides(Source(spark, warehouse.location), Source(spark, open_warehouse(output).location))
+        present = presence(app, updates, *(Folders(spark, side.location) for side in sides))
         return [
-            _Comparing(category, path, str(first), str(last)).run(*sides, _names(app, category), updates=updates)
-            for category, updates in writers.items()
+            _Comparing(category, Compared(named, category.name), Days(first, last), sides, present[category.name]).run(
+                _names(app, category), file, updates=updates[category]
+            )
+            for category in updates
         ]
 
 
@@ -127,120 +199,158 @@ def _names(app: App, category: AnyCategory) -> tuple[str, ...]:
 
 
 def _updates(app: App, category: AnyCategory) -> bool:
-    kinds = {issubclass(app.processor(name), Aggregator) for name in _names(app, category)}
+    kinds = writers_of(app, category)
     if len(kinds) > 1:
         raise DeclarationError(
             f"Category {category.name} is written by {', '.join(_names(app, category))}: an aggregator's records are updates, "
             "the others' are not, and they cannot be told apart. Give the aggregator a category of its own."
         )
-    return kinds.pop()
+    return next(iter(kinds))
 
 
-def _refuse_missing(folders: Folders, categories: Iterable[AnyCategory]) -> None:
-    missing = [category.name for category in categories if not folders.has(category.name)]
-    if missing:
-        raise BackfillRefused(
-            f"{folders.root} has no {', '.join(missing)}. Nothing was compared. Archive the stream's outputs and run the "
-            "backfill of the same processors first, or name one processor (path/app.py:Processor)."
-        )
+@contextmanager
+def _differences_to(path: Path | None) -> Iterator[DifferenceFile | None]:
+    if path is None:
+        yield None
+    else:
+        with DifferenceFile(path) as file:
+            yield file
+
+
+class Sides(NamedTuple):
+    """Where both results are."""
+
+    stream: Source
+    batch: Source
 
 
 @dataclass(frozen=True)
 class _Comparing:
     category: AnyCategory
-    app: str
-    first: str
-    last: str
+    compared: Compared
+    days: Days
+    sides: Sides
+    present: Present
 
-    def run(self, stream: Source, batch: Source, processors: tuple[str, ...], *, updates: bool) -> Comparison:
-        ours, theirs = self._values(stream.events(self.category)), self._values(self._of_batch(batch))
-        compared = (_paired(_latest(ours), theirs) if updates else _counted(ours, theirs)).persist()
+    def run(self, processors: tuple[str, ...], file: DifferenceFile | None, *, updates: bool) -> Comparison:
+        note = self.present.note(self.category.name)
+        if self.present == NOWHERE:
+            return Comparison(self.category.name, processors, note=note)
+        ours, theirs = self._of_stream(), self._of_batch()
+        found = _paired(_latest(ours) if updates else ours, theirs)
+        found = found.mapInArrow(judged(self.compared), spark_schema(JUDGED)).persist()
         try:
-            return self._summed(compared, processors)
+            comparison = _summed(found, Comparison(self.category.name, processors, note=note))
+            if file is not None and comparison.only_stream + comparison.only_batch + comparison.different:
+                file.add(self.category.name, found.where("kind is not null").orderBy("time", "key").toLocalIterator())
         finally:
-            compared.unpersist()
+            found.unpersist()
+        return comparison
 
-    def _of_batch(self, batch: Source) -> DataFrame:
-        stored = batch.read(self.category.name, pa.schema([*Columns(self.category.record).schema, *OUTPUT_MARKS]))
-        return stored.withColumns({"_bucket": F.lit(None).cast("int"), "_offset": F.lit(None).cast("long")})
+    def _of_stream(self) -> DataFrame:
+        source = self.sides.stream
+        return self._values(source.events(self.category)) if self.present.stream else _nothing(source)
+
+    def _of_batch(self) -> DataFrame:
+        source = self.sides.batch
+        if not self.present.batch:
+            return _nothing(source)
+        stored = source.read(self.category.name, pa.schema([*Columns(self.category.record).schema, *OUTPUT_MARKS]))
+        nowhere = {"_bucket": F.lit(None).cast("int"), "_offset": F.lit(None).cast("long")}
+        return self._values(stored.withColumns(nowhere))
 
     def _values(self, stored: DataFrame) -> DataFrame:
-        return stored.where(in_days(self.first, self.last)).mapInArrow(
-            values_of(Compared(self.app, self.category.name)), spark_schema(VALUES)
+        wanted = in_days(str(self.days.first), str(self.days.last))
+        return stored.where(wanted).mapInArrow(values_of(self.compared), spark_schema(VALUES))
+
+
+def _nothing(source: Source) -> DataFrame:
+    return source.spark.createDataFrame([], spark_schema(VALUES))
+
+
+def _summed(found: DataFrame, empty: Comparison) -> Comparison:
+    """Count, for each kind and field, with examples; nothing more is computed where all is equal."""
+    kinds = {
+        row["kind"]: row
+        for row in found.groupBy("kind")
+        .agg(F.count("*").alias("pairs"), F.sum("equal").alias("equal"), F.count_if("within_error").alias("within"))
+        .collect()
+    }
+    counts = {kind: kinds[kind]["pairs"] if kind in kinds else 0 for kind in (ONLY_STREAM, ONLY_BATCH, DIFFERENT)}
+    return replace(
+        empty,
+        equal=sum(row["equal"] for row in kinds.values()),
+        only_stream=counts[ONLY_STREAM],
+        only_batch=counts[ONLY_BATCH],
+        different=counts[DIFFERENT],
+        within_error=kinds[DIFFERENT]["within"] if DIFFERENT in kinds else 0,
+        fields=_fields(found) if counts[DIFFERENT] else (),
+        examples=tuple(_example(row) for kind, there_are in counts.items() if there_are for row in _some(found, kind)),
+    )
+
+
+def _fields(found: DataFrame) -> tuple[FieldSummary, ...]:
+    fields = found.select(F.explode("fields").alias("one")).select("one.*")
+    rows = (
+        fields.groupBy(F.regexp_replace("field", r"\[\d+\]", "[]").alias("field"))
+        .agg(
+            F.count("*"),
+            F.max("absolute"),
+            F.avg("absolute"),
+            F.max("relative"),
+            F.avg("relative"),
+            F.sum((~F.col("within_error")).cast("long")),  # null where none could be told
         )
-
-    def _summed(self, compared: DataFrame, processors: tuple[str, ...]) -> Comparison:
-        changed = F.least("stream_more", "batch_more")
-        [(equal, only_stream, only_batch, different)] = compared.agg(
-            _total(F.col("equal")),
-            _total(F.col("stream_more") - changed),
-            _total(F.col("batch_more") - changed),
-            _total(changed),
-        ).collect()
-        examples = (
-            *(_only_stream(row) for row in _some(compared, F.col("stream_more") > F.col("batch_more"), only_stream)),
-            *(_only_batch(row) for row in _some(compared, F.col("batch_more") > F.col("stream_more"), only_batch)),
-            *(_different(row) for row in _some(compared, changed > 0, different)),
-        )
-        return Comparison(self.category.name, processors, equal, only_stream, only_batch, different, examples)
+        .orderBy("field")
+        .collect()
+    )
+    return tuple(FieldSummary(*row) for row in rows)
 
 
-def _some(compared: DataFrame, wanted: Column, there_are: int) -> list[Row]:
-    """Return the earliest examples; nothing is computed where there are none."""
-    return compared.where(wanted).orderBy("time", "key").limit(EXAMPLES).collect() if there_are else []
+def _some(found: DataFrame, kind: str) -> list[Row]:
+    """Return the earliest examples."""
+    return found.where(F.col("kind") == kind).orderBy("time", "key").limit(EXAMPLES).collect()
 
 
-def _only_stream(row: Row) -> Difference:
-    return Difference("only stream", row["key"], row["time"], shown(row["stream"]), None)
-
-
-def _only_batch(row: Row) -> Difference:
-    return Difference("only batch", row["key"], row["time"], None, shown(row["batch"]))
-
-
-def _different(row: Row) -> Difference:
-    return Difference("different", row["key"], row["time"], shown(row["stream"]), shown(row["batch"]))
-
-
-def _total(column: Column) -> Column:
-    return F.coalesce(F.sum(column), F.lit(0))
+def _example(row: Row) -> Difference:
+    stream, batch = (None if value is None else shown(value) for value in (row["stream"], row["batch"]))
+    return Difference(row["kind"], row["key"], row["time"], stream, batch)
 
 
 def _latest(values: DataFrame) -> DataFrame:
     """Keep the last update of each key and time."""
-    return values.groupBy("key", "time").agg(F.max_by("value", F.struct("bucket", "offset")).alias("value"))
-
-
-def _counted(stream: DataFrame, batch: DataFrame) -> DataFrame:
-    """Count, for each key and time, the records that both have and those that one has more of, with an example of each."""
-    both = stream.select("key", "time", "value", F.lit(1).alias("side")).unionAll(
-        batch.select("key", "time", "value", F.lit(-1).alias("side"))
-    )
-    by_value = both.groupBy("key", "time", "value").agg(
-        F.count("*").alias("occurrences"), F.sum("side").alias("surplus")
-    )
-    surplus = F.col("surplus")
-    return by_value.groupBy("key", "time").agg(
-        F.sum((F.col("occurrences") - F.abs(surplus)) / 2).cast("long").alias("equal"),
-        F.sum(F.greatest(surplus, F.lit(0))).alias("stream_more"),
-        F.sum(F.greatest(-surplus, F.lit(0))).alias("batch_more"),
-        F.max(F.when(surplus > 0, F.col("value"))).alias("stream"),
-        F.max(F.when(surplus < 0, F.col("value"))).alias("batch"),
-    )
+    newest = F.max_by("value", F.struct("bucket", "offset")).alias("value")
+    return values.groupBy("key", "time").agg(newest).select("key", "time", "value")
 
 
 def _paired(stream: DataFrame, batch: DataFrame) -> DataFrame:
-    """Put the two records of each key and time side by side, in the same columns as `_counted`."""
-    joined = stream.select("key", "time", F.col("value").alias("stream")).join(
-        batch.select("key", "time", F.col("value").alias("batch")), ["key", "time"], "full_outer"
+    """Give, in the columns of JUDGED, how often both have the same for a key and time, and what each has beyond that, one beside the other.
+
+    All steps are by key and time, so that they need one shuffle.
+    """
+    both = stream.select("key", "time", "value", F.lit(1).alias(_SIDE)).unionAll(
+        batch.select("key", "time", "value", F.lit(-1).alias(_SIDE))
     )
-    judged = joined.mapInArrow(look_again(), spark_schema(PAIRS))
-    return judged.select(
-        "key",
-        "time",
-        F.col("alike").cast("long").alias("equal"),
-        (~F.col("alike") & F.col("stream").isNotNull()).cast("long").alias("stream_more"),
-        (~F.col("alike") & F.col("batch").isNotNull()).cast("long").alias("batch_more"),
-        "stream",
-        "batch",
+    surplus, copy = F.col("surplus"), F.col("copy")
+    by_value = (
+        both.repartition("key", "time")
+        .groupBy("key", "time", "value")
+        .agg(F.count("*").alias("occurrences"), F.sum(_SIDE).alias("surplus"))
+    )
+    # Copy 0 of a value stands for those that both have, the others for what is left of one side.
+    rows = by_value.withColumn("copy", F.explode(F.sequence(F.lit(0), F.abs(surplus).cast("int"))))
+    side = F.when(copy == 0, F.lit(0)).otherwise(F.signum(surplus))
+    turn = F.row_number().over(Window.partitionBy("key", "time", _SIDE).orderBy("value", "copy"))
+    numbered = rows.withColumn(_SIDE, side).withColumn("place", F.when(copy > 0, turn).otherwise(0))
+    return (
+        numbered.groupBy("key", "time", "place")
+        .agg(
+            F.sum(F.when(copy == 0, ((F.col("occurrences") - F.abs(surplus)) / 2)).otherwise(0))
+            .cast("long")
+            .alias("equal"),
+            F.lit(None).cast("string").alias("kind"),
+            F.max(F.when(F.col(_SIDE) > 0, F.col("value"))).alias("stream"),
+            F.max(F.when(F.col(_SIDE) < 0, F.col("value"))).alias("batch"),
+        )
+        .drop("place")
     )

@@ -1,10 +1,8 @@
-"""`penstock backfill`, `bootstrap` and `compare`: the same processors in Spark, state for the stream, and whether both agree."""
+"""`penstock backfill` and `bootstrap`: the same processors in Spark, and state for the stream."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from enum import Enum
 from json import dumps
 from typing import Annotated
@@ -25,6 +23,7 @@ from .options import (
     KafkaConfig,
     Last,
     Master,
+    OneDay,
     Target,
     Warehouse,
     WebHdfs,
@@ -32,8 +31,8 @@ from .options import (
     connect,
     warehouse_of,
 )
-from .output import as_json, err, note, out, progress, table
-from .times import parse_day
+from .output import as_json, note, progress, table
+from .times import days_of, parse_day
 
 
 class Ordering(Enum):
@@ -46,8 +45,9 @@ class Ordering(Enum):
 
 def backfill(
     target: Target,
-    first: First,
-    last: Last,
+    first: First = None,
+    last: Last = None,
+    day: OneDay = None,
     output: BatchOutput = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what the output holds already.")] = False,
     order: Annotated[
@@ -73,7 +73,7 @@ def backfill(
     from ...backfill.plans import Order  # noqa: PLC0415 - as below
     from ...backfill.spark import run_backfill  # noqa: PLC0415 - Spark is slow to import, and most commands do without
 
-    days = parse_day(first), parse_day(last)
+    days = days_of(first, last, day)
     with progress() as bars:
         tasks = {}
 
@@ -169,50 +169,3 @@ def bootstrap(
     if done.set_aside:
         note(f"{done.set_aside:,} events were left out, as {done.processor} asks.")
     note(f"{done.processor} goes on from there: penstock run {target} --backup {backup}")
-
-
-def compare(
-    target: Target,
-    first: First,
-    last: Last,
-    output: BatchOutput = None,
-    master: Master = "local[*]",
-    warehouse: Warehouse = None,
-    webhdfs: WebHdfs = None,
-    folder: Folder = DEFAULT_FOLDER,
-    json: AsJson = False,
-) -> None:
-    """Compare the stream's archived output with the batch's, value by value; exit with 1 where they differ.
-
-    Example: penstock compare examples/flights/app.py --from 2013-01-01 --to 2013-01-31
-    """
-    from ...backfill.compare import Comparison  # noqa: PLC0415 - Spark is slow to import, and most commands do without
-    from ...backfill.compare import compare as compared  # noqa: PLC0415 - as above
-
-    def show(found: Sequence[Comparison]) -> None:
-        rows = [(", ".join(c.processors), c.category, c.equal, c.only_stream, c.only_batch, c.different) for c in found]
-        table(("processor", "category", "equal", "only in stream", "only in batch", "different"), rows)
-        for comparison in found:
-            for example in comparison.examples:
-                time = datetime.fromtimestamp(example.event_time / 1000, tz=timezone.utc).isoformat()
-                out.out(f"{comparison.category}: {example.kind}, key {example.key}, {time}", highlight=False)
-                out.out(f"  stream {example.stream}\n  batch  {example.batch}", highlight=False)
-
-    with err.status("Comparing …"):
-        found = compared(
-            AppName.parse(target),
-            open_warehouse(warehouse_of(warehouse, folder), webhdfs),
-            batch_output_of(output, folder),
-            parse_day(first),
-            parse_day(last),
-            master=master,
-        )
-    if json:
-        as_json([{**asdict(comparison), "agrees": comparison.agrees} for comparison in found])
-    else:
-        show(found)
-    differ = [comparison.category for comparison in found if not comparison.agrees]
-    if differ:
-        note(f"Stream and batch differ in {', '.join(differ)}.")
-        raise typer.Exit(1)
-    note("Stream and batch agree.")

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from ...processors.errors import PenstockError
-from . import archiving, batch, categories, dev, event_time, querying, running, states
+from . import archiving, batch, categories, comparing, dev, event_time, querying, running, states
 from .output import complain
 
 app = typer.Typer(
@@ -26,7 +26,7 @@ app.command("status")(event_time.status)
 app.command("run")(running.run)
 app.command("backfill")(batch.backfill)
 app.command("bootstrap")(batch.bootstrap)
-app.command("compare")(batch.compare)
+app.command("compare")(comparing.compare)
 app.command("query")(querying.query)
 
 

@@ -48,8 +48,19 @@ Store = Annotated[
     ),
 ]
 Target = Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor of it.")]
-First = Annotated[str, typer.Option("--from", metavar="DAY", help="The first day of event time (UTC), as 2013-01-01.")]
-Last = Annotated[str, typer.Option("--to", metavar="DAY", help="The last day, itself included.")]
+First = Annotated[
+    str | None,
+    typer.Option("--from", metavar="DAY", help="The first day of event time (UTC), as 2013-01-01.", show_default=False),
+]
+Last = Annotated[
+    str | None, typer.Option("--to", metavar="DAY", help="The last day, itself included.", show_default=False)
+]
+OneDay = Annotated[
+    str | None,
+    typer.Option(
+        "--day", metavar="DAY", help="One day instead of --from and --to: 2013-01-31, or yesterday.", show_default=False
+    ),
+]
 BatchOutput = Annotated[
     str | None,
     typer.Option(

@@ -60,3 +60,22 @@ def parse_day(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a day; write it as 2013-01-31.") from None
+
+
+def days_of(first: str | None, last: str | None, day: str | None, today: date | None = None) -> tuple[date, date]:
+    """Return the first and last day that --from and --to name, or twice the one of --day.
+
+    Args:
+        first: as it was typed.
+        last: the same.
+        day: the same; "yesterday" is the UTC day that ended last.
+        today: the UTC day on which this is asked; None for now.
+    """
+    if day is not None and first is None and last is None:
+        one = parse_day(day) if day != "yesterday" else (today or datetime.now(timezone.utc).date()) - timedelta(days=1)
+        return one, one
+    if first is None or last is None or day is not None:
+        raise typer.BadParameter(
+            "Say which days: --from DAY --to DAY, or --day DAY (a day such as 2013-01-31, or yesterday)."
+        )
+    return parse_day(first), parse_day(last)

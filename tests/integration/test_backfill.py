@@ -186,8 +186,8 @@ class World:
         other.warehouse = warehouse
         return other
 
-    def compare(self, app: AppName, output: str) -> list[Comparison]:
-        return compare(app, self.warehouse, str(self.folder / output), FIRST, LAST, master=MASTER)
+    def compare(self, app: AppName, output: str, **options: Any) -> list[Comparison]:
+        return compare(app, self.warehouse, str(self.folder / output), FIRST, LAST, master=MASTER, **options)
 
 
 def made_up_visits() -> list[Visit]:
@@ -283,23 +283,35 @@ def test_existing_output_is_replaced_only_on_request(world: World) -> None:
     assert again.agrees
 
 
-def test_an_altered_result_is_found(world: World) -> None:
-    """One value changed, one row gone, one row too many: each is told with an example."""
+def test_an_altered_result_is_found(world: World, tmp_path: Path) -> None:
+    """One value changed, one row gone, one row twice: each is told with an example, and with all else in the file."""
     shutil.copytree(world.folder / "batch", world.folder / "altered")
     file = max((world.folder / "altered" / "category=streaks").rglob("*.parquet"), key=lambda path: path.stat().st_size)
     rows = pq.read_table(file, partitioning=None)
     changed, gone, *kept = rows.to_pylist()
     changed["smoothed"] += 1e-12
-    extra = kept[0] | {"visitor": "nobody", "_key": "nobody"}
+    extra = kept[0]
     pq.write_table(rows.from_pylist([changed, *kept, extra], schema=rows.schema), file)
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    [comparison] = world.compare(AppName(Path(__file__), "Follow"), "altered")
+    path = tmp_path / "differing.parquet"
+    [comparison] = world.compare(AppName(Path(__file__), "Follow"), "altered", differences=path)
+    written = {row["kind"]: row for row in pq.read_table(path).to_pylist()}
     examples = {example.kind: example for example in comparison.examples}
 
     assert not comparison.agrees
     assert (comparison.different, comparison.only_stream, comparison.only_batch) == (1, 1, 1)
     assert examples["different"].batch["smoothed"] - examples["different"].stream["smoothed"] == pytest.approx(1e-12)
-    assert (examples["only stream"].key, examples["only batch"].key) == (gone["_key"], "nobody")
+    assert (examples["only stream"].key, examples["only batch"].key) == (gone["_key"], extra["_key"])
+    assert [(field.field, field.differing, field.beyond_error) for field in comparison.fields] == [
+        ("smoothed", 1, None)
+    ]
+    assert comparison.fields[0].greatest == comparison.fields[0].mean == pytest.approx(1e-12, rel=1e-3)
+    assert comparison.share == pytest.approx(3 / (comparison.equal + 3))
+    assert {kind: (row["key"], row["field"]) for kind, row in written.items()} == {
+        "different": (changed["_key"], "smoothed"),
+        "only stream": (gone["_key"], None),
+        "only batch": (extra["_key"], None),
+    }
 
 
 def test_an_altered_aggregate_is_found(world: World) -> None:
