@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...backfill.layout import Days
+from ...backfill.stored import open_tree
 from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
 from .options import (
@@ -27,11 +29,12 @@ from .options import (
     batch_output_of,
     warehouse_of,
 )
-from .output import as_json, err, note, out, table
+from .output import as_json, err, note, out, span, table
 from .times import days_of, shown_time
 
 if TYPE_CHECKING:
     from ...backfill.compare import Comparison
+    from ...backfill.explaining import Explanation
 
 FIELDS = 20
 """How many fields of a category are shown."""
@@ -65,6 +68,18 @@ def compare(
             "--fail-over", metavar="SHARE", help="Exit with 1 only if more than this share of a category differs."
         ),
     ] = "0%",
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="Compare nothing; show this key's events in the archive, and what stream and batch made of them.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="With --explain: at most so many events, and outputs.")
+    ] = 50,
     master: Master = "local[*]",
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
@@ -76,15 +91,30 @@ def compare(
     Example: penstock compare examples/flights/app.py --from 2013-01-01 --to 2013-01-31
 
     Example: penstock compare examples/flights/app.py --day yesterday --fail-over 0.01% --differences differing.parquet
+
+    Example: penstock compare examples/flights/app.py:Ranker --day 2013-01-31 --explain UA
     """
     from ...backfill.compare import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.explaining import explain  # noqa: PLC0415 - as above
 
     days, allowed = days_of(first, last, day), parse_share(fail_over)
+    where = warehouse_of(warehouse, folder), batch_output_of(output, folder)
+    if key is not None:
+        found_of_key = explain(
+            AppName.parse(target),
+            open_tree(where[0], webhdfs),
+            open_tree(where[1], webhdfs),
+            key,
+            Days(*days),
+            limit=limit,
+        )
+        _show_key(found_of_key, key, limit, json=json)
+        return
     with err.status("Comparing …"):
         found = compared(
             AppName.parse(target),
-            open_warehouse(warehouse_of(warehouse, folder), webhdfs),
-            batch_output_of(output, folder),
+            open_warehouse(where[0], webhdfs),
+            where[1],
             *days,
             master=master,
             differences=differences,
@@ -152,3 +182,43 @@ def _conclude(found: Sequence[Comparison], allowed: float) -> None:
         )
     else:
         note("Stream and batch agree.")
+
+
+def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
+    if json:
+        as_json(
+            {
+                "events": [event._asdict() for event in found.events],
+                "more_events": found.more_events,
+                "outputs": [outcome._asdict() for outcome in found.outcomes],
+                "more_outputs": found.more_outcomes,
+            }
+        )
+        return
+    rows = [
+        (
+            e.category,
+            f"{e.bucket}@{e.offset}",
+            shown_time(e.arrived),
+            shown_time(e.event_time),
+            _behind(e.behind_ms),
+            e.record,
+        )
+        for e in found.events
+    ]
+    table((f"events of {key} in", "bucket@offset", "arrived", "event time", "behind its bucket", "record"), rows)
+    outputs = [
+        (o.category, shown_time(o.event_time), o.verdict, _shown(o.stream), _shown(o.batch)) for o in found.outcomes
+    ]
+    table((f"outputs of {key} in", "event time", "", "stream", "batch"), outputs)
+    for more, what in ((found.more_events, "events"), (found.more_outcomes, "outputs")):
+        if more:
+            note(f"These are the first {limit:,} {what}; there are more. Ask for fewer days, or raise --limit.")
+
+
+def _behind(behind_ms: int) -> str:
+    return span(behind_ms / 1000) if behind_ms else ""
+
+
+def _shown(record: object) -> object:
+    return "" if record is None else record

@@ -18,9 +18,11 @@ import penstock as ps
 from penstock.backfill.archiver import Archiver
 from penstock.backfill.compare import Comparison, compare
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.layout import DAY_MS
+from penstock.backfill.explaining import explain
+from penstock.backfill.layout import DAY_MS, Days
 from penstock.backfill.session import spark_session
 from penstock.backfill.spark import NodeResult, run_backfill
+from penstock.backfill.stored import LocalTree
 from penstock.backfill.warehouse import LocalWarehouse
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
@@ -312,6 +314,16 @@ def test_an_altered_result_is_found(world: World, tmp_path: Path) -> None:
         "only stream": (gone["_key"], None),
         "only batch": (extra["_key"], None),
     }
+
+
+def test_what_spark_wrote_is_explained_without_spark(world: World) -> None:
+    """The batch's own files stand beside the archive's, window by window."""
+    trees = LocalTree(world.folder / "warehouse"), LocalTree(world.folder / "batch")
+    found = explain(AppName(Path(__file__), "CountVisits"), *trees, "page 3", Days(FIRST, LAST), limit=10_000)
+
+    assert {outcome.verdict for outcome in found.outcomes} == {"equal"}
+    assert sum(outcome.stream["visits"] for outcome in found.outcomes) > len(found.events) // 2 > 50
+    assert any(event.behind_ms for event in found.events)
 
 
 def test_an_altered_aggregate_is_found(world: World) -> None:

@@ -1,0 +1,189 @@
+"""What lies behind one key's outputs, from real files and without Spark. This file is the app."""
+
+from __future__ import annotations
+
+import sys
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.columns import Columns
+from penstock.backfill.errors import BackfillRefused, WarehouseError
+from penstock.backfill.explaining import Explanation, explain
+from penstock.backfill.layout import Days, day_of, folder_of
+from penstock.backfill.outputs import OUTPUT_MARKS
+from penstock.backfill.stored import LocalTree
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.ops.driver import Driver
+from penstock.processors.apps import AppName
+from penstock.transport.bus import Bucket
+
+APP = AppName(Path(__file__))
+HOUR = 3_600_000
+DAYS = Days(date(1970, 1, 2), date(1970, 1, 3))
+
+
+class Tick(ps.Record, frozen=True):
+    """A meter ticks."""
+
+    meter: str
+    at: ps.EventTime
+    number: int
+
+
+class Hourly(ps.Record, frozen=True):
+    """How often a meter ticked in an hour."""
+
+    meter: str
+    hour: ps.EventTime
+    ticks: int
+
+
+class Doubled(Tick, frozen=True):
+    """A tick, said twice."""
+
+
+ticks = ps.Category("ticks", Tick, key="meter", event_time="at", buckets=1)
+hours = ps.Category("hours", Hourly, key="meter", event_time="hour", buckets=1)
+doubled = ps.Category("doubled", Doubled, key="meter", event_time="at", buckets=1)
+
+
+class Hours(ps.Aggregator):
+    """Counts by hour."""
+
+    reads, writes = ticks, hours
+    monoid, window = ps.Count(), ps.Tumbling(timedelta(hours=1))
+
+    def result(self, key: str, window: ps.Window, value: int) -> Hourly:
+        """Return the count."""
+        return Hourly(key, window.start, value)
+
+
+class Double(ps.Stateless):
+    """Says everything twice."""
+
+    reads, writes = ticks, doubled
+
+    def process(self, event: Tick) -> list[Doubled]:
+        """Return the tick twice."""
+        return [Doubled(event.meter, event.at, event.number)] * 2
+
+
+def tick(meter: str, hours_: float, number: int) -> Tick:
+    return Tick(meter, int(hours_ * HOUR), number)
+
+
+EVENTS = [
+    tick("a", 23.5, 0),  # the day before those that are asked for
+    tick("a", 24.25, 1),
+    tick("b", 49.0, 2),
+    tick("a", 24.5, 3),  # b is a day further
+    tick("a", 48.5, 4),
+    tick("a", 72.0, 5),  # the day after
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of a stream that was saved after each event, and what a batch made of the same."""
+    root = tmp_path_factory.mktemp("explained")
+    driver = Driver(sys.modules[__name__])
+    for event in EVENTS:
+        driver.send(ticks, [event])
+    categories = APP.load().categories()
+    ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.describe(c.name).ends.items()}
+    Archiver(driver.bus, categories, LocalWarehouse(root / "archive"), segment_events=2).run(
+        lambda it: it.has_reached(ends)
+    )
+    counts = [Hourly("a", 24 * HOUR, 2), Hourly("a", 48 * HOUR, 2), Hourly("a", 50 * HOUR, 1)]
+    write(root / "batch", hours, counts)
+    write(root / "batch", doubled, [Doubled("a", int(24.25 * HOUR), 1)])
+    return root
+
+
+def write(root: Path, category: ps.Category[Any], records: list[Any]) -> None:
+    """Write records as a batch run does."""
+    columns = Columns(category.record)
+    by_day: dict[str, list[Any]] = {}
+    for record, time in zip(records, category.event_times_of(records), strict=True):
+        by_day.setdefault(day_of(time), []).append(record)
+    for day, of_day in by_day.items():
+        marks: list[Any] = [pa.array(category.keys_of(of_day)), pa.array(category.event_times_of(of_day))]
+        table = pa.Table.from_arrays(
+            [*columns.arrays(of_day), *marks], names=[*columns.schema.names, *OUTPUT_MARKS.names]
+        )
+        folder = root / folder_of(category.name) / f"ds={day}"
+        folder.mkdir(parents=True)
+        pq.write_table(table, folder / "part-00000.parquet")
+
+
+def explained(root: Path, key: str, processor: str | None = None, limit: int = 50) -> Explanation:
+    app = AppName(APP.path, processor)
+    return explain(app, LocalTree(root / "archive"), LocalTree(root / "batch"), key, DAYS, limit=limit)
+
+
+def test_the_events_of_a_key_are_shown_with_how_late_they_were(root: Path) -> None:
+    """As far as the newest event of their bucket tells, of other keys and other days too; in order of event time."""
+    found = explained(root, "a")
+
+    assert [(event.offset, event.behind_ms) for event in found.events] == [
+        (1, 0),
+        (3, int(24.5 * HOUR)),
+        (4, HOUR // 2),
+    ]
+    assert found.events[0].record == {"meter": "a", "at": int(24.25 * HOUR), "number": 1}
+    assert not found.more_events
+
+
+def test_the_last_update_of_each_window_stands_beside_the_batch_result(root: Path) -> None:
+    """What agrees too: one wants to see where the two part."""
+    found = explained(root, "a", "Hours")
+
+    assert [
+        (o.event_time // HOUR, o.verdict, o.stream and o.stream["ticks"], o.batch and o.batch["ticks"])
+        for o in found.outcomes
+    ] == [
+        (24, "equal", 2, 2),
+        (48, "different", 1, 2),
+        (50, "only batch", None, 1),
+    ]
+
+
+def test_records_that_occur_twice_are_shown_twice(root: Path) -> None:
+    """An equal one finds its twin, and the rest is only on its side."""
+    found = explained(root, "a", "Double")
+
+    assert [outcome.verdict for outcome in found.outcomes if outcome.event_time == int(24.25 * HOUR)] == [
+        "equal",
+        "only stream",
+    ]
+    assert {outcome.verdict for outcome in found.outcomes} == {"equal", "only stream"}
+
+
+def test_no_more_is_shown_than_asked_for(root: Path) -> None:
+    """And that there is more is said."""
+    found = explained(root, "a", limit=2)
+
+    assert [event.offset for event in found.events] == [1, 3]
+    assert (len(found.outcomes), found.more_events, found.more_outcomes) == (2, True, True)
+
+
+def test_a_key_that_is_nowhere_is_refused(root: Path) -> None:
+    """With where it was looked for."""
+    with pytest.raises(BackfillRefused, match=r"Nothing has the key 'nobody' from 1970-01-02 to 1970-01-03"):
+        explained(root, "nobody")
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    """So that it can be looked at."""
+    day = tmp_path / "category=hours" / "ds=1970-01-02"
+    day.mkdir(parents=True)
+    (day / "part-0.parquet").write_bytes(b"rubbish")
+    with pytest.raises(WarehouseError, match=r"ds=1970-01-02/part-0\.parquet was not read"):
+        explain(AppName(APP.path, "Hours"), LocalTree(tmp_path), LocalTree(tmp_path), "a", DAYS, limit=1)
