@@ -151,6 +151,17 @@ class Days(NamedTuple):
         """When the day after the last one begins, in milliseconds since 1970."""
         return (self.last.toordinal() + 1 - _EPOCH) * DAY_MS
 
+    @staticmethod
+    def of(first: str, last: str) -> Days:
+        """Return the range between two days, YYYY-MM-DD."""
+        return Days(date.fromisoformat(first), date.fromisoformat(last))
+
+    def names(self) -> list[str]:
+        """Return each of the days, YYYY-MM-DD."""
+        return [
+            date.fromordinal(number).isoformat() for number in range(self.first.toordinal(), self.last.toordinal() + 1)
+        ]
+
     def holds(self, time_ms: int) -> bool:
         """Tell whether a time (milliseconds since 1970) lies in these days."""
         return self.start_ms <= time_ms < self.end_ms

@@ -1,14 +1,19 @@
-"""`penstock query`: results from a remote store."""
+"""`penstock query`: results from a remote store, or, for a range of days, from batch and stream together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from json import dumps
 from typing import Annotated, Any
 
 import typer
 
+from ...backfill.hybrid import Batch, Live, Result, expect_results, hybrid, live_from_bus, live_from_store
+from ...backfill.layout import Days
+from ...backfill.stored import open_tree
 from ...processors.apps import AppName
 from ...processors.errors import AppFileError
 from ...processors.kinds import Aggregator
@@ -16,9 +21,26 @@ from ...processors.monoids.plain import shown
 from ...processors.windows import Window
 from ...state.checkpoints import is_remote
 from ...state.remote import RemoteResults, read_results
-from .options import AsJson, Store
-from .output import as_json, table
-from .times import parse_time_ms, shown_window
+from ...transport.bus import Bus
+from .options import (
+    DEFAULT_FOLDER,
+    AsJson,
+    BatchOutput,
+    First,
+    Folder,
+    Kafka,
+    KafkaConfig,
+    Last,
+    OneDay,
+    Store,
+    Warehouse,
+    WebHdfs,
+    batch_output_of,
+    connect,
+    warehouse_of,
+)
+from .output import as_json, note, table
+from .times import days_of, parse_day, parse_time_ms, shown_time, shown_window
 
 Found = tuple[str, Window, Any]
 
@@ -37,12 +59,52 @@ def query(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many results.")] = 100,
     store: Store = None,
+    of_both: Annotated[
+        bool,
+        typer.Option("--hybrid", help="Complete days from the batch's output, and the rest from the live result."),
+    ] = False,
+    first: First = None,
+    last: Last = None,
+    day: OneDay = None,
+    batch_until: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-until",
+            metavar="DAY",
+            help="With --hybrid: days up to this one count as complete, also where the archive does not say so.",
+            show_default=False,
+        ),
+    ] = None,
+    output: BatchOutput = None,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
     """Print what an aggregator has come to, by key and window, as the store says that it keeps its state in.
 
     Example: penstock query app.py:Hours --key EWR --at 2013-07-01T10:00 --store postgresql://localhost/penstock
+
+    With --hybrid, for some days of event time: what is complete from the batch, the rest from the store, or from the bus where the
+    state lies beside the workers.
+
+    Example: penstock query examples/flights/app.py:Ranker --hybrid --from 2013-01-01 --to 2013-01-31 --key UA
     """
+    if of_both:
+        if at is not None:
+            raise typer.BadParameter("--at asks for one window; with --hybrid, name its day with --day.")
+        processor = named_aggregator(target)
+        trees = open_tree(warehouse_of(warehouse, folder), webhdfs), open_tree(batch_output_of(output, folder), webhdfs)
+        batch = Batch(*trees, None if batch_until is None else parse_day(batch_until))
+        with _live(processor, store, partial(connect, kafka, kafka_config, folder)) as live:
+            _show(hybrid(processor, batch, live, Days(*days_of(first, last, day)), key), limit, json=json)
+        return
+    if (first, last, day, batch_until) != (None,) * 4:
+        raise typer.BadParameter(
+            "Days are asked for with --hybrid; a store alone is asked for a window with --key and --at."
+        )
     if at is not None and key is None:
         raise typer.BadParameter("A time alone would be looked for in every shard; name the key with --key.")
     if store is None:
@@ -56,6 +118,43 @@ def query(
         return
     rows = [[of_key, shown_window(window), dumps(shown(value), ensure_ascii=False)] for of_key, window, value in found]
     table(["key", "window", "value"], rows)
+
+
+def named_aggregator(target: str) -> type[Aggregator]:
+    """Return the one aggregator that a target names, if it has results that can be put together."""
+    processors = AppName.parse(target).load().processors
+    if len(processors) != 1:
+        raise AppFileError(f"{target} has {len(processors)} processors. Name one as APP.py:PROCESSOR.")
+    return expect_results(target, processors[0])
+
+
+@contextmanager
+def _live(processor: type[Aggregator], store: str | None, bus: Callable[[], Bus]) -> Iterator[Live]:
+    """Give what answers for days that are not complete; connects when it is asked."""
+    if not is_remote(processor):
+        yield live_from_bus(bus, processor.outputs()[0])
+    elif store is None:
+        raise typer.BadParameter("Name the store with --store, or in the environment variable PENSTOCK_STORE.")
+    else:
+        with read_results(store, processor) as results:
+            yield live_from_store(results, processor)
+
+
+def _show(found: Sequence[Result], limit: int, *, json: bool) -> None:
+    if json:
+        for result in found[:limit]:
+            record = shown(result.record)
+            as_json({"key": result.key, "event_time": result.event_time, "record": record, "from": result.source})
+    else:
+        rows = [
+            (result.key, shown_time(result.event_time), dumps(shown(result.record), ensure_ascii=False), result.source)
+            for result in found[:limit]
+        ]
+        table(["key", "event time", "record", "from"], rows)
+    if len(found) > limit:
+        note(
+            f"These are the first {limit:,} of {len(found):,} results; ask for fewer days or one key, or raise --limit."
+        )
 
 
 def _aggregator(target: str) -> type[Aggregator]:

@@ -322,7 +322,7 @@ def test_what_spark_wrote_is_explained_without_spark(world: World) -> None:
     found = explain(AppName(Path(__file__), "CountVisits"), *trees, "page 3", Days(FIRST, LAST), limit=10_000)
 
     assert {outcome.verdict for outcome in found.outcomes} == {"equal"}
-    assert sum(outcome.stream["visits"] for outcome in found.outcomes) > len(found.events) // 2 > 50
+    assert sum(outcome.stream["visits"] for outcome in found.outcomes) > len(found.events) // 2 > 20
     assert any(event.behind_ms for event in found.events)
 
 

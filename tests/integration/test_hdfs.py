@@ -12,6 +12,7 @@ from support.cli import Cli
 from support.exactness import large_readings
 from support.meters import readings
 
+from penstock.backfill.layout import DAY_MS
 from penstock.ops.local import running_hdfs
 
 
@@ -35,6 +36,8 @@ def test_stream_and_batch_agree_on_hdfs(cli: Cli, app: Path, prefix: str, hdfs: 
     refused = cli("backfill", str(app), *batch)
     cli.ok("backfill", str(app), *batch, "--overwrite")
     compared = json.loads(cli.ok("compare", str(app), *batch, "--json"))
+    explained = json.loads(cli.ok("compare", f"{app}:Hours", *batch, "--explain", "m3", "--json"))
+    both = cli.ok("query", f"{app}:Hours", "--hybrid", *batch, "--batch-until", "1970-01-01", "--key", "m3", "--json")
 
     days = InsecureClient(hdfs["webhdfs"]).list(f"/warehouse/category={prefix}.readings")
     kept = len(large_readings(288))
@@ -45,3 +48,7 @@ def test_stream_and_batch_agree_on_hdfs(cli: Cli, app: Path, prefix: str, hdfs: 
         f"{prefix}.{name}": True for name in ("large", "totals", "hours")
     }
     assert [found["equal"] for found in compared][:2] == [kept, kept]
+    results = [json.loads(line) for line in both.splitlines()]
+    assert {outcome["verdict"] for outcome in explained["outputs"]} == {"equal"}
+    assert [result["record"] for result in results] == [outcome["batch"] for outcome in explained["outputs"]]
+    assert {(result["event_time"] // DAY_MS, result["from"]) for result in results} == {(0, "batch"), (1, "live")}

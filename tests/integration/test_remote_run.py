@@ -7,9 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.batches import write_batch
 from support.cli import Cli
-from support.databases import PASSWORD
+from support.databases import PASSWORD, Redis
 from support.meters import HOUR, readings
+
+from penstock.processors.apps import AppName
 
 REMOTE = '''
 import penstock
@@ -18,7 +21,7 @@ from app import Hours as Local, readings
 class Hours(Local):
     """Litres by meter and hour, in the store."""
     name = Local.name + ".remote"
-    reads, writes = readings, ()
+    reads, writes = readings, {writes}
     store = penstock.Remote(penstock.Writing.{writing})
 '''
 
@@ -41,8 +44,16 @@ def store(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def remote_app(app: Path) -> Path:
     """An app whose aggregator appends to a remote store."""
+    return remote(app, writing="APPEND", writes="()")
+
+
+def remote(app: Path, **declared: str) -> Path:
+    """Write an app whose aggregator keeps its state in a remote store."""
     path = app.with_name("remote.py")
-    path.write_text(f"import sys; sys.path.insert(0, {str(app.parent)!r})\n" + REMOTE.replace("{writing}", "APPEND"))
+    text = REMOTE
+    for name, value in declared.items():
+        text = text.replace(f"{{{name}}}", value)
+    path.write_text(f"import sys; sys.path.insert(0, {str(app.parent)!r})\n" + text)
     return path
 
 
@@ -66,6 +77,36 @@ def test_what_was_aggregated_can_be_asked_for(cli: Cli, app: Path, remote_app: P
     assert ask("--key", "m3") == {slot: litres for slot, litres in expected.items() if slot[0] == "m3"}
     assert ask("--key", "m3", "--at", "1970-01-01T05:30") == {("m3", 5 * HOUR): expected["m3", 5 * HOUR]}
     assert ask("--key", "nobody") == {}
+
+
+def test_days_of_the_batch_and_the_store_come_as_one(cli: Cli, app: Path, prefix: str, redis_server: Redis) -> None:
+    """A day that is complete is the batch's, here with other numbers; the rest is what the store has, as records."""
+    path = remote(app, writing="READ_MERGE_WRITE", writes="Local.writes")
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(200))
+    ran = cli("run", f"{path}:Hours", "--until-end", PENSTOCK_STORE=redis_server.url)
+    assert ran.returncode == 0, ran.stderr
+    hours = AppName(path, "Hours").load().processors[0].outputs()[0]
+    write_batch(cli.folder / "batch", hours, [hours.record("m3", 0, -1), hours.record("m3", 24 * HOUR, -1)])
+    asked = [
+        "--hybrid",
+        "--from",
+        "1970-01-01",
+        "--to",
+        "1970-01-02",
+        "--batch-until",
+        "1970-01-01",
+        "--output",
+        "batch",
+    ]
+    done = cli("query", f"{path}:Hours", *asked, "--key", "m3", "--json", PENSTOCK_STORE=redis_server.url)
+    assert done.returncode == 0, done.stderr
+
+    of_store = {hour: litres for (meter, hour), litres in truth(200).items() if meter == "m3" and hour >= 24 * HOUR}
+    first, *rest = map(json.loads, done.stdout.splitlines())
+    assert (first["record"]["litres"], first["from"]) == (-1, "batch")
+    assert {found["event_time"]: found["record"]["litres"] for found in rest} == of_store
+    assert {found["from"] for found in rest} == {"live"}
 
 
 def test_a_store_that_is_not_named_is_asked_for(cli: Cli, app: Path, remote_app: Path) -> None:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import sys
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from support.batches import write_batch
 
 import penstock as ps
 from penstock.backfill.archiver import Archiver
-from penstock.backfill.columns import Columns
 from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.backfill.explaining import Explanation, explain
-from penstock.backfill.layout import Days, day_of, folder_of
-from penstock.backfill.outputs import OUTPUT_MARKS
+from penstock.backfill.layout import Days
 from penstock.backfill.stored import LocalTree
 from penstock.backfill.warehouse import LocalWarehouse
 from penstock.ops.driver import Driver
@@ -102,25 +98,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lambda it: it.has_reached(ends)
     )
     counts = [Hourly("a", 24 * HOUR, 2), Hourly("a", 48 * HOUR, 2), Hourly("a", 50 * HOUR, 1)]
-    write(root / "batch", hours, counts)
-    write(root / "batch", doubled, [Doubled("a", int(24.25 * HOUR), 1)])
+    write_batch(root / "batch", hours, counts)
+    write_batch(root / "batch", doubled, [Doubled("a", int(24.25 * HOUR), 1)])
     return root
-
-
-def write(root: Path, category: ps.Category[Any], records: list[Any]) -> None:
-    """Write records as a batch run does."""
-    columns = Columns(category.record)
-    by_day: dict[str, list[Any]] = {}
-    for record, time in zip(records, category.event_times_of(records), strict=True):
-        by_day.setdefault(day_of(time), []).append(record)
-    for day, of_day in by_day.items():
-        marks: list[Any] = [pa.array(category.keys_of(of_day)), pa.array(category.event_times_of(of_day))]
-        table = pa.Table.from_arrays(
-            [*columns.arrays(of_day), *marks], names=[*columns.schema.names, *OUTPUT_MARKS.names]
-        )
-        folder = root / folder_of(category.name) / f"ds={day}"
-        folder.mkdir(parents=True)
-        pq.write_table(table, folder / "part-00000.parquet")
 
 
 def explained(root: Path, key: str, processor: str | None = None, limit: int = 50) -> Explanation:

@@ -1,0 +1,210 @@
+"""Results from batch and stream as if from one. This file is the app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.batches import write_batch
+
+import penstock as ps
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.hybrid import Batch, Place, Result, expect_results, hybrid, live_from_bus
+from penstock.backfill.layout import DAY_MS, Days, folder_of
+from penstock.backfill.stored import LocalTree
+from penstock.ops.cli.querying import query
+from penstock.ops.driver import Driver
+from penstock.processors.apps import AppName
+from penstock.processors.errors import AppFileError, DeclarationError
+
+APP = AppName(Path(__file__))
+HOUR = 3_600_000
+NAMES = ["1970-01-01", "1970-01-02", "1970-01-03", "1970-01-04"]
+DAYS = Days.of(NAMES[0], NAMES[-1])
+
+
+class Tick(ps.Record, frozen=True):
+    """A meter ticks."""
+
+    meter: str
+    at: ps.EventTime
+
+
+class Count(ps.Record, frozen=True):
+    """How often a meter ticked in a window."""
+
+    meter: str
+    start: ps.EventTime
+    ticks: int
+
+
+ticks = ps.Category("ticks", Tick, key="meter", event_time="at", buckets=2)
+hours = ps.Category("hours", Count, key="meter", event_time="start", buckets=2)
+spans = ps.Category("spans", Count, key="meter", event_time="start", buckets=2)
+totals = ps.Category("totals", Count, key="meter", event_time="start", buckets=2)
+
+
+class Hours(ps.Aggregator):
+    """Counts by six hours."""
+
+    reads, writes = ticks, hours
+    monoid, window = ps.Count(), ps.Tumbling(timedelta(hours=6))
+
+    def result(self, key: str, window: ps.Window, value: int) -> Count:
+        """Return the count."""
+        return Count(key, window.start, value)
+
+
+class Spans(Hours):
+    """Counts by windows that reach into the next day."""
+
+    writes = spans
+    window = ps.Tumbling(timedelta(hours=36))
+
+
+class Totals(ps.Aggregator):
+    """Counts for ever."""
+
+    reads, writes, monoid = ticks, totals, ps.Count()
+
+    def result(self, key: str, window: ps.Window, value: int) -> Count:
+        """Return the count, at the second day."""
+        return Count(key, DAY_MS, value)
+
+
+class Steps(Hours):
+    """Writes what is new."""
+
+    writes = ps.Category("steps", Count, key="meter", event_time="start", buckets=2)
+    emit = ps.AtCheckpoint(differences=True)
+
+
+class Pass(ps.Stateless):
+    """Passes nothing on."""
+
+    reads = ticks
+
+    def process(self, event: Tick) -> Iterable[Tick]:
+        """Return nothing."""
+        return []
+
+
+EVENTS = [Tick(meter, n * 3 * HOUR) for n in range(32) for meter in "ab"]
+STREAMED = [Count(meter, start * 6 * HOUR, 2) for start in range(16) for meter in "ab"]
+
+
+@pytest.fixture(scope="module")
+def driver() -> Driver:
+    """A stream that has written each window several times."""
+    driver = Driver(Hours)
+    for event in EVENTS:
+        driver.send(ticks, [event])
+    return driver
+
+
+def root_with(folder: Path, complete: Iterable[str], *, batch: Iterable[Any] = (), category: Any = hours) -> Batch:
+    """An archive in which some days are complete, and a batch of some records."""
+    for day in complete:
+        marked = folder / "archive" / folder_of("ticks") / f"ds={day}"
+        marked.mkdir(parents=True)
+        (marked / "_SUCCESS").touch()
+    write_batch(folder / "batch", category, list(batch))
+    return Batch(LocalTree(folder / "archive"), LocalTree(folder / "batch"))
+
+
+def nobody(since_ms: int) -> Mapping[Place, Any]:
+    raise AssertionError(since_ms)
+
+
+@settings(max_examples=25, deadline=None)
+@given(complete=st.sets(st.sampled_from(NAMES)), stored=st.sets(st.sampled_from(NAMES), min_size=1))
+def test_each_key_and_window_is_there_once_whatever_is_complete(
+    complete: set[str], stored: set[str], driver: Driver, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What the batch has of complete days is from there, all else from the stream, in order of time."""
+    of_batch = [count for count in STREAMED if NAMES[count.start // DAY_MS] in stored]
+    batch = root_with(tmp_path_factory.mktemp("hybrid"), complete, batch=of_batch)
+    found = hybrid(Hours, batch, live_from_bus(lambda: driver.bus, hours), DAYS)
+
+    assert [result.record for result in found] == STREAMED
+    assert {NAMES[result.event_time // DAY_MS] for result in found if result.source == "batch"} == complete & stored
+
+
+def test_the_stream_is_not_asked_where_all_is_complete(tmp_path: Path) -> None:
+    """By the archive's marks, or by word; then only the key that is asked for comes."""
+    batch = root_with(tmp_path, NAMES[:2], batch=STREAMED)
+
+    assert len(hybrid(Hours, batch, nobody, Days.of(*NAMES[:2]))) == 16
+    said = Batch(batch.archive, batch.output, date(1970, 1, 4))
+    assert [result.key for result in hybrid(Hours, said, nobody, DAYS, "a")] == ["a"] * 16
+
+
+def test_a_live_result_outside_the_days_is_left_out(driver: Driver, tmp_path: Path) -> None:
+    """The bus is read from before the first day to its end, which is more than is asked for."""
+    batch = root_with(tmp_path, [], batch=STREAMED[:1])
+    found = hybrid(Hours, batch, live_from_bus(lambda: driver.bus, hours), Days.of(NAMES[1], NAMES[2]), "b")
+
+    assert found == [Result("b", count.start, count, "live") for count in STREAMED if count.meter == "b"][4:12]
+
+
+@pytest.mark.parametrize(("complete", "source"), [(NAMES[:1], "live"), (NAMES[:2], "batch")])
+def test_a_window_that_reaches_into_the_next_day_needs_that_day_too(
+    tmp_path: Path, complete: list[str], source: str
+) -> None:
+    """Else the batch may have counted half of it."""
+    batch = root_with(tmp_path, complete, batch=[Count("a", 0, 12)], category=spans)
+    [found] = hybrid(Spans, batch, lambda _: {("a", 0): Count("a", 0, 12)}, Days.of(*NAMES[:1] * 2))
+
+    assert found.source == source
+
+
+def test_a_window_without_an_end_is_never_complete(tmp_path: Path) -> None:
+    """It is the stream's business."""
+    batch = root_with(tmp_path, NAMES, batch=[Count("a", DAY_MS, 9)], category=totals)
+    [found] = hybrid(Totals, batch, lambda _: {("a", DAY_MS): Count("a", DAY_MS, 12)}, DAYS)
+
+    assert found == Result("a", DAY_MS, Count("a", DAY_MS, 12), "live")
+
+
+def test_a_batch_that_was_never_run_is_told(tmp_path: Path) -> None:
+    """With where it was looked for."""
+    empty = LocalTree(tmp_path)
+    with pytest.raises(BackfillRefused, match=r"has no hours, the output of Hours\. Run the backfill first"):
+        hybrid(Hours, Batch(empty, empty), nobody, DAYS)
+
+
+@pytest.mark.parametrize(
+    ("processor", "says"),
+    [(Pass, "is not an aggregator"), (Steps, "writes differences, not results")],
+)
+def test_what_has_no_results_is_refused(processor: type[Any], says: str) -> None:
+    """With what it would take."""
+    with pytest.raises(DeclarationError, match=says):
+        expect_results("app.py:P", processor)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"first": "1970-01-01"}, "Days are asked for with --hybrid"),
+        ({"of_both": True, "at": "1970-01-01T10:00", "key": "a"}, "--at asks for one window"),
+        ({"of_both": True, "day": "soon"}, "'soon' is not a day"),
+        ({"of_both": True, "day": "1970-01-01", "batch_until": "soon"}, "'soon' is not a day"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], says: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(typer.BadParameter, match=says):
+        query(f"{__file__}:Hours", **options)
+
+
+def test_one_processor_has_to_be_named() -> None:
+    """Where a file has several."""
+    with pytest.raises(AppFileError, match=r"has \d processors. Name one as APP.py:PROCESSOR"):
+        query(__file__, of_both=True, day="1970-01-01")
