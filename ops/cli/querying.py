@@ -46,7 +46,13 @@ Found = tuple[str, Window, Any]
 
 
 def query(
-    target: Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="An aggregator with a remote store.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="APP:PROCESSOR",
+            help="An aggregator: one with a remote store, or, with --hybrid, any that writes results.",
+        ),
+    ],
     key: Annotated[str | None, typer.Option("--key", help="Only this key.", show_default=False)] = None,
     at: Annotated[
         str | None,
