@@ -168,7 +168,11 @@ class StoredCategory:
 def _explained(what: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowInvalid, WebHdfsError) as error:
+    except WebHdfsError as error:
+        raise WarehouseError(
+            f"{error} Nothing was changed; ask again then."
+        ) from error  # it names the file and the address
+    except (OSError, pa.ArrowInvalid) as error:
         raise WarehouseError(
             f"{what}: {error} Nothing was changed. See whether the file is whole and may be read, and ask again."
         ) from error

@@ -122,11 +122,12 @@ def compare(
     if json:
         as_json([{**asdict(one), "share": one.share, "agrees": one.agrees} for one in found])
     else:
-        _show(found)
-    _conclude(found, allowed)
+        show(found)
+    conclude(found, allowed)
 
 
-def _show(found: Sequence[Comparison]) -> None:
+def show(found: Sequence[Comparison]) -> None:
+    """Print how each category compares, by field, with examples."""
     rows = [
         (", ".join(c.processors), c.category, c.equal, c.only_stream, c.only_batch, c.different, f"{c.share:.4%}")
         for c in found
@@ -162,7 +163,7 @@ def _digits(number: float | None) -> str:
     return "" if number is None else f"{number:.6g}"
 
 
-def _conclude(found: Sequence[Comparison], allowed: float) -> None:
+def conclude(found: Sequence[Comparison], allowed: float) -> None:
     """Say what follows; exit with 1 where more differs than may."""
     for comparison in found:
         if comparison.note:

@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.backfill.compare import Comparison, Difference, FieldSummary
 from penstock.backfill.comparing import JUDGED, Compared, judge_of, judged, writers_of
 from penstock.backfill.difference_file import DifferenceFile
 from penstock.backfill.differing import Judge, distance, identical
 from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.backfill.presence import Present, presence
-from penstock.ops.cli.comparing import parse_share
+from penstock.ops.cli import output
+from penstock.ops.cli.comparing import conclude, parse_share, show
 from penstock.ops.cli.times import days_of
 from penstock.processors.apps import AppName
 from penstock.processors.errors import DeclarationError
@@ -326,3 +328,46 @@ def test_a_side_that_was_forgotten_is_refused(archive: list[str], batch: list[st
     """Rather than called empty: the wrong place looks the same."""
     with pytest.raises(BackfillRefused, match=says):
         presence(APP.load(), [reaches, late_views], Shelf("archive", *archive), Shelf("batch", *batch))
+
+
+def comparison(**counts: Any) -> Comparison:
+    """A comparison of ten thousand records, of which some differ."""
+    fields = (FieldSummary("visitors", 3, 4.0, 2.0, 0.25, 0.125, None), FieldSummary("page", 1, *[None] * 5))
+    example = Difference("only stream", "a", 0, {"page": "a"}, None)
+    return Comparison("reaches", ("Reached",), **{"equal": 9_999, **counts}, fields=fields, examples=(example,))
+
+
+@pytest.mark.parametrize(
+    ("counts", "allowed", "fails"),
+    [
+        ({}, 0, False),
+        ({"different": 1}, 0, True),
+        ({"different": 1}, 0.0001, False),
+        ({"different": 1}, 0.00009, True),
+        ({"only_batch": 1}, 0.0001, False),
+        ({"equal": 0, "only_stream": 1}, 0.5, True),
+        ({"different": 1, "within_error": 1}, 0, False),
+        ({"equal": 0}, 0, False),
+    ],
+)
+def test_the_exit_code_says_whether_more_differs_than_may(counts: dict[str, int], allowed: float, fails: bool) -> None:
+    """A share equal to the one that is allowed passes, and so does what lies within a stated error."""
+    if fails:
+        with pytest.raises(typer.Exit) as left:
+            conclude([comparison(**counts)], allowed)
+        assert left.value.exit_code == 1
+    else:
+        conclude([comparison(**counts)], allowed)
+
+
+def test_what_differs_is_shown_field_by_field(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the share of records, and how far values lie apart; what has no distance has none."""
+    monkeypatch.setattr(output.out, "width", 200)
+    show([comparison(different=1)])
+    printed = " ".join(capsys.readouterr().out.split())
+
+    assert "9,999 0 0 1 0.0100%" in printed
+    assert "visitors 3 4 2 0.25 0.125" in printed
+    assert "reaches: only stream, key a, 1970-01-01 00:00:00" in printed
