@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...backfill.layout import Days
-from ...backfill.stored import open_tree
 from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
 from .options import (
@@ -96,6 +95,7 @@ def compare(
     """
     from ...backfill.compare import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.explaining import explain  # noqa: PLC0415 - as above
+    from ...backfill.stored import open_tree  # noqa: PLC0415 - as above
 
     days, allowed = days_of(first, last, day), parse_share(fail_over)
     where = warehouse_of(warehouse, folder), batch_output_of(output, folder)

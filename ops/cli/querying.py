@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from json import dumps
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...backfill.hybrid import Batch, Live, Result, expect_results, hybrid, live_from_bus, live_from_store
 from ...backfill.layout import Days
-from ...backfill.stored import open_tree
 from ...processors.apps import AppName
 from ...processors.errors import AppFileError
 from ...processors.kinds import Aggregator
@@ -41,6 +39,9 @@ from .options import (
 )
 from .output import as_json, note, table
 from .times import days_of, parse_day, parse_time_ms, shown_time, shown_window
+
+if TYPE_CHECKING:
+    from ...backfill.hybrid import Live, Result
 
 Found = tuple[str, Window, Any]
 
@@ -101,6 +102,9 @@ def query(
     if of_both:
         if at is not None:
             raise typer.BadParameter("--at asks for one window; with --hybrid, name its day with --day.")
+        from ...backfill.hybrid import Batch, hybrid  # noqa: PLC0415 - Arrow is slow to import, and a query of a store does without
+        from ...backfill.stored import open_tree  # noqa: PLC0415 - as above
+
         processor = named_aggregator(target)
         trees = open_tree(warehouse_of(warehouse, folder), webhdfs), open_tree(batch_output_of(output, folder), webhdfs)
         batch = Batch(*trees, None if batch_until is None else parse_day(batch_until))
@@ -128,6 +132,8 @@ def query(
 
 def named_aggregator(target: str) -> type[Aggregator]:
     """Return the one aggregator that a target names, if it has results that can be put together."""
+    from ...backfill.hybrid import expect_results  # noqa: PLC0415 - as in `query`
+
     processors = AppName.parse(target).load().processors
     if len(processors) != 1:
         raise AppFileError(f"{target} has {len(processors)} processors. Name one as APP.py:PROCESSOR.")
@@ -137,6 +143,8 @@ def named_aggregator(target: str) -> type[Aggregator]:
 @contextmanager
 def _live(processor: type[Aggregator], store: str | None, bus: Callable[[], Bus]) -> Iterator[Live]:
     """Give what answers for days that are not complete; connects when it is asked."""
+    from ...backfill.hybrid import live_from_bus, live_from_store  # noqa: PLC0415 - as in `query`
+
     if not is_remote(processor):
         yield live_from_bus(bus, processor.outputs()[0])
     elif store is None:
