@@ -13,8 +13,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from support.subjects import EXACT, Subject, events
-from support.trials import expect_kept, prepared
+from support.trials import Source, expect_kept, prepared
 from support.verdicts import send
+from support.victims import Job
 
 from penstock.transport.kafka import KafkaBus
 
@@ -80,16 +81,21 @@ def stop(workers: Sequence[ForkServerProcess]) -> None:
 
 def test_buckets_move_while_they_are_opened(kafka_bus: KafkaBus, tmp_path: Path, prefix: str) -> None:
     """Workers come and go faster than shards can be opened, each with a disk of its own, and every event counts once."""
-    jobs = [
-        replace(prepared(subject, EVENTS, f"{prefix}.{subject.kind}", kafka_bus, tmp_path / "0"), endless=True)
-        for subject in MOVING
-    ]
+    trials: list[tuple[Job, Source]] = []
+    for subject in MOVING:
+        of_its_own = f"{prefix}.{subject.kind}"
+        job = replace(prepared(subject, [], of_its_own, kafka_bus, tmp_path / "0"), endless=True)
+        trials.append((job, Source(subject, of_its_own, kafka_bus)))
+        trials[-1][1].send(EVENTS)
     for turn in range(4):
-        coming = [replace(job, folder=tmp_path / disk) for job in jobs for disk in (str(turn % 2), "2")]
+        coming = [replace(job, folder=tmp_path / disk) for job, _ in trials for disk in (str(turn % 2), "2")]
         workers = [each.start() for each in coming]
         time.sleep(0.3 * (turn + 1))  # in the middle of joining, opening, catching up, working
         stop(workers[::2])  # whose buckets the others take over, or begin to
         stop(workers[1::2])
-    for job in jobs:
+    for job, source in trials:
+        source.send(
+            events(100, start=len(EVENTS))
+        )  # so that the last worker has something to do, and for that the whole state
         assert replace(job, endless=False).run() == 0
-        expect_kept(job, EVENTS)
+        expect_kept(job, source.sent)
