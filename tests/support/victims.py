@@ -29,7 +29,7 @@ from penstock.processors.errors import PenstockError
 from penstock.state.backups.places import LocalPlace
 from penstock.state.checkpoints import Gap
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.kafka import reader as kafka_reader
+from penstock.transport.kafka.reader import GroupReader
 
 from .subjects import Subject
 
@@ -132,7 +132,7 @@ def event() -> Event:
 
 def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
     faulthandler.enable()
-    kafka_reader.POLL_LIMIT = job.batch
+    GroupReader.at_most = job.batch  # only here: promises are read as in earnest
     bus = KafkaBus(KafkaSettings(job.kafka, job.settings))
     processor = job.subject.make(job.prefix, job.checkpoint)
     seen = 0
