@@ -16,7 +16,7 @@ from penstock.processors.apps import AppName
 
 REMOTE = '''
 import penstock
-from app import Hours as Local, readings
+from local_hours import Hours as Local, readings
 
 class Hours(Local):
     """Litres by meter and hour, in the store."""
@@ -50,6 +50,9 @@ def remote_app(app: Path) -> Path:
 def remote(app: Path, **declared: str) -> Path:
     """Write an app whose aggregator keeps its state in a remote store."""
     path = app.with_name("remote.py")
+    app.with_name("local_hours.py").write_text(
+        app.read_text()
+    )  # `app` may be another one's, imported in this process before
     text = REMOTE
     for name, value in declared.items():
         text = text.replace(f"{{{name}}}", value)
