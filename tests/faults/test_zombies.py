@@ -62,7 +62,7 @@ def test_a_zombie_writes_nothing(
     written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
 
     os.kill(zombie.pid or 0, signal.SIGCONT)
-    zombie.join(60)
+    zombie.join(150)
 
     assert zombie.exitcode == 0
     if subject.output is EXACT:  # outputs at most once are sent when their turn has come: nobody else sends them
