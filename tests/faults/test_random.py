@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from support.subjects import EXACT, Subject, events
 from support.trials import Source, expect_kept, prepared
-from support.victims import Job, event
+from support.victims import Job, ended, event
 
 import penstock as ps
 from penstock.ops.local import LocalServices
@@ -99,11 +99,8 @@ class Trouble:
     def _end(self, by: signal.Signals) -> None:
         job, worker = self._workers.pop(self._rng.randrange(len(self._workers)))
         _signal(worker, by)
-        worker.join(END_LIMIT_S)
         in_good_order = 0 if by is signal.SIGTERM else -by
-        assert worker.exitcode in {in_good_order, -by}, (
-            f"a worker ended with {worker.exitcode}"
-        )  # -by: it had just begun
+        assert ended(worker, END_LIMIT_S) in {in_good_order, -by}  # -by: it had just begun
         time.sleep(self._rng.choice([0.0, 0.5, 3.0]))  # back at once, or when its buckets have gone to others
         self._workers.append((job, self._started(job)))
 
@@ -122,9 +119,7 @@ class Trouble:
         """Stop all workers in good order."""
         for _, worker in self._workers:
             _signal(worker, signal.SIGTERM)
-        for _, worker in self._workers:
-            worker.join(END_LIMIT_S)
-        assert {worker.exitcode for _, worker in self._workers} <= {0, -signal.SIGTERM}
+        assert {ended(worker, END_LIMIT_S) for _, worker in self._workers} <= {0, -signal.SIGTERM}
 
     def kill_all(self) -> None:
         """Leave no process behind."""

@@ -36,6 +36,8 @@ from .subjects import Subject
 LIMIT_S = 90.0
 REFUSED = 3
 """How a worker ends that was stopped by one of our errors."""
+STACKS = signal.SIGUSR1
+"""Has a worker print what each of its threads is doing."""
 
 HASTY = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "500", "transaction.timeout.ms": "2000"}
 """A group that misses a dead member, and a broker that ends its transaction, sooner than they would in earnest."""
@@ -117,12 +119,25 @@ class Job:
     def run(self, death: Death | None = None) -> int:
         """Run the worker to its end; how it ended."""
         process = self.start(death)
-        process.join(LIMIT_S)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-            raise AssertionError(f"a worker of {self.subject} did not end within {LIMIT_S:.0f} s")
-        return process.exitcode
+        return ended(process, LIMIT_S)
+
+
+def ended(process: ForkServerProcess, within_s: float) -> int:
+    """Wait for a worker to end; how it ended.
+
+    Raises:
+        AssertionError: it does not; what its threads are doing is printed, and it is killed.
+    """
+    process.join(within_s)
+    if process.exitcode is None:
+        os.kill(process.pid or 0, STACKS)
+        process.join(1.0)  # for its stacks to be written
+        process.kill()
+        process.join()
+        raise AssertionError(
+            f"a worker did not end within {within_s:.0f} s; what it was doing is in the captured output"
+        )
+    return process.exitcode
 
 
 def event() -> Event:
@@ -132,6 +147,7 @@ def event() -> Event:
 
 def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
     faulthandler.enable()
+    faulthandler.register(STACKS)
     GroupReader.at_most = job.batch  # only here: promises are read as in earnest
     bus = KafkaBus(KafkaSettings(job.kafka, job.settings))
     processor = job.subject.make(job.prefix, job.checkpoint)
