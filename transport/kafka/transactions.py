@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ..bus import Outgoing, Position
 from ..errors import Aborted, BusError, BusUnreachable, Fenced
+from .answering import NoAnswer, answered
 from .settings import KafkaSettings
 from .translation import translate, translated
 from .writer import KafkaWriter
@@ -24,6 +25,8 @@ OPENING_LIMIT_S = 300.0
 COMMIT_LIMIT_S = 30.0
 """How long a step of a commit is tried again. After it a new writer does better: one whose broker was restarted may look for the
 coordinator for ever."""
+ANSWER_LIMIT_S = 3 * STEP_LIMIT_S
+"""How long is waited for an attempt to come back at all, whatever limit it was given."""
 
 # What befalls messages that may well arrive when they are sent again in another transaction.
 _PASSING = frozenset(
@@ -57,6 +60,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         self._membership = membership
         self._member = membership()
         self._begun = False
+        self._answers = True
         # The client looks for the coordinator at once where it is connected to a broker already, and otherwise half a second later.
         with suppress(KafkaException):
             self._producer.list_topics(timeout=STEP_LIMIT_S)
@@ -100,13 +104,15 @@ class KafkaTransactionalWriter(KafkaWriter):
 
     def abort(self) -> None:
         """Drop what was sent."""
-        if self._begun:
+        if self._begun and self._answers:
             self._begun = False
             self._failed.clear()
             self._persist(lambda: self._producer.abort_transaction(STEP_LIMIT_S), STEP_LIMIT_S)
 
     def close(self) -> None:
         """Drop what was not committed and let go of the connection."""
+        if not self._answers:
+            return  # a call is still under way in it; the writer that comes next ends what it left open
         try:
             self.abort()
             super().close()
@@ -118,7 +124,13 @@ class KafkaTransactionalWriter(KafkaWriter):
         deadline = time.monotonic() + limit_s
         while True:
             try:
-                step()
+                answered(step, ANSWER_LIMIT_S)
+            except NoAnswer as error:
+                self._answers = False
+                raise Fenced(
+                    f"Transaction of {self._identity}: the Kafka client has not come back for {ANSWER_LIMIT_S:.0f} s, and is replaced by another. "
+                    "Whether the transaction counts, the group's positions tell."
+                ) from error
             except KafkaException as error:
                 failure = error.args[0]
                 if not failure.retriable() or time.monotonic() > deadline:
