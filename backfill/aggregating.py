@@ -8,7 +8,7 @@ bus order too; see `plans.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -18,8 +18,11 @@ import pyarrow as pa
 
 from ..processors.changes import NothingSaved
 from ..processors.cores import AggregatorCore
-from ..processors.cores.aggregator import results_of
+from ..processors.cores.aggregator import Slot, results_of
+from ..processors.event_time import Timeless
 from ..processors.kinds import Aggregator
+from .columnar import Reading
+from .files import Planned
 from .session import BATCH_EVENTS
 from .steps import Batches, Step, Transform, guarded
 
@@ -38,8 +41,13 @@ PARTIALS = pa.schema(_PARTIALS)
 
 
 def partials(step: Step) -> Transform:
-    """Return the first half as Spark runs it."""
+    """Return the first half as Spark runs it, on events."""
     return partial(_run_partials, step)
+
+
+def file_partials(step: Step, planned: Planned) -> Transform:
+    """Return the first half as Spark runs it, on files that a task reads itself."""
+    return partial(_run_on_files, step, planned)
 
 
 def merger(step: Step) -> Transform:
@@ -51,12 +59,19 @@ def _run_partials(step: Step, batches: Batches) -> Batches:
     return guarded(step, _partials(step, batches))
 
 
+def _run_on_files(step: Step, planned: Planned, tasks: Batches) -> Batches:
+    files = planned.named(tasks)
+    if cast("Aggregator", step.opened.processor).takes_columns():
+        return guarded(step, _column_partials(step, Reading(step, planned, files)))
+    return guarded(step, _partials(step, planned.read(files, step.fields, BATCH_EVENTS)))
+
+
 def _run_merger(step: Step, batches: Batches) -> Batches:
     return guarded(step, _merged(step, batches))
 
 
 def _partials(step: Step, batches: Batches) -> Batches:
-    core = AggregatorCore(cast("Aggregator", step.opened.processor), NothingSaved())
+    core = AggregatorCore(cast("Aggregator", step.opened.processor), NothingSaved(), Timeless())
     held, first = 0, (0, 0)
     for batch in step.taken(batches):
         if not held and batch.num_rows:
@@ -66,14 +81,27 @@ def _partials(step: Step, batches: Batches) -> Batches:
         step.counters.set_aside.add(len(fed.rejected))
         held += batch.num_rows
         if held >= FLUSH_EVENTS:
-            yield from _handed_on(core, step, *first)
+            yield from _handed_on(step, core.take_partials(), *first)
             held = 0
-    yield from _handed_on(core, step, *first)
+    yield from _handed_on(step, core.take_partials(), *first)
 
 
-def _handed_on(core: AggregatorCore, step: Step, bucket: int, offset: int) -> Batches:
+def _column_partials(step: Step, reading: Reading) -> Batches:
+    combine = cast("Aggregator", step.opened.processor).monoid.combine
+    held: dict[Slot, Any] = {}
+    first = (0, 0)
+    for folded in reading.folded():
+        first = first if held else (folded.bucket, folded.offset)
+        for slot, value in zip(folded.slots, folded.partials, strict=True):
+            held[slot] = combine(held[slot], value) if slot in held else value
+        if len(held) >= FLUSH_EVENTS:
+            yield from _handed_on(step, held, *first)
+            held = {}
+    yield from _handed_on(step, held, *first)
+
+
+def _handed_on(step: Step, taken: Mapping[Slot, Any], bucket: int, offset: int) -> Batches:
     encode = cast("Aggregator", step.opened.processor).monoid.encode
-    taken = core.take_partials()
     slots, values = list(taken), list(taken.values())
     for start in range(0, len(slots), BATCH_EVENTS):
         part = slots[start : start + BATCH_EVENTS]

@@ -122,7 +122,7 @@ def bootstrap(
         _refuse_begun(processor, destination.bus)
     began_s = time.monotonic()
     with spark_session(master) as spark:
-        source = Source(spark, warehouse.location)
+        source = Source(spark, warehouse)
         _refuse_unarchived(processor, source)
         counters = Counters(*(spark.sparkContext.accumulator(0) for _ in range(3)))
         app = replace(app_name, path=app_name.path.resolve())

@@ -27,6 +27,8 @@ _MARKS: list[pa.Field[Any]] = [
 MARKS = pa.schema(_MARKS)
 """What the archive keeps with every event; times in milliseconds since 1970, UTC."""
 
+EVENT_MARKS = ("_bucket", "_offset", "_event_time", "_arrived")
+"""Those that say where an event lay and when, without its key, which its record has."""
 DAY_COLUMN = "ds"
 ROW = "_row"
 """Where an event stood in its batch, while the batch is taken apart."""
@@ -88,6 +90,23 @@ class Columns:
             return list(map(self._record, *columns))
         names = [field.name for field in self._fields.values()]
         return [self._record(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+
+    def filled(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """Return some of the fields of a batch as columns, with defaults where `records` gives them.
+
+        Raises:
+            DeclarationError: as `records` does.
+        """
+        arrays = [self._filled(name, self._fields[name], batch.column(name)) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def _filled(self, name: str, field: shapes.Field, column: pa.Array[Any]) -> pa.Array[Any]:
+        if not column.null_count or without_null(field.type)[1]:
+            return column
+        filled: pa.Array[Any] = pa.array(
+            _lowered(field.type, self._values(name, field, column)), self.schema.field(name).type
+        )
+        return filled
 
     @cached_property
     def _by_name(self) -> bool:

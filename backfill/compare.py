@@ -180,7 +180,7 @@ def compare(
     updates = {category: _updates(app, category) for category in _written(app)}
     named = replace(app_name, path=app_name.path.resolve())
     with spark_session(master) as spark, told("Comparing"), _differences_to(differences) as file:
-        sides = Sides(Source(spark, warehouse.location), Source(spark, open_warehouse(output).location))
+        sides = Sides(Source(spark, warehouse), Source(spark, open_warehouse(output)))
         present = presence(app, updates, *(Folders(spark, side.location) for side in sides))
         return [
             _Comparing(category, Compared(named, category.name), Days(first, last), sides, present[category.name]).run(

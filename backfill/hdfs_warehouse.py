@@ -22,7 +22,12 @@ class HdfsWarehouse:
     """
 
     def __init__(self, location: str, webhdfs: str) -> None:
+        self._webhdfs = webhdfs
         self._folder = HdfsFolder(location, webhdfs, answer_limit_s=ANSWER_LIMIT_S, aside_name=aside_name)
+
+    def __reduce__(self) -> tuple[type[HdfsWarehouse], tuple[str, str]]:
+        """A task that is told of it opens connections of its own."""
+        return HdfsWarehouse, (self.location, self._webhdfs)
 
     @property
     def location(self) -> str:

@@ -16,6 +16,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
 
+from ..processors.windows import EVER_END_MS, EVER_START_MS
+
 DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY = date.min.toordinal() - _EPOCH
@@ -143,13 +145,13 @@ class Days(NamedTuple):
 
     @property
     def start_ms(self) -> int:
-        """When the first day begins, in milliseconds since 1970."""
-        return (self.first.toordinal() - _EPOCH) * DAY_MS
+        """When the first day begins, in milliseconds since 1970; the first of all days has no beginning."""
+        return EVER_START_MS if self.first == date.min else (self.first.toordinal() - _EPOCH) * DAY_MS
 
     @property
     def end_ms(self) -> int:
-        """When the day after the last one begins, in milliseconds since 1970."""
-        return (self.last.toordinal() + 1 - _EPOCH) * DAY_MS
+        """When the day after the last one begins, in milliseconds since 1970; the last of all days has no end."""
+        return EVER_END_MS if self.last == date.max else (self.last.toordinal() + 1 - _EPOCH) * DAY_MS
 
     @staticmethod
     def of(first: str, last: str) -> Days:
@@ -161,6 +163,10 @@ class Days(NamedTuple):
         return [
             date.fromordinal(number).isoformat() for number in range(self.first.toordinal(), self.last.toordinal() + 1)
         ]
+
+    def has(self, day: str) -> bool:
+        """Tell whether a day, YYYY-MM-DD, is one of these."""
+        return str(self.first) <= day <= str(self.last)
 
     def holds(self, time_ms: int) -> bool:
         """Tell whether a time (milliseconds since 1970) lies in these days."""

@@ -7,7 +7,7 @@ them are null but the output's own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from ..processors.errors import ProcessorFailed
 from ..processors.kinds import Processor
 from ..processors.routes import Routes
 from .columns import DAY_COLUMN, MARKS, UNFIT, Columns
-from .layout import day_of
+from .layout import DAY_MS, day_of
 from .session import BATCH_EVENTS
 
 OUTPUT_MARKS = pa.schema([MARKS.field("_key"), MARKS.field("_event_time")])
@@ -63,13 +63,55 @@ class OutputRows:
                 ) from error
             yield from rows
 
-    def _rows(self, category: Any, records: Sequence[Any]) -> pa.RecordBatch:
-        times = category.event_times_of(records)
+    def of_columns(self, given: pa.RecordBatch) -> pa.RecordBatch:
+        """Return outputs that are columns already, of the only category, as rows.
+
+        Raises:
+            ProcessorFailed: columns that the category does not have, or that do not fit.
+        """
+        [category] = self._routes.processor.outputs()
         columns = self._columns[category.name]
-        own = pa.StructArray.from_arrays(columns.arrays(records), fields=list(columns.schema))
-        slots = [
-            own if name == category.name else pa.nulls(len(records), struct) for name, struct in self._structs.items()
-        ]
-        marks: list[pa.Array[Any]] = [pa.array(category.keys_of(records), pa.string()), pa.array(times, pa.int64())]
-        days = pa.array([day_of(time) for time in times], pa.string())
-        return pa.RecordBatch.from_arrays([*marks, days, *slots], schema=self.schema)
+        try:
+            arrays = [_as(given.column(field.name), field) for field in columns.schema]
+        except (KeyError, *UNFIT) as error:
+            raise ProcessorFailed(
+                f"What {self._routes.processor.__name__}.process_columns gives does not fit {category.name}, whose columns are "
+                f"{', '.join(f'{field.name}: {field.type}' for field in columns.schema)}: {error}. Nothing of it was published; mend the processor "
+                "and run the backfill again."
+            ) from error
+        rows = pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
+        if isinstance(category.key, str):
+            keys = rows.column(category.key).cast(pa.string())
+        else:
+            keys = pa.array(category.keys_of(columns.records(rows)), pa.string())
+        return self._placed(category.name, arrays, keys, rows.column(category.event_time))
+
+    def own(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the record's columns of rows of the only category."""
+        return pa.RecordBatch.from_struct_array(cast("pa.StructArray", rows.column(slot_of(0))))
+
+    def _rows(self, category: Any, records: Sequence[Any]) -> pa.RecordBatch:
+        keys = pa.array(category.keys_of(records), pa.string())
+        times = pa.array(category.event_times_of(records), pa.int64())
+        return self._placed(category.name, self._columns[category.name].arrays(records), keys, times)
+
+    def _placed(
+        self, category: str, arrays: Sequence[pa.Array[Any]], keys: pa.Array[Any], times: pa.Array[Any]
+    ) -> pa.RecordBatch:
+        """Return rows with the marks of outputs, and nothing in the slots of other categories."""
+        own = pa.StructArray.from_arrays(arrays, fields=list(self._columns[category].schema))
+        slots = [own if name == category else pa.nulls(len(times), struct) for name, struct in self._structs.items()]
+        return pa.RecordBatch.from_arrays([keys, times, _days_of(times), *slots], schema=self.schema)
+
+
+def _as(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    if column.null_count and not field.nullable:
+        raise pa.ArrowInvalid(f"{field.name} is null in {column.null_count} of {len(column)} outputs")
+    return column.cast(field.type)
+
+
+def _days_of(times: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the UTC day of each event time; there are fewer days than times."""
+    encoded = pa.array(times.to_numpy() // DAY_MS).dictionary_encode()
+    names = [day_of(number * DAY_MS) for number in encoded.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(encoded.indices)

@@ -11,6 +11,7 @@ by time       all of the archive, in one of two orders, giving what lies in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from enum import Enum
 from functools import reduce
 from typing import NamedTuple
@@ -23,13 +24,13 @@ from ..processors.categories import AnyCategory
 from ..processors.kinds import Aggregator, Processor, Stateful
 from ..processors.watermarks import Promised
 from ..processors.windows import Ever
-from .aggregating import PARTIALS, merger, partials
+from .aggregating import PARTIALS, file_partials, merger, partials
 from .arrival import arriver
 from .errors import BackfillRefused
 from .folding import reducer
 from .inputs import Inputs, by_arrival, by_event_time, merged
 from .layout import Days, day_of
-from .mapping import mapper
+from .mapping import file_mapper, mapper
 from .outputs import OutputRows, slot_of
 from .sources import Source, in_days, spark_schema
 from .steps import Step
@@ -142,11 +143,15 @@ def plan(processor: type[Processor], source: Source, days: Days, order: Order | 
 def _mapped(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
     rows = spark_schema(OutputRows(processor).schema)
     wanted = in_days(str(days.first), str(days.last))
-    frames = [
-        source.events(category).where(wanted).mapInArrow(mapper(step_over(category)), rows)
-        for category in processor.inputs()
-    ]
-    return Plan(reduce(DataFrame.unionAll, frames), "")
+
+    def frame(category: AnyCategory) -> DataFrame:
+        files, step = source.files(category), step_over(category)
+        if files is None:
+            return source.events(category).where(wanted).mapInArrow(mapper(step), rows)
+        planned = source.planned(files, days)
+        return planned.frame(source.spark).mapInArrow(file_mapper(step, planned), rows)
+
+    return Plan(reduce(DataFrame.unionAll, map(frame, processor.inputs())), "")
 
 
 def _arrived(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:
@@ -208,14 +213,18 @@ def _up_to(last: Mapping[int, int]) -> Column:
 
 
 def _aggregated(processor: type[Aggregator], source: Source, days: Days, step_over: StepOver) -> Plan:
-    taken, note = _days_of_windows(processor, days)
-    lifted = [
-        _in_bus_order(processor, source.events(category).where(taken)).mapInArrow(
-            partials(step_over(category)), spark_schema(PARTIALS)
-        )
-        for category in processor.inputs()
-    ]
-    slots = reduce(DataFrame.unionAll, lifted)
+    reach, note = _days_of_windows(processor, days)
+    wanted = in_days(str(reach.first), str(reach.last))
+
+    def lifted(category: AnyCategory) -> DataFrame:
+        files, step = source.files(category), step_over(category)
+        if files is None or not processor.monoid.commutative:
+            events = _in_bus_order(processor, source.events(category).where(wanted))
+            return events.mapInArrow(partials(step), spark_schema(PARTIALS))
+        planned = source.planned(files, reach)
+        return planned.frame(source.spark).mapInArrow(file_partials(step, planned), spark_schema(PARTIALS))
+
+    slots = reduce(DataFrame.unionAll, map(lifted, processor.inputs()))
     if not isinstance(processor.window, Ever):
         slots = slots.where((F.col("start") >= days.start_ms) & (F.col("start") < days.end_ms))
     frame = (
@@ -226,14 +235,14 @@ def _aggregated(processor: type[Aggregator], source: Source, days: Days, step_ov
     return Plan(frame, note)
 
 
-def _days_of_windows(processor: type[Aggregator], days: Days) -> tuple[Column, str]:
-    """Return which days' files the windows that begin in the range reach into."""
+def _days_of_windows(processor: type[Aggregator], days: Days) -> tuple[Days, str]:
+    """Return the days that the windows which begin in the range reach into."""
     if isinstance(processor.window, Ever):
-        return in_days(None, str(days.last)), "its window never ends: all events are in it up to the last day"
+        return Days(date.min, days.last), "its window never ends: all events are in it up to the last day"
     # Windows are told apart by their starts and follow one another: the last to begin in the range ends last.
     start = max(processor.window.spread([days.end_ms - 1]).starts)
     last = day_of(max(processor.window.window(start).end, days.end_ms) - 1)
-    return in_days(str(days.first), last), f"windows that begin in the range; events read up to {last}"
+    return Days(days.first, date.fromisoformat(last)), f"windows that begin in the range; events read up to {last}"
 
 
 def _in_bus_order(processor: type[Aggregator], events: DataFrame) -> DataFrame:

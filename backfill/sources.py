@@ -18,11 +18,13 @@ from .category_archive import archive_schema
 from .columns import DAY_COLUMN, Columns
 from .errors import BackfillRefused
 from .evolution import OtherType, merged, stored_as
+from .files import TASKS_PER_CORE, Files, Planned
 from .hadoop import Folders
-from .layout import DAY_MS, By, StoredFile
+from .layout import DAY_MS, By, Days, StoredFile, folder_of
 from .listing import replaced_among
 from .notes import ARCHIVE, Terms, decoded
 from .outputs import OUTPUT_MARKS
+from .warehouse import Warehouse
 
 
 class Source(NamedTuple):
@@ -30,13 +32,18 @@ class Source(NamedTuple):
 
     Args:
         spark: the session.
-        location: the root of the archive.
+        archive: where the archive is.
         made: folders of categories that come from this run itself, and not from the archive.
     """
 
     spark: SparkSession
-    location: str
+    archive: Warehouse
     made: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def location(self) -> str:
+        """The root of the archive, as Spark calls it."""
+        return self.archive.location
 
     def events(self, category: AnyCategory) -> DataFrame:
         """Return all events of a category, as the archive has them.
@@ -52,25 +59,47 @@ class Source(NamedTuple):
         )
         return placed.select(*archive_schema(columns).names, DAY_COLUMN)
 
-    def read(self, category: str, schema: pa.Schema) -> DataFrame:
-        """Return what is stored of a category, with the day of its event time."""
+    def files(self, category: AnyCategory) -> Files | None:
+        """Return the files of a category, where it is an archived one: tasks may read them themselves."""
+        terms = None if category.name in self.made else self._terms(category.name)
+        if terms is None:
+            return None
+        schema = archive_schema(Columns(category.record))
+        self._expect_fit(category.name, schema, terms)
+        return Files(self.archive, category.name, schema, terms.by is By.EVENT_TIME)
+
+    def planned(self, files: Files, days: Days) -> Planned:
+        """Say which task reads which of an archived category's files, for some days of event time."""
+        return files.planned(days, self.spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
+
+    def _terms(self, category: str) -> Terms | None:
+        """Return how a category is archived; None where no archiver has noted that."""
         folders = Folders(self.spark, self.location)
         place = f"{folders.of(category)}/{ARCHIVE}"
         content = folders.content(place)
-        if content is None:
-            return self._read(folders.of(category), schema)
-        return self._archived(folders.of(category), schema, decoded(content, Terms, place))
+        return None if content is None else decoded(content, Terms, place)
 
-    def _archived(self, folder: str, schema: pa.Schema, terms: Terms) -> DataFrame:
-        """Return an archived category as a record type of today has it."""
+    def read(self, category: str, schema: pa.Schema) -> DataFrame:
+        """Return what is stored of a category, with the day of its event time."""
+        terms, folder = self._terms(category), f"{self.location}/{folder_of(category)}"
+        if terms is None:
+            return self._read(folder, schema)
+        self._expect_fit(category, schema, terms)
+        return self._archived(folder, schema, terms)
+
+    def _expect_fit(self, category: str, schema: pa.Schema, terms: Terms) -> None:
+        """Raise BackfillRefused where the archive holds what a record type of today does not."""
         try:
             merged(terms.arrow, schema)
         except OtherType as other:
             raise BackfillRefused(
-                f"{folder}: column {other.column} holds {other.stored}, and the record has {other.wanted} there, which does not hold it. "
+                f"{self.location}/{folder_of(category)}: column {other.column} holds {other.stored}, and the record has {other.wanted} there, which does not hold it. "
                 "Nothing was started. Use the record type that the category was archived with, or one with fields more, fields fewer, "
                 "optional ones, and float for int."
             ) from other
+
+    def _archived(self, folder: str, schema: pa.Schema, terms: Terms) -> DataFrame:
+        """Return an archived category as a record type of today has it."""
         stored = stored_as(schema, terms.arrow)
         found = self._read(folder, stored).select(
             *(

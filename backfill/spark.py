@@ -107,7 +107,7 @@ def run_backfill(
             folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
             folder.refuse_existing(category.name for category in _written(app.processors))
             made = {name: folder.aside(name) for name in chain.made}
-            source = Source(spark, warehouse.location, made)
+            source = Source(spark, warehouse, made)
             _refuse_missing(app, source)
         run = _Run(replace(app_name, path=app_name.path.resolve()), source, Days(first, last), chain, folder)
         try:

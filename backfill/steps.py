@@ -21,7 +21,7 @@ from ..processors.cores import Core, Fed
 from ..processors.errors import Deferred, Halted
 from ..processors.kinds import OnBad, Processor
 from ..processors.windows import MILLISECOND
-from .columns import Columns
+from .columns import EVENT_MARKS, Columns
 from .errors import BackfillFailed
 from .failures import carried
 from .outputs import OutputRows
@@ -74,6 +74,11 @@ class Step:
     def columns(self) -> Columns:
         """The columns of what it reads."""
         return Columns(self.input.record)
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns that `feed` needs: those of the record, and where each event lay."""
+        return [*self.columns.schema.names, *EVENT_MARKS]
 
     def taken(self, batches: Batches) -> Batches:
         """Give batches without the events whose times lie too far ahead of their arrival, which a worker sets aside, too."""

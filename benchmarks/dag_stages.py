@@ -41,7 +41,7 @@ class Passing(ps.Stateful):
 
     state = int
 
-    def process(self, event: Tick, state: int | None, context: ps.Context) -> tuple[int, Iterable[Tick]]:  # noqa: ARG002 - the kind's
+    def process(self, event: Tick, state: int | None, context: ps.Context) -> tuple[int, Iterable[Tick]]:
         """Return the count, and the tick."""
         return (state or 0) + 1, (event,)
 

@@ -43,7 +43,7 @@ def counter(buckets: int) -> type[ps.Stateful]:
         reads = ps.Category("seen", Seen, key="key", event_time="at", buckets=buckets)
         state = int
 
-        def process(self, event: Seen, state: int | None, context: ps.Context) -> tuple[int, list[ps.Record]]:  # noqa: ARG002 - the kind's signature
+        def process(self, event: Seen, state: int | None, context: ps.Context) -> tuple[int, list[ps.Record]]:
             return (state or 0) + 1, []
 
     return Counts

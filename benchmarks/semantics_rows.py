@@ -83,7 +83,7 @@ class _Aggregating(ps.Aggregator):
         """Return what is counted, and its time."""
         return event, event.event_time
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Answer:  # noqa: ARG002 - it never ends
+    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Answer:
         """Return the count so far."""
         n, newest = value
         return Answer(key, newest, n)

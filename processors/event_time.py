@@ -105,6 +105,17 @@ class ShardTime:
         return min((self._inputs[name].watermark_ms for name in names if name not in self._idle), default=FOREVER_MS)
 
 
+class Timeless(ShardTime):
+    """The event time where nothing depends on it: it never begins, and costs nothing to follow."""
+
+    def __init__(self) -> None:
+        self.low_ms = NEVER_MS
+
+    def observe(self, category: str, times: Sequence[int]) -> list[int]:  # noqa: ARG002 - nothing follows from them
+        """Return that no event is late."""
+        return [NEVER_MS] * len(times)
+
+
 class InOrder:
     """The event time of events that come in its order: that of the last one.
 

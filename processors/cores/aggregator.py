@@ -10,6 +10,7 @@ from typing import Any
 from ..categories import AnyCategory
 from ..changes import Changes, StateReader
 from ..errors import ProcessorFailed
+from ..event_time import ShardTime
 from ..kinds import Aggregator
 from ..monoids import BrokenLaw, check_laws
 from ..slots import encode_slot
@@ -86,13 +87,19 @@ class Folding:
 
 
 class AggregatorCore:
-    """Folds observations into partials per (key, window); a checkpoint merges them into what is saved."""
+    """Folds observations into partials per (key, window); a checkpoint merges them into what is saved.
 
-    def __init__(self, processor: Aggregator, saved: StateReader) -> None:
+    Args:
+        processor: which.
+        saved: the shard's state.
+        time: follows its event time; by default as the processor declares.
+    """
+
+    def __init__(self, processor: Aggregator, saved: StateReader, time: ShardTime | None = None) -> None:
         self._processor = processor
         self._saved = saved
         self._folding = Folding(processor)
-        self.time = time_of(processor, saved)
+        self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
         """Fold the events of one bucket, in order."""

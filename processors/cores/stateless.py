@@ -7,16 +7,23 @@ from typing import Any
 
 from ..categories import AnyCategory
 from ..changes import StateReader
+from ..event_time import ShardTime
 from ..kinds import Stateless
 from .base import Drained, Fed, Rejected, late_among, time_of
 
 
 class StatelessCore:
-    """Maps events to outputs."""
+    """Maps events to outputs.
 
-    def __init__(self, processor: Stateless, saved: StateReader) -> None:
+    Args:
+        processor: which.
+        saved: where its shard's time is.
+        time: follows that; by default as the processor declares.
+    """
+
+    def __init__(self, processor: Stateless, saved: StateReader, time: ShardTime | None = None) -> None:
         self._processor = processor
-        self.time = time_of(processor, saved)
+        self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:  # noqa: ARG002 - the fate of each event says
         """Process the events of one bucket, in order."""

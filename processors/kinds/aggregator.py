@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..categories import AnyCategory
 from ..emission import AtCheckpoint, AtWatermark, Emission, OnLate
@@ -15,7 +15,10 @@ from ..semantics import expect_pair
 from ..stores import Local, Remote, Writing
 from ..watermarks import NEVER_MS
 from ..windows import Ever, Session, Sliding, Window, Windowing
-from .base import Remembering, as_tuple, expect_lateness, key_name
+from .base import Remembering, as_tuple, expect_columns, expect_lateness, key_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Aggregator(Remembering):
@@ -35,6 +38,8 @@ class Aggregator(Remembering):
         estimates: for a monoid that is made of several, which fields of its records are estimates of which, such as
             `{"visitors": penstock.Distinct()}`: `penstock compare` says whether differences lie within the errors they state. Where the
             monoid itself is a sketch, that is known.
+        columns: which fields of its input `observe_columns` looks at, beside the key and the event time; by default all. Others are not
+            read from the warehouse.
     """
 
     monoid: ClassVar[Monoid[Any]]
@@ -44,6 +49,7 @@ class Aggregator(Remembering):
     allowed_lateness: ClassVar[timedelta] = timedelta()
     store: ClassVar[Local | Remote] = Local()
     estimates: ClassVar[Mapping[str, Monoid[Any]]] = {}
+    columns: ClassVar[tuple[str, ...] | None] = None
 
     @classmethod
     def promised_ms(cls, low_ms: int) -> int:
@@ -82,6 +88,24 @@ class Aggregator(Remembering):
         By default the event itself.
         """
         return event
+
+    def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
+        """Return what each of many events adds: for backfills, which take it in place of `observe` where a class defines it.
+
+        An observation for each event, null where it adds nothing: numbers and text as they are, tuples as structs, dicts as maps. The beginning
+        of each task is tried in both ways. No event may raise in it. The category's key is a field then, not a function.
+
+        Args:
+            events: a column for each field, or for those in `columns`.
+        """
+        raise DeclarationError(
+            f"Aggregator {type(self).__name__} has no `observe_columns` (asked for {events.num_rows} events)."
+        )
+
+    @classmethod
+    def takes_columns(cls) -> bool:
+        """Whether it defines `observe_columns`."""
+        return cls.observe_columns is not Aggregator.observe_columns
 
     def result(self, key: str, window: Window, value: Any) -> Record | None:
         """Return the record to write for a key and window, or None for no record.
@@ -124,6 +148,19 @@ class Aggregator(Remembering):
             )
         _check_ends(cls)
         _check_estimates(cls)
+        if cls.takes_columns():
+            _check_columns(cls)
+
+
+def _check_columns(cls: type[Aggregator]) -> None:
+    """Raise DeclarationError where `observe_columns` is given no column that it could go by."""
+    expect_columns(cls, "observe_columns", cls.columns)
+    [category] = cls.inputs()
+    if not isinstance(category.key, str):
+        raise DeclarationError(
+            f"Aggregator {cls.__name__} has `observe_columns`, but {category.name} is keyed by a function of whole records. Leave it out, or key "
+            "the category by one of its fields."
+        )
 
 
 def _check_estimates(cls: type[Aggregator]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from ..categories import AnyCategory, Category
 from ..emission import OnLate
 from ..errors import DeclarationError
+from ..records import fields_of
 from ..semantics import Semantics
 from ..watermarks import NEVER_MS, Confidence, Promised, Watermark
 from ..windows import MILLISECOND
@@ -206,6 +207,22 @@ def _expect_told_once(cls: type[Remembering]) -> None:
             f"Processor {cls.__name__}: state exactly once with output at most once cannot be promised by a watermark that is itself "
             "promised. A state that is lost is made again from the events, which do not tell what had been complete before, so windows and "
             "timers would be answered a second time. Choose exactly once for both, which keeps a changelog, or at most once for both."
+        )
+
+
+def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | None) -> None:
+    """Raise DeclarationError for a step over columns where it cannot be told whose columns it is given, or names unknown ones."""
+    if len(cls.inputs()) > 1 or len(cls.outputs()) > 1:
+        raise DeclarationError(
+            f"Processor {cls.__name__} has `{step}`, which takes the columns of one category and gives those of one, but it reads or writes "
+            "several. Leave it out: the events are then taken one by one."
+        )
+    [category] = cls.inputs()
+    known = fields_of(category.record)
+    unknown = [name for name in columns or () if name not in known]
+    if unknown:
+        raise DeclarationError(
+            f"Processor {cls.__name__}: `columns` names {', '.join(unknown)}, but {category.record.__name__} has only {', '.join(known)}."
         )
 
 

@@ -152,7 +152,7 @@ def test_what_was_replaced_and_is_still_there_is_not_read_twice(world: World, tm
     old = day / f"bucket-00000-{8:020d}.parquet"
     pq.write_table(pq.read_table(whole, partitioning=None).slice(8, 8), old)
     try:
-        read = Source(world.spark, world.warehouse.location).events(readings).count()
+        read = Source(world.spark, world.warehouse).events(readings).count()
     finally:
         old.unlink()
 
@@ -178,4 +178,4 @@ def test_a_type_that_does_not_fit_is_refused_before_anything_is_read(world: Worl
     """With the folder, the column and both types."""
     category = ps.Category("readings", Misread, key=key_of, event_time="at", buckets=1)
     with pytest.raises(BackfillRefused, match=r"category=readings: column count holds double, .* string"):
-        Source(world.spark, world.warehouse.location).events(category)
+        Source(world.spark, world.warehouse).events(category)

@@ -22,13 +22,21 @@ OUTSIDE_OF_PROCESSORS = {"confluent_kafka", "rocksdict", "pyspark", "hdfs", "fas
 def imported(path: Path) -> Iterator[str]:
     """Give every module that a file imports, with relative ones made absolute from the repository's root."""
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in loaded(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             names = [node.module] if node.module else [alias.name for alias in node.names]
             yield from (".".join([*base, name]) for name in names)
+
+
+def loaded(tree: ast.AST) -> Iterator[ast.AST]:
+    """Give what is in a tree, but for what only a type checker sees: types are named there, and nothing is needed."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            yield node
+            yield from loaded(node)
 
 
 def files(folder: str) -> list[Path]:

@@ -1,0 +1,70 @@
+"""The flights of 2013, each flown again on the days that follow: as many as one wants, in the order in which they leave.
+
+A day of the replay has, beside its own flights, those of so many days before it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from flights_app import Flight
+
+sys.path.append(str(Path(__file__).parents[1] / "examples" / "flights"))
+
+DAY_MS = 86_400_000
+DAYS = 365
+
+
+def replayed(count: int, copies: int) -> Iterator[list[Flight]]:
+    """Give flights, day by day.
+
+    Args:
+        count: how many in all; at most what a year of days gives.
+        copies: how often each flight is flown.
+    """
+    by_day = _by_day()
+    first = min(by_day)
+    left = count
+    for day in range(first, first + DAYS):
+        if left <= 0:
+            return
+        of_day = [
+            flight for copy in range(copies) for flight in _moved(by_day, first + (day - first - copy) % DAYS, day)
+        ]
+        of_day.sort(key=_leaves)
+        yield of_day[:left]
+        left -= len(of_day)
+
+
+def _by_day() -> dict[int, list[Flight]]:
+    from source import flights  # noqa: PLC0415 - of the flights example, whose folder is on the path now
+
+    days: defaultdict[int, list[Flight]] = defaultdict(list)
+    for it in flights():
+        flight = Flight(*(getattr(it, name) for name in Flight.__struct_fields__))
+        days[flight.scheduled // DAY_MS].append(flight)
+    return days
+
+
+def _moved(by_day: dict[int, list[Flight]], day: int, to: int) -> Iterator[Flight]:
+    """Give the flights of one day as if they were flown on another."""
+    by = (to - day) * DAY_MS
+    for one in by_day.get(day, ()):
+        yield Flight(
+            one.carrier,
+            one.flight,
+            one.tailnum,
+            one.origin,
+            one.dest,
+            one.route,
+            one.scheduled + by,
+            one.distance,
+            one.dep_delay,
+        )
+
+
+def _leaves(flight: Flight) -> float:
+    return flight.scheduled + (flight.dep_delay or 0) * 60_000

@@ -1,0 +1,386 @@
+"""Processors that take columns, and the files that their tasks read: the same as event by event."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.accumulators import INT_ACCUMULATOR_PARAM, Accumulator
+
+import penstock as ps
+from penstock.backfill.aggregating import file_partials, merger
+from penstock.backfill.category_archive import archive_schema
+from penstock.backfill.columns import Columns
+from penstock.backfill.evolution import content_of
+from penstock.backfill.failures import FailedInWorker
+from penstock.backfill.files import Files, Planned, in_tasks
+from penstock.backfill.grouping import partials_of
+from penstock.backfill.layout import DAY_MS, Days, StoredFile, day_of
+from penstock.backfill.mapping import file_mapper
+from penstock.backfill.steps import Counters, Step, Transform
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.processors.errors import DeclarationError
+from penstock.processors.monoids import Count, First, Largest, MapOf, Max, Mean, Min, Monoid, Sum, TopK, TupleOf
+
+FIRST_DAY_MS = 15_700 * DAY_MS
+DAYS = Days.of(day_of(FIRST_DAY_MS), day_of(FIRST_DAY_MS + DAY_MS))
+
+
+class Sale(ps.Record, frozen=True):
+    """Something was sold; how many came later as a field."""
+
+    shop: int
+    at: ps.EventTime
+    item: str
+    price: float | None
+    pieces: int = 1
+
+
+class Dear(ps.Record, frozen=True):
+    """A sale of some price."""
+
+    shop: int
+    at: ps.EventTime
+    total: float
+
+
+class Sum3(ps.Record, frozen=True):
+    """What a shop sold in a window."""
+
+    shop: str
+    at: ps.EventTime
+    n: int
+    mean: float | None
+    items: dict[str, int]
+
+
+def by_item(sale: Sale) -> str:
+    """Key by what was sold."""
+    return sale.item
+
+
+sales = ps.Category("sales", Sale, key="shop", event_time="at", buckets=2)
+by_items = ps.Category("by_items", Sale, key=by_item, event_time="at", buckets=2)
+dear = ps.Category("dear", Dear, key="shop", event_time="at", buckets=2)
+dear_too = ps.Category("dear_too", Sum3, key="shop", event_time="at", buckets=2)
+sums = ps.Category("sums", Sum3, key="shop", event_time="at", buckets=2)
+
+
+class OneByOne(ps.Stateless):
+    """Keeps what cost more than 50."""
+
+    reads, writes = sales, dear
+
+    def process(self, event: Sale) -> Iterable[Dear]:
+        """Return the sale, if it was dear."""
+        if event.price is not None and event.price > 50:
+            yield Dear(event.shop, event.at, event.price * event.pieces)
+
+
+class AtOnce(OneByOne):
+    """The same, in columns."""
+
+    columns: ClassVar[tuple[str, ...]] = ("shop", "at", "price", "pieces")
+
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+        """Return the dear ones."""
+        kept = events.filter(pc.greater(events.column("price"), pa.scalar(50.0)))
+        totals = pc.multiply(kept.column("price"), kept.column("pieces").cast(pa.float64()))
+        return kept.select(["shop", "at"]).append_column("total", totals)
+
+
+class Otherwise(AtOnce):
+    """Says something else in columns."""
+
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+        """Return all of them."""
+        return events.select(["shop", "at"]).append_column("total", pa.array([1.0] * events.num_rows))
+
+
+class Raising(AtOnce):
+    """Looks at a column that it did not ask for."""
+
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+        """Raise."""
+        return pa.table({"item": events.column("item")})
+
+
+class Unfitting(AtOnce):
+    """Gives text for a number."""
+
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+        """Return what does not fit."""
+        return events.select(["shop", "at"]).append_column("total", pa.array(["much"] * events.num_rows))
+
+
+class SumOneByOne(ps.Aggregator):
+    """Sums what was sold in some hours, which begin every few."""
+
+    reads, writes = sales, sums
+    monoid = TupleOf(Count(), Mean(), MapOf[str, float](Sum()))
+    window: ClassVar[ps.Windowing] = ps.Hopping(timedelta(hours=9), timedelta(hours=4))
+
+    def observe(self, event: Sale) -> tuple[str, float, dict[str, int]] | None:
+        """Return what it adds; nothing without a price."""
+        return None if event.price is None else (event.item, event.price, {event.item: event.pieces})
+
+    def result(self, key: str, window: ps.Window, value: tuple[int, float | None, dict[str, int]]) -> Sum3:
+        """Return the window."""
+        n, mean, items = value
+        return Sum3(key, window.start, n, mean, items)
+
+
+class SumAtOnce(SumOneByOne):
+    """The same, in columns."""
+
+    columns: ClassVar[tuple[str, ...]] = ("item", "price", "pieces")
+
+    def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
+        """Return what they add."""
+        item, price, pieces = (events.column(name) for name in self.columns)
+        return pa.StructArray.from_arrays(
+            [item, price, one_each(item, pieces)], ["n", "mean", "items"], mask=price.is_null()
+        )
+
+
+class DaysOneByOne(SumOneByOne):
+    """By days."""
+
+    window = ps.Tumbling(timedelta(days=1))
+
+
+class DaysAtOnce(SumAtOnce):
+    """By days, in columns."""
+
+    window = ps.Tumbling(timedelta(days=1))
+
+
+class SumOtherwise(SumAtOnce):
+    """Forgets that some have no price."""
+
+    def observe_columns(self, events: pa.RecordBatch) -> pa.Array[Any]:
+        """Return zero for them."""
+        item, price, pieces = (events.column(name) for name in self.columns)
+        known = pa.array(price.to_numpy(zero_copy_only=False), pa.float64())
+        return pa.StructArray.from_arrays([item, known, one_each(item, pieces)], ["n", "mean", "items"])
+
+
+def one_each(keys: pa.Array[Any], items: pa.Array[Any]) -> pa.Array[Any]:
+    """Return a map with one entry for each event."""
+    offsets: pa.Array[Any] = pa.array(range(len(keys) + 1), pa.int32())
+    maps: pa.Array[Any] = pa.MapArray.from_arrays(offsets, keys, items)  # type: ignore[call-overload]  # the stubs ask for narrower arrays
+    return maps
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """Sales of three days, in files of both buckets; the older ones without the field that came later."""
+    dice = random.Random(1)
+    warehouse = LocalWarehouse(tmp_path)
+    columns = Columns(Sale)
+    for day, bucket, segment in [(d, b, s) for d in range(3) for b in range(2) for s in range(2)]:
+        events = [
+            Sale(
+                dice.randrange(5),
+                FIRST_DAY_MS + day * DAY_MS + dice.randrange(DAY_MS),
+                dice.choice("abc"),
+                dice.choice([None, dice.uniform(1, 100)]),
+                dice.randrange(1, 4) if day else 1,
+            )
+            for _ in range(300)
+        ]
+        times = [event.at for event in events]
+        marks: list[Sequence[Any]] = [
+            [bucket] * 300,
+            range(segment * 300, segment * 300 + 300),
+            sales.keys_of(events),
+            times,
+            times,
+        ]
+        names = archive_schema(columns)
+        arrays = [*columns.arrays(events), *(pa.array(mark) for mark in marks)]
+        table = pa.table(dict(zip(names.names, arrays, strict=True))).cast(names)
+        kept = table if day else table.drop_columns(["pieces"])
+        warehouse.write(StoredFile("sales", day_of(times[0]), bucket, segment * 300), content_of(kept))
+    return Files(warehouse, "sales", archive_schema(columns), by_event_time=True)
+
+
+def step_of(processor: type[ps.Processor]) -> Step:
+    """Return a processor's step over the sales of this file."""
+    counters = Counters(*(Accumulator(number, 0, INT_ACCUMULATOR_PARAM) for number in range(3)))
+    return Step(__file__, processor.__name__, "sales", counters)
+
+
+def tasks_of(planned: Planned) -> list[pa.RecordBatch]:
+    """Return the rows that Spark gives each task."""
+    return [pa.RecordBatch.from_pydict({"id": [task]}) for task in range(len(planned.tasks))]
+
+
+def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Return the rows of a step."""
+    return [row for batch in transform(iter(batches)) for row in batch.to_pylist()]
+
+
+def mapped(processor: type[ps.Processor], files: Files) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
+    """Return what a stateless processor gives of the first two days, and what was counted."""
+    step = step_of(processor)
+    planned = files.planned(DAYS, 3)
+    rows = outputs(file_mapper(step, planned), tasks_of(planned))
+    return rows, (step.counters.events_in.value, step.counters.events_out.value)
+
+
+def merged(processor: type[ps.Processor], files: Files) -> list[dict[str, Any]]:
+    """Return what an aggregator gives of the first two days."""
+    step = step_of(processor)
+    planned = files.planned(DAYS, 3)
+    partials = [part for task in tasks_of(planned) for part in file_partials(step, planned)(iter([task]))]
+    ordered = pa.Table.from_batches(partials).sort_by(
+        [(name, "ascending") for name in ("key", "start", "bucket", "offset")]
+    )
+    return outputs(merger(step), ordered.to_batches())
+
+
+def test_a_stateless_processor_gives_the_same_in_columns(files: Files) -> None:
+    """Keys, days, what has a default since, and what is counted, included."""
+    one_by_one, at_once = mapped(OneByOne, files), mapped(AtOnce, files)
+
+    assert at_once == one_by_one
+    assert one_by_one[1][0] == 2400
+    assert {row["ds"] for row in one_by_one[0]} == set(DAYS.names())
+
+
+@pytest.mark.parametrize(("one_by_one", "at_once"), [(SumOneByOne, SumAtOnce), (DaysOneByOne, DaysAtOnce)])
+def test_an_aggregator_gives_the_same_in_columns(
+    files: Files, one_by_one: type[ps.Processor], at_once: type[ps.Processor]
+) -> None:
+    """Windows in which an event lies once, or several times, and keys that are numbers."""
+    expected, found = merged(one_by_one, files), merged(at_once, files)
+
+    assert len(expected) > 8
+    assert [plain(row) for row in found] == [plain(row) for row in expected]
+
+
+def plain(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a window's row as it may be compared: the order of a map's entries means nothing, nor does a sum's last digit."""
+    record = row["_output_0"]
+    return row["_key"], row["_event_time"], record["n"], round(record["mean"], 9), sorted(record["items"])
+
+
+@pytest.mark.parametrize(
+    ("processor", "says"),
+    [
+        (Otherwise, r"Otherwise: process_columns gives .* where process gives .*They have to agree"),
+        (Raising, r"Raising\.process_columns raised KeyError: .* from sales/0 at offset 0 to sales/0 at offset 199"),
+        (Unfitting, r"Unfitting\.process_columns gives does not fit dear, .*total: double"),
+    ],
+)
+def test_columns_that_are_not_what_process_gives_are_told(
+    files: Files, processor: type[ps.Processor], says: str
+) -> None:
+    """Before anything is published."""
+    with pytest.raises(FailedInWorker, match=says):
+        mapped(processor, files)
+
+
+def test_observations_that_differ_are_told(files: Files) -> None:
+    """The first of them."""
+    with pytest.raises(FailedInWorker, match=r"SumOtherwise: observe_columns gives .* where observe gives None"):
+        merged(SumOtherwise, files)
+
+
+def test_what_columns_cannot_do_is_refused_where_it_is_declared() -> None:
+    """Unknown fields, keys that are functions, several outputs."""
+
+    class Unknown(AtOnce):
+        columns = ("shop", "colour")
+
+    class Functional(SumAtOnce):
+        reads = by_items
+
+    class Several(AtOnce):
+        writes = (dear, dear_too)  # type: ignore[assignment]  # of a class that says one
+
+    for processor, says in [(Unknown, "names colour"), (Functional, "keyed by a function"), (Several, "several")]:
+        with pytest.raises(DeclarationError, match=says):
+            processor.check()
+
+
+NUMBERS = st.integers(-50, 50)
+SMALL = st.floats(-100, 100).map(lambda number: round(number, 3))
+NAMES = st.sampled_from(["a", "b", "c"])
+OBSERVED: list[tuple[Monoid[Any], st.SearchStrategy[Any], pa.DataType]] = [
+    (Count(), NAMES, pa.string()),
+    (Sum(), NUMBERS, pa.int64()),
+    (Sum(), st.integers(-(2**62), 2**62), pa.int64()),
+    (Sum(), SMALL, pa.float64()),
+    (Mean(), NUMBERS, pa.int32()),
+    (Min(), st.one_of(SMALL, st.just(float("nan"))), pa.float64()),
+    (Max(), NAMES, pa.string()),
+    (Max(), st.integers(-(2**63), 2**63 - 1), pa.int64()),
+    (Max(), st.booleans(), pa.bool_()),
+    (First(), NAMES, pa.string()),
+    (Largest(2), NUMBERS, pa.int64()),
+    (MapOf(Sum()), st.dictionaries(NAMES, NUMBERS, max_size=3), pa.map_(pa.string(), pa.int64())),
+    (
+        MapOf(MapOf(Max())),
+        st.dictionaries(NAMES, st.dictionaries(st.integers(0, 3), SMALL, max_size=2), max_size=3),
+        pa.map_(pa.string(), pa.map_(pa.int64(), pa.float64())),
+    ),
+    (TopK(2), st.dictionaries(NAMES, SMALL, max_size=2), pa.map_(pa.string(), pa.float64())),
+    (TupleOf(Count(), Max()), st.tuples(NAMES, NUMBERS), pa.struct([("n", pa.string()), ("most", pa.int64())])),
+]
+
+
+@pytest.mark.parametrize(("monoid", "values", "kind"), OBSERVED, ids=[repr(monoid) for monoid, _, _ in OBSERVED])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_partials_of_groups_are_those_of_folding(
+    monoid: Monoid[Any], values: st.SearchStrategy[Any], kind: pa.DataType, data: st.DataObject
+) -> None:
+    """For every monoid that Arrow computes, numbers too large for it included, and one that it does not."""
+    observations = data.draw(st.lists(values, max_size=30))
+    drawn = [data.draw(st.integers(0, 4)) for _ in observations]
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(drawn))}
+    groups = np.array([numbers[group] for group in drawn], np.int64)
+    found = partials_of(monoid, as_arrow(observations, kind), groups, len(numbers))
+
+    expected: list[Any] = [monoid.identity() for _ in numbers]
+    for group, observation in zip(groups.tolist(), observations, strict=True):
+        expected[group] = monoid.combine(expected[group], monoid.lift(observation))
+    assert len(found) == len(expected)
+    assert all(map(monoid.same, found, expected))
+    for partial in found:
+        monoid.encode(partial)  # NumPy's own numbers, for one, have no bytes
+
+
+def as_arrow(observations: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Return observations as a user's step gives them."""
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        return pa.array([dict(zip(names, one, strict=True)) for one in observations], kind)
+    return pa.array([entries(one) for one in observations], kind)
+
+
+def entries(observation: Any) -> Any:
+    """Return maps as Arrow takes them."""
+    return [(key, entries(item)) for key, item in observation.items()] if isinstance(observation, dict) else observation
+
+
+@given(st.lists(st.integers(1, 100 * 2**20), min_size=1), st.integers(1, 40))
+def test_tasks_are_neighbours_and_none_is_too_large(sizes: list[int], least: int) -> None:
+    """Each begins where the one before it ends, and one of several files is within the limit."""
+    tasks = list(in_tasks(sizes, least))
+    held = [sum(size for size, of in zip(sizes, tasks, strict=True) if of == task) for task in range(tasks[-1] + 1)]
+
+    assert tasks == sorted(tasks)
+    assert set(tasks) == set(range(tasks[-1] + 1))
+    assert all(size <= 32 * 2**20 for task, size in enumerate(held) if tasks.count(task) > 1)
