@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check soak bench bench-semantics bench-remote bench-dag bench-timers lock format clean
+.PHONY: help demo test check soak bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise)"
 	@echo "make bench-dag        latency and watermark lag through one to four processors (5 minutes; likewise)"
 	@echo "make bench-timers     memory for ten million pending timers (5 minutes)"
+	@echo "make bench-backfill   50 million events archived, and gone through in Spark beside the same by hand (an hour; likewise)"
 	@echo "make lock    write requirements.lock anew from pyproject.toml"
 	@echo "make format  lay the code out"
 	@echo "make clean   remove the environment and everything local"
@@ -64,6 +65,9 @@ bench-dag: $(READY)
 
 bench-timers: $(READY)
 	$(BIN)/python benchmarks/pending_timers.py
+
+bench-backfill: $(READY)
+	$(BIN)/python benchmarks/backfill.py
 
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv

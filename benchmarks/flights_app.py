@@ -74,7 +74,7 @@ class Lates(ps.Stateless):
             return ()
         return (Late(event.route, event.scheduled, event.tailnum, int(event.dep_delay // LATE_MIN)),)
 
-    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch:
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
         """Return the departures that were late."""
         late = events.filter(pc.greater_equal(events.column("dep_delay"), pa.scalar(LATE_MIN)))
         quarters = pc.floor(pc.divide(late.column("dep_delay"), LATE_MIN))

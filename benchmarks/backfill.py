@@ -1,0 +1,145 @@
+"""How fast a category is archived, and the archive gone through in Spark, beside the same by hand. Takes about an hour for 50 million.
+
+The flights of 2013 are flown again and again (see `replayed.py`): about 170 bytes each as JSON. Let nothing else run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import date, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from figures import COLORS, drawing
+from flights_app import Flight, flights
+from replayed import DAYS, replayed
+from rounds import broker, command, create, options, rate
+
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.warehouse import open_warehouse
+from penstock.ops.collector import relax_collector
+from penstock.ops.preflight import ends_of
+from penstock.transport.bus import Outgoing
+from penstock.transport.codec_of import Codecs
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+FLIGHTS = 336_776
+WORKS = {"lates": "stateless", "days": "aggregator", "gaps": "stateful"}
+WAYS = {
+    "sql": "Spark SQL by hand",
+    "columns": "Penstock, columns",
+    "events": "Penstock, event by event",
+    "naive": "applyInPandas",
+}
+FIRST = date(2013, 1, 1)
+NAIVE_SHARE = 10
+"""Of how many days `applyInPandas` is given one: it is slow, and a large group needs all of its memory at once."""
+
+
+class Measured(NamedTuple):
+    """One way of computing one thing."""
+
+    events: int
+    seconds: float
+    processor_s: float
+    worker_mib: float
+
+    @property
+    def per_core(self) -> float:
+        """Events for each second of a processor."""
+        return self.events / self.processor_s
+
+
+def main() -> None:
+    """Make the events, archive them, go through them, and print what was measured."""
+    given = options(__doc__, messages=50_000_000, rounds=1).parse_args()
+    with TemporaryDirectory() as folder:
+        warehouse = f"{folder}/warehouse"
+        with broker() as bootstrap:
+            print(f"made:     {make(bootstrap, given.messages):,.0f} events/s", flush=True)
+            plain = rate("plain_read.py", bootstrap)
+            archived = archive(bootstrap, warehouse, given.messages)
+            print(
+                f"read by a plain loop: {plain:,.0f} events/s; archived: {archived:,.0f}, {archived / plain:.2f} of that",
+                flush=True,
+            )
+        size = sum(file.stat().st_size for file in Path(warehouse).rglob("*.parquet"))
+        print(f"archive:  {size / 2**20:,.0f} MiB", flush=True)
+        measured = dict(measurements(warehouse, folder))
+    show(measured)
+    draw(measured)
+
+
+def make(bootstrap: str, count: int) -> float:
+    """Write the events; return how many there were in a second."""
+    bus = KafkaBus(KafkaSettings(bootstrap))
+    create(bus, [flights])
+    encode, began_s = Codecs(bus).of(flights).encode, time.monotonic()
+    with closing(bus.writer()) as writer:
+        for day in replayed(count, -(-count // FLIGHTS)):
+            writer.send(flights.name, map(Outgoing, keys_of(day), encode(day)))
+        writer.flush()
+    return count / (time.monotonic() - began_s)
+
+
+def keys_of(events: list[Flight]) -> list[bytes]:
+    """Return the events' keys as the bus has them."""
+    return [key.encode() for key in flights.keys_of(events)]
+
+
+def archive(bootstrap: str, warehouse: str, count: int) -> float:
+    """Archive all of them; return how many there were in a second."""
+    bus, began_s = KafkaBus(KafkaSettings(bootstrap)), time.monotonic()
+    targets = ends_of([flights], bus)
+    relax_collector()
+    Archiver(bus, [flights], open_warehouse(warehouse)).run(lambda it: it.has_reached(targets))
+    return count / (time.monotonic() - began_s)
+
+
+def measurements(warehouse: str, output: str) -> Iterator[tuple[tuple[str, str], Measured]]:
+    """Measure every way of every work, each in processes of its own."""
+    for work in WORKS:
+        for way in WAYS:
+            if (work, way) == ("gaps", "columns"):
+                continue  # a stateful processor goes event by event
+            last = FIRST + timedelta(days=(DAYS // NAIVE_SHARE if way == "naive" else DAYS) + 1)
+            place = command("backfill_run.py", warehouse, output, work, way, str(FIRST), str(last))
+            printed = subprocess.run(place, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+            measured = Measured(int(printed[0]), *map(float, printed[1:]))
+            print(
+                f"{work:6} {way:8} {measured.per_core:12,.0f} events/s of a core, {measured.worker_mib:,.0f} MiB",
+                flush=True,
+            )
+            yield (work, way), measured
+
+
+def show(measured: dict[tuple[str, str], Measured]) -> None:
+    """Print a table for the documentation."""
+    print("\n| kind | way | events/s | of a core | beside SQL | beside applyInPandas | a worker, MiB |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for (work, way), it in measured.items():
+        sql, naive = (it.per_core / measured[work, other].per_core for other in ("sql", "naive"))
+        print(
+            f"| {WORKS[work]} | {WAYS[way]} | {it.events / it.seconds:,.0f} | {it.per_core:,.0f} | {sql:.2f} | {naive:.1f} | "
+            f"{it.worker_mib:,.0f} |"
+        )
+
+
+def draw(measured: dict[tuple[str, str], Measured]) -> None:
+    """Draw events per second of a core."""
+    with drawing("backfill.svg", len(WORKS), height=2.6) as panels:
+        for axes, (work, kind) in zip(panels, WORKS.items(), strict=True):
+            ways = [way for way in reversed(WAYS) if (work, way) in measured]
+            rates = [measured[work, way].per_core / 1000 for way in ways]
+            axes.barh([WAYS[way] for way in ways], rates, color=COLORS[0])
+            axes.set_title(kind)
+            axes.set_xlabel("thousand events/s of a core")
+            axes.grid(axis="x")
+
+
+if __name__ == "__main__":
+    main()
