@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
+import pyarrow as pa
 from msgspec.structs import asdict
 from records import (
     Departure,
@@ -35,6 +36,10 @@ class Filterer(ps.Stateless):
     def process(self, event: Flight) -> Iterable[Departure]:
         """Return the flight if it departed."""
         return () if event.dep_delay is None else (Departure(**asdict(event)),)
+
+    def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the flights that departed; for backfills."""
+        return events.filter(events.column("dep_delay").is_valid())
 
 
 class Joiner(ps.Stateless):
