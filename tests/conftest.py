@@ -19,6 +19,14 @@ __all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suite
 WAIT_LIMIT_S = 90.0
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    """Services and Spark live for minutes here: a third of what a broker computed in them was the optimising compiler."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real broker for the whole run; its address."""

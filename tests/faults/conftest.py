@@ -32,14 +32,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByService:
     return ByService(config, log)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_java() -> Iterator[None]:
-    """Services here live for minutes: a third of what a broker computed in them was the optimising compiler."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-        yield
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
     """The broker's address; who comes first starts it, who goes last stops it."""
