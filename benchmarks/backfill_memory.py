@@ -1,0 +1,98 @@
+"""Memory of backfills and bootstraps for one key with ten million events, and for ten million keys.
+
+    python benchmarks/backfill_memory.py [--events 10000000]
+
+Prints the most that one of Spark's Python workers held, beside what it holds after its imports; Java's heap is limited by Spark (1 GiB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+from backfill_run import HERE, imported, watched
+from keys_app import Tick, ticks
+
+from penstock.backfill.bootstrap import Destination, bootstrap
+from penstock.backfill.category_archive import archive_schema
+from penstock.backfill.columns import Columns
+from penstock.backfill.evolution import content_of
+from penstock.backfill.layout import By, Note, StoredFile, day_of
+from penstock.backfill.notes import ARCHIVE, Terms, write_note
+from penstock.backfill.session import spark_session
+from penstock.backfill.spark import run_backfill
+from penstock.backfill.warehouse import LocalWarehouse, Warehouse
+from penstock.processors.apps import AppName
+from penstock.state.backups.places import open_place
+from penstock.transport.bus import CategorySpec
+from penstock.transport.memory import MemoryBus
+
+SEGMENT = 250_000
+START_MS = 1_700_006_400_000
+"""When a day begins."""
+APP = HERE / "keys_app.py"
+
+
+def main() -> None:
+    """Measure, and print as it goes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=10_000_000, help="how many")
+    count = parser.parse_args().events
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(HERE)
+    with TemporaryDirectory() as folder, spark_session("local[2]") as spark:
+        with watched() as seen:
+            spark.range(0, 200_000, 1, 4).mapInArrow(imported, "id long").count()
+        print(f"imports alone: {seen[2]:,.0f} MiB", flush=True)
+        for name, keys in (("one key", 1), (f"{count:,} keys", count)):
+            warehouse = LocalWarehouse(Path(folder) / f"of-{keys}")
+            fill(warehouse, count, keys)
+            for what, work in works(warehouse, Path(folder) / f"out-{keys}").items():
+                with watched() as seen:
+                    work()
+                print(f"{name:16} {what:20} {seen[0]:6.0f} s, a worker: {seen[2]:,.0f} MiB", flush=True)
+
+
+def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]:
+    """Return what is measured."""
+    day = date.fromisoformat(day_of(START_MS))
+
+    def backfill(processor: str) -> Callable[[], object]:
+        return lambda: run_backfill(
+            AppName(APP, processor), warehouse, first=day, last=day, output=str(folder / processor)
+        )
+
+    def build() -> object:
+        bus = MemoryBus()
+        bus.catalog.create(CategorySpec.of(ticks))
+        return bootstrap(AppName(APP, "Totals"), warehouse, Destination(bus, open_place(str(folder / "backup"), None)))
+
+    return {"stateful": backfill("Totals"), "aggregator": backfill("Hours"), "bootstrap, stateful": build}
+
+
+def fill(warehouse: Warehouse, count: int, keys: int) -> None:
+    """Write an archive of so many events of one day, as the archiver would have: keys by turns, each in its bucket."""
+    schema = archive_schema(Columns(Tick))
+    write_note(warehouse, Note(ticks.name, ARCHIVE), Terms.of(By.EVENT_TIME, SEGMENT, schema))
+    began_s, buckets = time.monotonic(), min(keys, ticks.buckets)
+    for bucket in range(buckets):
+        for segment in range(0, count // buckets, SEGMENT):
+            offsets = np.arange(segment, min(segment + SEGMENT, count // buckets))
+            named = pa.array((offsets * buckets + bucket) % keys).cast(pa.string())
+            times = START_MS + offsets * 86_000_000 // count
+            marks = [np.full(len(offsets), bucket, np.int32), offsets, named, times, times]
+            table = pa.table([named, times, offsets % 10, *marks], schema=schema)
+            warehouse.write(StoredFile(ticks.name, day_of(START_MS), bucket, segment), content_of(table))
+    print(f"{count:,} events of {keys:,} keys written in {time.monotonic() - began_s:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
