@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from ..processors.changes import Changes
 from ..processors.cores import StatefulCore
-from ..processors.event_time import ShardTime
+from ..processors.event_time import Timeless
 from ..processors.kinds import Stateful
-from ..processors.watermarks import Promised
 from .errors import BackfillFailed
 from .layout import Days
 from .steps import Batches, Step, Transform, guarded
@@ -55,8 +54,8 @@ def _run(step: Step, within: Days, batches: Batches) -> Batches:
 
 def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
     saved = _LastKey()
-    unknown = ShardTime(Promised(), [step.category], saved)  # no watermark follows from the events of some keys
-    core = StatefulCore(cast("Stateful", step.opened.processor), saved, unknown)
+    # No watermark follows from the events of some keys.
+    core = StatefulCore(cast("Stateful", step.opened.processor), saved, Timeless())
     for batch in step.taken(batches):
         events = step.columns.records(batch)
         expect_keys(step, batch, events)
@@ -82,6 +81,8 @@ def expect_keys(step: Step, batch: pa.RecordBatch, events: Sequence[Any]) -> Non
 
 def _runs(times: Sequence[int], within: Days) -> Iterator[tuple[bool, int, int]]:
     """Cut a batch into runs of events that all lie within the range, or all outside: (within, start, end)."""
-    for inside, run in groupby(range(len(times)), key=lambda at: within.holds(times[at])):
-        rows = list(run)
-        yield inside, rows[0], rows[-1] + 1
+    at = np.array(times, np.int64)
+    inside = (within.start_ms <= at) & (at < within.end_ms)
+    ends = [*(np.flatnonzero(inside[1:] != inside[:-1]) + 1).tolist(), *([len(at)] if len(at) else [])]
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield bool(inside[start]), start, end

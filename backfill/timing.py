@@ -79,9 +79,9 @@ def _tie(arrived: Arrived) -> bytes:
 
 def inside(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list[Any]:
     """Keep the outputs that belong to the days asked for."""
-    return [
-        output for output, time in zip(outputs, _times(inputs.processor, outputs), strict=True) if within.holds(time)
-    ]
+    start_ms, end_ms = within.start_ms, within.end_ms
+    times = _times(inputs.processor, outputs)
+    return [output for output, time in zip(outputs, times, strict=True) if start_ms <= time < end_ms]
 
 
 def _times(processor: Processor, outputs: Iterable[Any]) -> Iterator[int]:

@@ -115,6 +115,17 @@ class Timeless(ShardTime):
         """Return that no event is late."""
         return [NEVER_MS] * len(times)
 
+    def mark(self, category: str) -> Mark:  # noqa: ARG002 - likewise
+        """Return that it never moves."""
+        return Mark(Progress(), NEVER_MS)
+
+    def go_back(self, category: str, mark: Mark, times: Sequence[int]) -> None:
+        """Stay where it is."""
+
+    def drain(self) -> Changes:
+        """Return that nothing is to be saved."""
+        return {}
+
 
 class InOrder:
     """The event time of events that come in its order: that of the last one.
