@@ -276,6 +276,10 @@ class Catalog(Protocol):
         """Return the offset after the last event of each bucket, also of transactions that are still open."""
         ...
 
+    def stable_ends(self, name: str) -> Mapping[int, int]:
+        """Return the end of each bucket as readers find it: where the first transaction begins that is still open, if there is one."""
+        ...
+
     def at_time(self, name: str, time: datetime) -> dict[int, int]:
         """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
         ...

@@ -114,6 +114,10 @@ class MemoryBus:
         """Return the offset after the last event of each bucket."""
         return {number: len(bucket) for number, bucket in enumerate(self._find(name).buckets)}
 
+    def stable_ends(self, name: str) -> dict[int, int]:
+        """Return the same: nothing of an open transaction is stored."""
+        return self.ends(name)
+
     def at_time(self, name: str, time: datetime) -> dict[int, int]:
         """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
         since_ms = int(time.timestamp() * 1000)

@@ -13,6 +13,7 @@ from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
 from penstock.transport.errors import Aborted, BusError, CategoryExists, Fenced, GroupInUse, MissingCategory
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
+from penstock.transport.stretches import Stretch, read_stretch
 
 LIMIT_S = 30.0
 
@@ -465,10 +466,62 @@ def test_offsets_are_found_by_arrival_time(bus: Bus, unique: str) -> None:
     assert bus.catalog.at_time(unique, now + timedelta(minutes=1)) == {0: 2}
 
 
+def test_an_open_transaction_lies_behind_the_end_that_readers_find(bus: Bus, unique: str) -> None:
+    """What is sent and not decided is no event yet, and the end does not wait for it; decided, it is before the end."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
+    reader = joined(bus, unique)
+    writer = bus.transactional_writer(unique, reader, 10)
+    writer.send(unique, [Outgoing(b"k", b"2")])
+    writer.flush()
+    undecided = bus.catalog.stable_ends(unique)
+    writer.commit([])
+    writer.close()
+    reader.close()
+
+    assert undecided == {0: 2}
+    assert settled_end(bus, unique) > 2
+
+
+def test_a_stretch_is_read_to_its_end_and_no_further(bus: Bus, unique: str) -> None:
+    """Also where nothing but an aborted transaction lies before its end, where later events follow, and where none do."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
+    reader = joined(bus, unique)
+    writer = bus.transactional_writer(unique, reader, 10)
+    writer.send(unique, [Outgoing(b"k", b"dropped")] * 3)
+    writer.flush()
+    writer.abort()
+    writer.close()
+    reader.close()
+    bucket, end = Bucket(unique, 0), settled_end(bus, unique)
+    at_the_end = [values_in(bus, Stretch(bucket, start, end)) for start in (0, 4, 10)]
+    send(bus, unique, [(b"k", b"later")] * 10)
+
+    assert at_the_end == [[b"%d" % n for n in range(start, 10)] for start in (0, 4, 10)]
+    assert values_in(bus, Stretch(bucket, 4, end)) == at_the_end[1]
+    assert values_in(bus, Stretch(bucket, 3, 7)) == [b"3", b"4", b"5", b"6"]
+
+
+def settled_end(bus: Bus, category: str) -> int:
+    """Return where a bucket ends when its brokers have written down how its transactions ended, which they do soon after."""
+    deadline = time.monotonic() + LIMIT_S
+    while bus.catalog.stable_ends(category) != bus.catalog.ends(category):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return bus.catalog.ends(category)[0]
+
+
+def values_in(bus: Bus, stretch: Stretch) -> list[bytes | None]:
+    return [value for batch in read_stretch(bus, stretch, silence_limit_s=LIMIT_S) for value in batch.values()]
+
+
 def test_what_is_missing_is_named(bus: Bus, unique: str) -> None:
     """Every question about a category that is not there says which."""
     with pytest.raises(MissingCategory, match=r"test_what_is_missing"):
         bus.catalog.describe(unique)
+    with pytest.raises(MissingCategory, match=r"test_what_is_missing"):
+        bus.catalog.stable_ends(unique)
     with pytest.raises(MissingCategory, match=r"test_what_is_missing"):
         bus.catalog.at_time(unique, datetime.now(tz=timezone.utc))
     with pytest.raises(MissingCategory, match=r"test_what_is_missing"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from ..bus import CategorySpec, CategoryState, Position
@@ -119,6 +119,10 @@ class KafkaCatalog:
         """Return the offset after the last event of each bucket."""
         return self._offsets(name, self._existing(name), OffsetSpec.latest())
 
+    def stable_ends(self, name: str) -> dict[int, int]:
+        """Return the end of each bucket as readers find it, who are given nothing of a transaction that is still open."""
+        return self._offsets(name, self._existing(name), OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+
     def at_time(self, name: str, time: datetime) -> dict[int, int]:
         """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
         buckets = self._existing(name)
@@ -180,11 +184,17 @@ class KafkaCatalog:
         with translated(f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s"):
             return self._admin.list_topics(timeout=ANSWER_LIMIT_S)
 
-    def _offsets(self, name: str, buckets: int, which: OffsetSpec) -> dict[int, int]:
+    def _offsets(
+        self,
+        name: str,
+        buckets: int,
+        which: OffsetSpec,
+        seen: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[int, int]:
         request = {TopicPartition(name, bucket): which for bucket in range(buckets)}
         deadline = time.monotonic() + SETTLE_LIMIT_S
         while True:
-            answer = self._admin.list_offsets(request, request_timeout=ANSWER_LIMIT_S)
+            answer = self._admin.list_offsets(request, isolation_level=seen, request_timeout=ANSWER_LIMIT_S)
             try:
                 return {partition.partition: future.result().offset for partition, future in answer.items()}
             except KafkaException as error:

@@ -1,0 +1,36 @@
+"""Stretches of a bucket: their pieces, and a bus that falls silent."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.transport.bus import Bucket, CategorySpec
+from penstock.transport.errors import BusUnreachable
+from penstock.transport.memory import MemoryBus
+from penstock.transport.stretches import Stretch, read_stretch
+
+BUCKET = Bucket("words", 3)
+
+
+@settings(deadline=None)
+@given(start=st.integers(0, 2000), length=st.integers(0, 2000), offsets=st.integers(1, 500))
+def test_pieces_follow_one_another_and_leave_nothing_out(start: int, length: int, offsets: int) -> None:
+    """Each offset is in one piece, in order; no piece is empty, or longer than was asked for."""
+    pieces = Stretch(BUCKET, start, start + length).cut(offsets)
+
+    assert [at for piece in pieces for at in range(piece.start, piece.end)] == list(range(start, start + length))
+    assert all(0 < piece.end - piece.start <= offsets and piece.bucket == BUCKET for piece in pieces)
+
+
+def test_a_bus_that_falls_silent_is_told() -> None:
+    """What the bus had, and gives no more, ends in an error and not in fewer events."""
+    bus = MemoryBus()
+    bus.create(CategorySpec("words", 4))
+    seconds = count()
+
+    with pytest.raises(BusUnreachable, match=r"words/3: nothing came for 5 s of what lies before offset 7"):
+        list(read_stretch(bus, Stretch(BUCKET, 0, 7), silence_limit_s=5, monotonic_s=lambda: next(seconds)))
