@@ -12,19 +12,17 @@ note holds how far its time has come both as of the committed position and as of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
 
 from ..processors.categories import AnyCategory
-from ..processors.errors import DeclarationError
 from ..transport.bus import Bucket, Bus, Message, Position, RawBatch
 from ..transport.codec_of import Codecs
 from ..transport.errors import Fenced
-from .columns import MARKS, UNFIT, Columns
+from .archived_rows import ArchivedRows, Messages
 from .complete_days import CompleteDays
 from .completeness import BucketDays, Patience, day_passed
 from .errors import ArchiveGap
@@ -116,9 +114,7 @@ class CategoryArchive:
         self._manner = manner
         self._length = manner.segment_events
         self._tally = tally
-        self._columns = Columns(category.record)
-        self._schema = archive_schema(self._columns)
-        self._codec = Codecs(bus).of(category)
+        self._rows = ArchivedRows(category, Codecs(bus).of(category))
         self._clock = "_arrived" if manner.by is By.ARRIVAL else "_event_time"
         self._settled = False
         self._complete = CompleteDays(warehouse, category.name)
@@ -181,7 +177,7 @@ class CategoryArchive:
         """Begin buckets where they were left, with what is there of their open segments."""
         name = self._category.name
         if not self._settled:
-            settle(self._warehouse, name, self._manner.by, self._length, self._schema)
+            settle(self._warehouse, name, self._manner.by, self._length, self._rows.schema)
             self._settled = True
         buckets, self._gained = self._gained, []
         starts = self._bus.catalog.describe(name).starts
@@ -226,7 +222,7 @@ class CategoryArchive:
     def _segment(self, bucket: int, offset: int) -> Segment:
         start = offset - offset % self._length
         compacted = self._compacted.get(bucket, ())
-        return Segment(self._category.name, bucket, start, self._schema, clock=self._clock, compacted=compacted)
+        return Segment(self._category.name, bucket, start, self._rows.schema, clock=self._clock, compacted=compacted)
 
     def _take(self, batch: RawBatch) -> None:
         open_bucket = self._buckets.get(batch.bucket.number)
@@ -236,7 +232,7 @@ class CategoryArchive:
         for _, within in groupby(messages, key=self._segment_number):
             part = RawBatch(batch.bucket, list(within))
             self._advance(batch.bucket.number, part.messages[0].offset())
-            rows = self._rows(part)
+            rows = self._taken(part)
             if rows.num_rows:
                 open_bucket.segment.add(rows)
                 open_bucket.days.take(_times(rows, self._clock), _times(rows, "_arrived"), self._manner.now_ms())
@@ -314,37 +310,13 @@ class CategoryArchive:
                 bucket.committed = bucket.written
                 bucket.days.committed()
 
-    def _rows(self, batch: RawBatch) -> pa.RecordBatch:
-        """Decode a batch into rows of the archive; count and report what has none."""
-        decoded = self._codec.decode(batch.values())
-        events, at = decoded.events, list(decoded.at)
-        reasons = {bad.at: bad.reason for bad in decoded.bad}
-        try:
-            arrays = self._columns.arrays(events)
-        except UNFIT:
-            unfit = dict(self._unfit(events))
-            reasons |= {at[index]: reason for index, reason in unfit.items()}
-            at = [place for index, place in enumerate(at) if index not in unfit]
-            events = [event for index, event in enumerate(events) if index not in unfit]
-            arrays = self._columns.arrays(events)
-        self._report(batch, reasons)
-        self._tally.events += len(events)
-        marks: list[list[Any]] = [
-            [batch.bucket.number] * len(events),
-            [batch.messages[place].offset() for place in at],
-            _keys_of(self._category, events),
-            self._category.event_times_of(events),
-            [batch.messages[place].timestamp()[1] for place in at],
-        ]
-        marked = [pa.array(values, field.type) for values, field in zip(marks, MARKS, strict=True)]
-        return pa.RecordBatch.from_arrays([*arrays, *marked], schema=self._schema)
-
-    def _unfit(self, events: Sequence[object]) -> Iterator[tuple[int, str]]:
-        for index, event in enumerate(events):
-            try:
-                self._columns.arrays([event])
-            except UNFIT as error:
-                yield index, f"a value does not fit its column: {error}"
+    def _taken(self, batch: RawBatch) -> pa.RecordBatch:
+        """Return the rows of a batch; count and report what has none."""
+        offsets = [message.offset() for message in batch.messages]
+        rows = self._rows.of(Messages(batch.bucket.number, batch.values(), offsets, batch.arrivals_ms()))
+        self._report(batch, rows.left_out)
+        self._tally.events += rows.batch.num_rows
+        return rows.batch
 
     def _report(self, batch: RawBatch, reasons: Mapping[int, str]) -> None:
         if not reasons:
@@ -365,26 +337,6 @@ class CategoryArchive:
 def group_of(category: str) -> str:
     """Return the consumer group that archives a category."""
     return f"archiver.{category}"
-
-
-def archive_schema(columns: Columns) -> pa.Schema:
-    """Return the columns of an archived category: its record's, and where each event lay."""
-    return pa.schema([*columns.schema, *MARKS])
-
-
-def _keys_of(category: AnyCategory, events: Sequence[object]) -> list[str | None]:
-    """Return the key of each event, None for one whose key function raises."""
-    try:
-        return list(category.keys_of(events))
-    except DeclarationError:
-        return [_key_of(category, event) for event in events]
-
-
-def _key_of(category: AnyCategory, event: object) -> str | None:
-    try:
-        return category.keys_of([event])[0]
-    except DeclarationError:
-        return None
 
 
 def _times(rows: pa.RecordBatch, column: str) -> list[int]:

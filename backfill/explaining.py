@@ -20,7 +20,7 @@ import msgspec
 
 from ..processors.apps import App, AppName
 from ..processors.categories import AnyCategory
-from .category_archive import archive_schema
+from .archived_rows import archive_schema
 from .columns import MARKS, Columns
 from .comparing import DIFFERENT, ONLY_BATCH, ONLY_STREAM, Compared, judge_of, writers_of
 from .differing import Judge

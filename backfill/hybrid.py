@@ -22,7 +22,7 @@ from ..processors.windows import Ever
 from ..state.remote import RemoteResults
 from ..transport.bus import Bucket, Bus, Position
 from ..transport.codec_of import Codecs
-from .category_archive import archive_schema
+from .archived_rows import archive_schema
 from .columns import MARKS, Columns
 from .errors import BackfillRefused
 from .layout import Days, day_of

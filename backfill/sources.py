@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..processors.categories import AnyCategory
-from .category_archive import archive_schema
+from .archived_rows import archive_schema
 from .columns import DAY_COLUMN, Columns
 from .errors import BackfillRefused
 from .evolution import OtherType, merged, stored_as

@@ -21,8 +21,8 @@ import pyarrow as pa
 from backfill_run import HERE, imported, watched
 from keys_app import Tick, ticks
 
+from penstock.backfill.archived_rows import archive_schema
 from penstock.backfill.bootstrap import Destination, bootstrap
-from penstock.backfill.category_archive import archive_schema
 from penstock.backfill.columns import Columns
 from penstock.backfill.evolution import content_of
 from penstock.backfill.layout import By, Note, StoredFile, day_of

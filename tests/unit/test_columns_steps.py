@@ -18,7 +18,7 @@ from pyspark.accumulators import INT_ACCUMULATOR_PARAM, Accumulator
 
 import penstock as ps
 from penstock.backfill.aggregating import file_partials, merger
-from penstock.backfill.category_archive import archive_schema
+from penstock.backfill.archived_rows import archive_schema
 from penstock.backfill.columns import Columns
 from penstock.backfill.evolution import content_of
 from penstock.backfill.failures import FailedInWorker

@@ -16,8 +16,8 @@ from pyspark.accumulators import INT_ACCUMULATOR_PARAM, Accumulator
 
 import penstock as ps
 from penstock.backfill import aggregating, arrival
+from penstock.backfill.archived_rows import archive_schema
 from penstock.backfill.arrival import arriver
-from penstock.backfill.category_archive import archive_schema
 from penstock.backfill.columns import MARKS, Columns
 from penstock.backfill.folding import reducer
 from penstock.backfill.inputs import Inputs
