@@ -19,6 +19,7 @@ from .columns import DAY_COLUMN, Columns
 from .errors import BackfillRefused
 from .evolution import OtherType, merged, stored_as
 from .files import TASKS_PER_CORE, Files, Planned
+from .growing import OpenFrom, read_growing
 from .hadoop import Folders
 from .layout import DAY_MS, By, Days, StoredFile, folder_of
 from .listing import replaced_among
@@ -79,13 +80,19 @@ class Source(NamedTuple):
         content = folders.content(place)
         return None if content is None else decoded(content, Terms, place)
 
-    def read(self, category: str, schema: pa.Schema) -> DataFrame:
-        """Return what is stored of a category, with the day of its event time."""
+    def read(self, category: str, schema: pa.Schema, open_from: OpenFrom | None = None) -> DataFrame:
+        """Return what is stored of a category, with the day of its event time.
+
+        Args:
+            category: its name.
+            schema: the columns that are wanted.
+            open_from: from where on its files may change; None for the last segment of each bucket.
+        """
         terms, folder = self._terms(category), f"{self.location}/{folder_of(category)}"
         if terms is None:
-            return self._read(folder, schema)
+            return self._read(folder, schema, open_from)
         self._expect_fit(category, schema, terms)
-        return self._archived(folder, schema, terms)
+        return self._archived(folder, schema, terms, open_from)
 
     def _expect_fit(self, category: str, schema: pa.Schema, terms: Terms) -> None:
         """Raise BackfillRefused where the archive holds what a record type of today does not."""
@@ -98,10 +105,10 @@ class Source(NamedTuple):
                 "optional ones, and float for int."
             ) from other
 
-    def _archived(self, folder: str, schema: pa.Schema, terms: Terms) -> DataFrame:
+    def _archived(self, folder: str, schema: pa.Schema, terms: Terms, open_from: OpenFrom | None) -> DataFrame:
         """Return an archived category as a record type of today has it."""
         stored = stored_as(schema, terms.arrow)
-        found = self._read(folder, stored).select(
+        found = self._read(folder, stored, open_from).select(
             *(
                 F.col(f"`{one.name}`").cast(spark_schema(pa.schema([one]))[0].dataType).alias(one.name)
                 for one in schema
@@ -112,22 +119,32 @@ class Source(NamedTuple):
             return found
         return found.withColumn(DAY_COLUMN, _day_of_event_time())
 
-    def _read(self, folder: str, schema: pa.Schema) -> DataFrame:
+    def _read(self, folder: str, schema: pa.Schema, open_from: OpenFrom | None = None) -> DataFrame:
         found = self.spark.read.schema(spark_schema(schema).add(DAY_COLUMN, "string")).parquet(folder)
-        replaced = _replaced_in(found.inputFiles())
-        return found.where(~F.col("_metadata.file_path").isin(replaced)) if replaced else found
+        files = _files_among(found.inputFiles())
+        replaced = replaced_among(files)
+        open_from = open_from or OpenFrom.last_of(files)
+        growing = {file for file in files if open_from.is_growing(file)} - replaced
+        beyond = {file for file in files if open_from.is_beyond(file)}
+        passed_over = _forms(files[file] for file in replaced | growing | beyond)
+        settled = found.where(~F.col("_metadata.file_path").isin(passed_over)) if passed_over else found
+        return settled.unionAll(read_growing(self.spark, folder, growing, schema)) if growing else settled
 
 
-def _replaced_in(paths: Iterable[str]) -> list[str]:
-    """Return the files among those that Spark lists of which a compacted one holds all."""
+def _files_among(paths: Iterable[str]) -> dict[StoredFile, str]:
+    """Return the files of an archive among those that Spark lists."""
     files: dict[StoredFile, str] = {}
     for path in paths:
         folder, name = path.rsplit("/", 2)[1:]
         file = StoredFile.parse("", folder, name)
         if file is not None:
             files[file] = path
-    # Spark's column writes file:/ where its list writes file:///
-    return [form for file in replaced_among(files) for form in (files[file], files[file].replace("file:///", "file:/"))]
+    return files
+
+
+def _forms(paths: Iterable[str]) -> list[str]:
+    """Return paths as Spark lists them, and as its column has them: with file:/ for file:///."""
+    return [form for path in paths for form in (path, path.replace("file:///", "file:/"))]
 
 
 def _day_of_event_time() -> Column:
