@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import DataFrame
@@ -24,7 +24,9 @@ from ..state.backups.places import BackupPlace
 from ..state.checkpoints import is_remote
 from ..state.store import Offsets
 from ..transport.bus import Bucket, Bus, Position
+from ..transport.kafka import KafkaBus
 from .building import BUILT, Target, builder
+from .bus_side import BusSide
 from .columns import Columns
 from .errors import BackfillRefused
 from .failures import told
@@ -67,12 +69,14 @@ class Bootstrapped:
         shards: one for each bucket of which anything was archived.
         set_aside: events that raised and were left out, as the processor asks.
         seconds: how long it took.
+        notes: what else a reader should know.
     """
 
     processor: str
     shards: Sequence[BuiltShard]
     set_aside: int
     seconds: float
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ def bootstrap(
     first: date | None = None,
     master: str = "local[*]",
     overwrite: bool = False,
+    until_now: KafkaBus | None = None,
     progress: Progress = silent,
 ) -> Bootstrapped:
     """Build the state of a processor from the archive, and let its workers go on from there.
@@ -109,6 +114,8 @@ def bootstrap(
         first: the first UTC day of event time that counts; None for all that is archived.
         master: where Spark runs.
         overwrite: do so although the processor has run before: its workers then go on from here.
+        until_now: the destination's bus, to read on from it where the archive ends, up to where it ends itself as this begins; None
+            for the archive alone.
         progress: told how far it is.
 
     Raises:
@@ -122,11 +129,16 @@ def bootstrap(
         _refuse_begun(processor, destination.bus)
     began_s = time.monotonic()
     with spark_session(master) as spark:
-        source = Source(spark, warehouse)
+        app = str(app_name.path.resolve())
+        bus = BusSide.of(spark, until_now, app, warehouse, processor.inputs()) if until_now else None
+        source = Source(spark, warehouse, bus=bus)
         _refuse_unarchived(processor, source)
         counters = Counters(*(spark.sparkContext.accumulator(0) for _ in range(3)))
-        app = replace(app_name, path=app_name.path.resolve())
-        steps = [Step(str(app.path), processor.name, category.name, counters) for category in processor.inputs()]
+        origins = bus.origins(spark, processor.inputs()) if bus else {}
+        steps = [
+            Step(app, processor.name, category.name, counters, origins.get(category.name))
+            for category in processor.inputs()
+        ]
         with told(processor.__name__), followed(spark.sparkContext, processor.__name__, progress):
             events = merged(processor, source, first)
             reach = _reach(events, processor)
@@ -146,7 +158,8 @@ def bootstrap(
         for row in built
     ]
     shards.sort(key=lambda shard: shard.bucket)
-    return Bootstrapped(processor.__name__, shards, counters.set_aside.value, time.monotonic() - began_s)
+    notes = tuple(bus.notes(origins)) if bus else ()
+    return Bootstrapped(processor.__name__, shards, counters.set_aside.value, time.monotonic() - began_s, notes)
 
 
 def _only_one(app_name: AppName) -> type[Processor]:
@@ -191,7 +204,7 @@ def _refuse_begun(processor: type[Processor], bus: Bus) -> None:
 
 def _refuse_unarchived(processor: type[Processor], source: Source) -> None:
     archive = Folders(source.spark, source.location)
-    missing = [category.name for category in processor.inputs() if not archive.has(category.name)]
+    missing = [category.name for category in processor.inputs() if not (source.bus or archive.has(category.name))]
     if missing:
         raise BackfillRefused(
             f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {source.location}. Nothing was started. "

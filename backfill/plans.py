@@ -242,7 +242,8 @@ def _days_of_windows(processor: type[Aggregator], days: Days) -> tuple[Days, str
     # Windows are told apart by their starts and follow one another: the last to begin in the range ends last.
     start = max(processor.window.spread([days.end_ms - 1]).starts)
     last = day_of(max(processor.window.window(start).end, days.end_ms) - 1)
-    return Days(days.first, date.fromisoformat(last)), f"windows that begin in the range; events read up to {last}"
+    until = "" if last == str(date.max) else f"; events read up to {last}"
+    return Days(days.first, date.fromisoformat(last)), f"windows that begin in the range{until}"
 
 
 def _in_bus_order(processor: type[Aggregator], events: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import date
+from functools import reduce
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from ..processors.categories import AnyCategory
 from .archived_rows import archive_schema
+from .bus_side import BusSide
 from .columns import DAY_COLUMN, Columns
 from .errors import BackfillRefused
 from .evolution import OtherType, merged, stored_as
@@ -35,11 +37,13 @@ class Source(NamedTuple):
         spark: the session.
         archive: where the archive is.
         made: folders of categories that come from this run itself, and not from the archive.
+        bus: what is read from the bus, behind the archive's end; None for nothing.
     """
 
     spark: SparkSession
     archive: Warehouse
     made: Mapping[str, str] = MappingProxyType({})
+    bus: BusSide | None = None
 
     @property
     def location(self) -> str:
@@ -47,22 +51,40 @@ class Source(NamedTuple):
         return self.archive.location
 
     def events(self, category: AnyCategory) -> DataFrame:
-        """Return all events of a category, as the archive has them.
+        """Return all events of a category, as the archive has them; where the bus is read, too, those up to its end.
 
         Those that come from the run itself lie in one bucket, where their event time says, and when: no bus has put them in an order.
         """
         columns = Columns(category.record)
         if category.name not in self.made:
-            return self.read(category.name, archive_schema(columns))
+            return (
+                self._on_both_sides(category, self.bus)
+                if self.bus
+                else self.read(category.name, archive_schema(columns))
+            )
         found = self._read(self.made[category.name], pa.schema([*columns.schema, *OUTPUT_MARKS]))
         placed = found.withColumns(
             {"_bucket": F.lit(0), "_offset": F.col("_event_time"), "_arrived": F.col("_event_time")}
         )
         return placed.select(*archive_schema(columns).names, DAY_COLUMN)
 
+    def _on_both_sides(self, category: AnyCategory, bus: BusSide) -> DataFrame:
+        """Return what the archive has before its borders, and the bus behind them."""
+        schema, borders = archive_schema(Columns(category.record)), bus.borders[category.name]
+        sides: list[DataFrame] = []
+        if borders.segment_events:
+            open_from = OpenFrom.at(borders.offsets, borders.segment_events)
+            sides.append(self.read(category.name, schema, open_from).where(_before(borders.offsets)))
+        live = bus.events(self.spark, category)
+        if live is not None:
+            sides.append(live.withColumn(DAY_COLUMN, _day_of_event_time()))
+        if not sides:
+            return self.spark.createDataFrame([], spark_schema(schema).add(DAY_COLUMN, "string"))
+        return reduce(DataFrame.unionAll, sides)
+
     def files(self, category: AnyCategory) -> Files | None:
-        """Return the files of a category, where it is an archived one: tasks may read them themselves."""
-        terms = None if category.name in self.made else self._terms(category.name)
+        """Return the files of a category, where it is an archived one and all of it is read: tasks may read them themselves."""
+        terms = None if self.bus or category.name in self.made else self._terms(category.name)
         if terms is None:
             return None
         schema = archive_schema(Columns(category.record))
@@ -145,6 +167,12 @@ def _files_among(paths: Iterable[str]) -> dict[StoredFile, str]:
 def _forms(paths: Iterable[str]) -> list[str]:
     """Return paths as Spark lists them, and as its column has them: with file:/ for file:///."""
     return [form for path in paths for form in (path, path.replace("file:///", "file:/"))]
+
+
+def _before(borders: Mapping[int, int]) -> Column:
+    """Keep the events before each bucket's border."""
+    conditions = [(F.col("_bucket") == bucket) & (F.col("_offset") < offset) for bucket, offset in borders.items()]
+    return reduce(Column.__or__, conditions, F.lit(False))
 
 
 def _day_of_event_time() -> Column:

@@ -17,6 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from ..processors.apps import App, AppName
 from ..processors.categories import AnyCategory
 from ..processors.kinds import Aggregator, Processor, Stateful
+from ..transport.kafka import KafkaBus
+from .bus_side import BusSide
 from .columns import DAY_COLUMN, Columns
 from .errors import BackfillRefused
 from .failures import told
@@ -70,6 +72,7 @@ def run_backfill(
     order: Order | None = None,
     chained: bool = False,
     overwrite: bool = False,
+    until_now: KafkaBus | None = None,
     progress: Progress = silent,
 ) -> list[NodeResult]:
     """Run the processors of an app over the archive, for the days from `first` to `last` of event time, both included.
@@ -84,9 +87,12 @@ def run_backfill(
         order: in which order the events come of processors whose result depends on it; None for that which fits each.
         chained: give each processor what those before it in the app give in this run, instead of what is archived of it.
         overwrite: replace categories that are in the output already; otherwise they are refused.
+        until_now: the bus from which to read on where the archive ends, up to where it ends itself as this begins; None for the
+            archive alone.
         progress: told how far each processor is.
 
     Raises:
+        BusError: the bus does not answer, or has not the categories.
         BackfillRefused: it cannot be done, or would overwrite; nothing was started.
         BackfillFailed: a processor failed; its output was not published.
         AppFileError, DeclarationError: the app.
@@ -107,9 +113,12 @@ def run_backfill(
             folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
             folder.refuse_existing(category.name for category in _written(app.processors))
             made = {name: folder.aside(name) for name in chain.made}
-            source = Source(spark, warehouse, made)
+            app_name = replace(app_name, path=app_name.path.resolve())
+            read = [category for category in _read(app.processors) if category.name not in made]
+            bus = BusSide.of(spark, until_now, str(app_name.path), warehouse, read) if until_now else None
+            source = Source(spark, warehouse, made, bus)
             _refuse_missing(app, source)
-        run = _Run(replace(app_name, path=app_name.path.resolve()), source, Days(first, last), chain, folder)
+        run = _Run(app_name, source, Days(first, last), chain, folder)
         try:
             return list(run.nodes(app, orders, progress))
         finally:
@@ -138,6 +147,11 @@ class Chain:
         return self.made.isdisjoint(category.name for category in processor.inputs())
 
 
+def _read(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
+    """Return what processors read that are run, which are those that write."""
+    return [category for processor in processors if processor.outputs() for category in processor.inputs()]
+
+
 def _written(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
     return [category for processor in processors for category in processor.outputs()]
 
@@ -146,7 +160,7 @@ def _refuse_missing(app: App, source: Source) -> None:
     archive = Folders(source.spark, source.location)
     for processor in app.processors:
         names = [category.name for category in processor.inputs() if category.name not in source.made]
-        missing = [name for name in names if not archive.has(name)]
+        missing = [name for name in names if not (source.bus or archive.has(name))]
         if missing and processor.outputs():
             raise BackfillRefused(
                 f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {source.location}. "
@@ -179,9 +193,11 @@ class _Run:
         began_s = time.monotonic()
         context = self.source.spark.sparkContext
         counters = Counters(context.accumulator(0), context.accumulator(0), context.accumulator(0))
+        bus = self.source.bus
+        origins = bus.origins(self.source.spark, processor.inputs()) if bus else {}
 
         def step_over(category: AnyCategory) -> Step:
-            return Step(str(self.app_name.path), processor.name, category.name, counters)
+            return Step(str(self.app_name.path), processor.name, category.name, counters, origins.get(category.name))
 
         with told(processor.__name__), followed(context, processor.__name__, progress):
             frame, note = plan(processor, self.source, self._computed, order, step_over)
@@ -193,7 +209,7 @@ class _Run:
             counters.events_out.value,
             counters.set_aside.value,
             time.monotonic() - began_s,
-            note,
+            "; ".join([*filter(None, [note]), *(bus.notes(origins) if bus else ())]),
         )
 
     @property

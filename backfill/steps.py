@@ -24,6 +24,7 @@ from ..processors.windows import MILLISECOND
 from .columns import EVENT_MARKS, Columns
 from .errors import BackfillFailed
 from .failures import carried
+from .origins import Origin
 from .outputs import OutputRows
 
 Batches = Iterator[pa.RecordBatch]
@@ -53,12 +54,14 @@ class Step:
         processor: the processor's name.
         category: the name of the category that it reads.
         counters: what is reported back.
+        origin: what counts where the events come from; None where they come from one place.
     """
 
     app: str
     processor: str
     category: str
     counters: Counters
+    origin: Origin | None = None
 
     @cached_property
     def opened(self) -> Opened:
@@ -84,6 +87,8 @@ class Step:
         """Give batches without the events whose times lie too far ahead of their arrival, which a worker sets aside, too."""
         limit, stops = self.opened.processor.ahead_limit, self.opened.processor.ahead is OnBad.STOP
         for batch in batches:
+            if self.origin:
+                self.origin.count(batch)
             if limit is None:
                 yield batch
                 continue

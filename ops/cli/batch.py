@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import date
 from enum import Enum
 from json import dumps
 from typing import Annotated
@@ -21,7 +22,6 @@ from .options import (
     Folder,
     Kafka,
     KafkaConfig,
-    Last,
     Master,
     OneDay,
     Target,
@@ -33,6 +33,17 @@ from .options import (
 )
 from .output import as_json, note, progress, table
 from .times import days_of, parse_day
+
+NOW = "now"
+_DayOrNow = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="DAY|now",
+        help="The last day, itself included; or now: where the archive ends, the rest is read from the bus, up to its end.",
+        show_default=False,
+    ),
+]
 
 
 class Ordering(Enum):
@@ -46,7 +57,7 @@ class Ordering(Enum):
 def backfill(
     target: Target,
     first: First = None,
-    last: Last = None,
+    last: _DayOrNow = None,
     day: OneDay = None,
     output: BatchOutput = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what the output holds already.")] = False,
@@ -61,6 +72,8 @@ def backfill(
         ),
     ] = False,
     master: Master = "local[*]",
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -73,7 +86,7 @@ def backfill(
     from ...backfill.plans import Order  # noqa: PLC0415 - as below
     from ...backfill.spark import run_backfill  # noqa: PLC0415 - Spark is slow to import, and most commands do without
 
-    days = days_of(first, last, day)
+    days = days_of(first, str(date.max) if last == NOW else last, day)
     with progress() as bars:
         tasks = {}
 
@@ -92,6 +105,7 @@ def backfill(
             order=None if order is Ordering.FITTING else Order(order.value),
             chained=chained,
             overwrite=overwrite,
+            until_now=connect(kafka, kafka_config, folder) if last == NOW else None,
             progress=show,
         )
     if json:
@@ -126,6 +140,15 @@ def bootstrap(
             show_default=False,
         ),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="now",
+            help="now: where the archive ends, the rest is read from the bus, up to its end; by default the archive alone.",
+            show_default=False,
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Also where the processor has run before.")] = False,
     master: Master = "local[*]",
     kafka: Kafka = None,
@@ -139,10 +162,14 @@ def bootstrap(
 
     Example: penstock bootstrap examples/flights/app.py:Scorer --backup backups
     """
+    if until not in {None, NOW}:
+        raise typer.BadParameter(
+            f"--to {until}: a state is built of all that is archived, or, with --to now, of the bus's events, too."
+        )
     from ...backfill.bootstrap import Destination  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
 
-    app = AppName.parse(target)
+    app, bus = AppName.parse(target), connect(kafka, kafka_config, folder)
     with progress() as bars:
         task = bars.add_task("bootstrap")
 
@@ -152,10 +179,11 @@ def bootstrap(
         done = build(
             app,
             open_warehouse(warehouse_of(warehouse, folder), webhdfs),
-            Destination(connect(kafka, kafka_config, folder), open_place(backup, webhdfs), webhdfs),
+            Destination(bus, open_place(backup, webhdfs), webhdfs),
             first=None if first is None else parse_day(first),
             master=master,
             overwrite=overwrite,
+            until_now=bus if until == NOW else None,
             progress=show,
         )
     if json:
@@ -166,6 +194,8 @@ def bootstrap(
         for shard in done.shards
     ]
     table(("bucket", "events", "values", "size", "backup", "goes on at"), rows)
+    for said in done.notes:
+        note(f"{said}.")
     if done.set_aside:
         note(f"{done.set_aside:,} events were left out, as {done.processor} asks.")
     note(f"{done.processor} goes on from there: penstock run {target} --backup {backup}")

@@ -1,0 +1,435 @@
+"""A batch run up to now: what is archived from the warehouse, the rest from the bus, no event twice and none missing. This file is the app."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.bootstrap import Destination, bootstrap
+from penstock.backfill.borders import borders_of
+from penstock.backfill.bus_side import BusSide
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.layout import DAY_MS, day_of
+from penstock.backfill.session import spark_session
+from penstock.backfill.sources import Source
+from penstock.backfill.spark import NodeResult, run_backfill
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.ops.assembling import Surroundings, assembled
+from penstock.ops.cli.main import app
+from penstock.ops.preflight import ends_of, prepare
+from penstock.processors.apps import AppName
+from penstock.state.backups.places import LocalPlace
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.codec_of import Codecs
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.memory import MemoryBus
+from penstock.transport.promises import ensure_watermarks
+
+APP = AppName(Path(__file__))
+MASTER = "local[2]"
+START_MS = 15_706 * DAY_MS
+FIRST = date(2013, 1, 2)
+SEGMENT = 200
+LIMIT_S = 60.0
+
+
+class Call(ps.Record, frozen=True):
+    """Somebody calls somebody."""
+
+    caller: str
+    at: ps.EventTime
+    number: int
+
+
+class Numbered(Call, frozen=True):
+    """A call, as the caller's how-manieth, and the number of the one before."""
+
+    turn: int
+    before: int | None
+
+
+class Daily(ps.Record, frozen=True):
+    """How many calls somebody made in some hours, and the sum of their numbers."""
+
+    caller: str
+    window: ps.EventTime
+    calls: int
+    numbers: int
+
+
+calls = ps.Category("until_now.calls", Call, key="caller", event_time="at", buckets=3)
+unarchived = ps.Category("until_now.unarchived", Call, key="caller", event_time="at", buckets=2, codec="avro")
+numbered = ps.Category("until_now.numbered", Numbered, key="caller", event_time="at", buckets=1)
+daily = ps.Category("until_now.daily", Daily, key="caller", event_time="window", buckets=1)
+ended = ps.Category("until_now.ended", Daily, key="caller", event_time="window", buckets=1)
+copied = ps.Category("until_now.copied", Call, key="caller", event_time="at", buckets=1)
+
+
+class Number(ps.Stateful):
+    """Numbers a caller's calls in the order in which they came."""
+
+    reads, writes = calls, numbered
+    state = tuple[int, int]
+
+    def process(
+        self, event: Call, state: tuple[int, int] | None, context: ps.Context
+    ) -> tuple[tuple[int, int], list[Numbered]]:
+        """Return the call with its place."""
+        turn, before = state or (0, None)
+        return (turn + 1, event.number), [Numbered(event.caller, event.at, event.number, turn + 1, before)]
+
+
+class CountDaily(ps.Aggregator):
+    """Counts in windows that do not fit into days."""
+
+    reads, writes = calls, daily
+    monoid = ps.TupleOf(ps.Count(), ps.Sum())
+    window = ps.Tumbling(timedelta(hours=7))
+
+    def observe(self, event: Call) -> tuple[int, int]:
+        """Return what both parts observe."""
+        return 1, event.number
+
+    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Daily:
+        """Return the counts."""
+        return Daily(key, window.start, *value)
+
+
+class CountEnded(CountDaily):
+    """Counts in windows that end, so that what is late is left out: it goes by how events came."""
+
+    reads, writes = calls, ended
+    emit, late = ps.AtWatermark(), ps.OnLate.DROP
+    watermark = ps.Behind(timedelta(hours=1))
+
+
+class Copy(ps.Stateless):
+    """Passes on what is on the bus alone."""
+
+    reads, writes = unarchived, copied
+
+    def process(self, event: Call) -> Iterable[Call]:
+        """Return it."""
+        return [event]
+
+
+class World:
+    """A stream with transactions that were committed, aborted and left open, of which a part is archived."""
+
+    def __init__(self, folder: Path, bus: KafkaBus) -> None:
+        self.folder, self.bus = folder, bus
+        self.warehouse = LocalWarehouse(folder / "warehouse")
+        self.sent = made_up_calls()
+        self.unarchived = [Call(f"caller {n % 7}", START_MS + DAY_MS + n, n) for n in range(300)]
+        for category in (*APP.load().categories(), calls, unarchived):
+            if category.name not in bus.catalog.names():
+                bus.catalog.create(CategorySpec.of(category))
+        ensure_watermarks(bus)
+        self.plain(calls, self.sent[:900])
+        self.undecodable()
+        self.transaction(self.sent[900:1300], commit=True)
+        self.transaction(ghosts(), commit=False)
+        self.archive()
+        self.archived = borders_of(bus, self.warehouse, calls.name).offsets
+        self.transaction(self.sent[1300:1700], commit=True)
+        self.undecodable()
+        self.plain(calls, self.sent[1700:])
+        self.transaction(ghosts(), commit=False)
+        self.plain(unarchived, self.unarchived)
+        self.settle()
+
+    def plain(self, category: Any, events: Sequence[Call]) -> None:
+        writer = self.bus.writer()
+        encoded = Codecs(self.bus).of(category).encode(events)
+        writer.send(category.name, map(Outgoing, [key.encode() for key in category.keys_of(events)], encoded))
+        writer.flush()
+        writer.close()
+
+    def transaction(self, events: Sequence[Call], *, commit: bool | None) -> Producer:
+        """Write events in a transaction, which is decided or left open."""
+        producer = Producer(self.bus.settings.for_transactional_writer("until-now", 10 * LIMIT_S))
+        producer.init_transactions(LIMIT_S)
+        producer.begin_transaction()
+        for event in events:
+            producer.produce(calls.name, msgspec.json.encode(event), event.caller.encode())
+        producer.flush(LIMIT_S)
+        if commit is not None:
+            (producer.commit_transaction if commit else producer.abort_transaction)(LIMIT_S)
+            self.settle()
+        return producer
+
+    def undecodable(self) -> None:
+        """Write what is no call into each bucket."""
+        writer = self.bus.writer()
+        writer.send(calls.name, [Outgoing(None, b"{", number) for number in range(3)])
+        writer.flush()
+        writer.close()
+
+    def settle(self) -> None:
+        """Wait until the broker has written down how transactions ended."""
+        deadline = time.monotonic() + LIMIT_S
+        while self.bus.catalog.stable_ends(calls.name) != self.bus.catalog.ends(calls.name):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def archive(self) -> None:
+        """Archive what is on the bus now."""
+        ends = {Bucket(calls.name, number): end for number, end in self.bus.catalog.stable_ends(calls.name).items()}
+        Archiver(self.bus, [calls], self.warehouse, segment_events=SEGMENT).run(lambda it: it.has_reached(ends))
+
+    def backfill(self, output: str, app: AppName = APP) -> list[NodeResult]:
+        return run_backfill(
+            app,
+            self.warehouse,
+            first=FIRST,
+            last=date.max,
+            output=str(self.folder / output),
+            master=MASTER,
+            until_now=self.bus,
+        )
+
+    def stream(self, processor: type[ps.Processor], backups: str = "backups") -> list[Any]:
+        """Run a worker to the end of what is on the bus; return all that its output has."""
+        around = Surroundings(self.folder / "states", LocalPlace(self.folder / backups), timedelta(seconds=0.5))
+        targets = {
+            bucket: self.bus.catalog.stable_ends(bucket.category)[bucket.number]
+            for bucket in ends_of(processor.inputs(), self.bus)
+        }
+        deadline = time.monotonic() + LIMIT_S
+        with assembled(prepare(processor, self.bus), self.bus, around) as worker:
+            worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
+        category = processor.outputs()[0]
+        scanner = self.bus.scanner([Position(Bucket(category.name, 0), 0)])
+        found: list[Any] = []
+        polled = scanner.poll(1.0)
+        while not polled.ended:
+            assert time.monotonic() < deadline
+            found += [
+                event
+                for batch in polled.batches
+                for event in Codecs(self.bus).of(category).decode(batch.values()).events
+            ]
+            polled = scanner.poll(1.0)
+        scanner.close()
+        return found
+
+
+def made_up_calls() -> list[Call]:
+    """Return calls over four days, one in four of them late, by up to half a day."""
+    dice = random.Random(11)
+    late = [0, 0, 0, DAY_MS // 2]
+    return [
+        Call(
+            f"caller {dice.randrange(60)}", START_MS + n * 4 * DAY_MS // 2400 - dice.randrange(dice.choice(late) + 1), n
+        )
+        for n in range(2400)
+    ]
+
+
+def ghosts() -> list[Call]:
+    """Return calls that are never to count."""
+    return [Call(f"caller {n % 60}", START_MS + 2 * DAY_MS, 10**6 + n) for n in range(150)]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[World]:
+    """One stream, and one Spark session."""
+    if not shutil.which("java"):
+        pytest.skip("Spark needs Java 17 or later on PATH: nothing of what is read up to now is tested")
+    with spark_session(MASTER):
+        yield World(tmp_path_factory.mktemp("world"), KafkaBus(KafkaSettings(kafka)))
+
+
+@pytest.fixture(scope="module")
+def results(world: World) -> dict[str, NodeResult]:
+    """A backfill up to now, while a transaction is open."""
+    open_one = world.transaction(ghosts(), commit=None)
+    results = {result.processor: result for result in world.backfill("batch")}
+    open_one.abort_transaction(LIMIT_S)
+    world.settle()
+    return results
+
+
+def rows_of(world: World, category: Any) -> list[Any]:
+    """Return what the batch wrote, as records."""
+    folder = world.folder / "batch" / f"category={category.name}"
+    names = [field.encode_name for field in msgspec.structs.fields(category.record)]
+    return [category.record(*(row[name] for name in names)) for row in pq.read_table(folder).to_pylist()]
+
+
+def in_days(events: Iterable[Call]) -> list[Call]:
+    return [event for event in events if day_of(event.at) >= str(FIRST)]
+
+
+def numbered_calls(events: Iterable[Call]) -> list[Numbered]:
+    """Number calls without Penstock."""
+    last: dict[str, tuple[int, int | None]] = {}
+    found = []
+    for event in events:
+        turn, before = last.get(event.caller, (0, None))
+        last[event.caller] = turn + 1, event.number
+        found.append(Numbered(event.caller, event.at, event.number, turn + 1, before))
+    return found
+
+
+def daily_calls(events: Iterable[Call]) -> set[Daily]:
+    """Count calls without Penstock."""
+    size_ms = 7 * 3_600_000
+    numbers: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for event in events:
+        numbers[event.caller, event.at // size_ms * size_ms].append(event.number)
+    return {
+        Daily(*place, len(of_place), sum(of_place))
+        for place, of_place in numbers.items()
+        if day_of(place[1]) >= str(FIRST)
+    }
+
+
+def test_each_event_counts_once_wherever_it_lies(world: World, results: dict[str, NodeResult]) -> None:
+    """An aggregator and a reducer over both sides, and a mapper over a category that was never archived, as computed without Penstock."""
+    assert Counter(rows_of(world, daily)) == Counter(daily_calls(world.sent))
+    assert Counter(rows_of(world, numbered)) == Counter(in_days(numbered_calls(world.sent)))
+    assert Counter(rows_of(world, copied)) == Counter(world.unarchived)
+
+
+def test_what_goes_by_arrival_is_what_the_stream_gives(world: World, results: dict[str, NodeResult]) -> None:
+    """What was late and left out depends on every event before, on both sides of the border."""
+    streamed = [one for one in world.stream(CountEnded) if day_of(one.window) >= str(FIRST)]
+
+    assert Counter(rows_of(world, ended)) == Counter({(one.caller, one.window): one for one in streamed}.values())
+    assert 100 < len(streamed) < len(daily_calls(world.sent))
+    assert sum(one.calls for one in streamed) < len(in_days(world.sent))
+
+
+def test_it_is_said_how_much_came_from_where(world: World, results: dict[str, NodeResult]) -> None:
+    """Both sides, and what does not decode on the bus, once, though a reducer reads it twice; that of the archive is the archiver's business."""
+    archived, live = len(world.sent[:1300]), len(world.sent[1300:])
+
+    assert f"{calls.name}: {archived:,} events from the warehouse, {live:,} from the bus" in results["Number"].note
+    assert (
+        f"{calls.name}: 3 messages on the bus do not decode and were left out, the first at offset"
+        in results["Number"].note
+    )
+    assert results["Copy"].note == f"{unarchived.name}: 0 events from the warehouse, 300 from the bus"
+
+
+def test_a_state_is_built_of_both_sides_and_the_stream_goes_on_behind(
+    world: World, results: dict[str, NodeResult]
+) -> None:
+    """Its positions are those up to which the bus was read; what comes then is numbered on."""
+    destination = Destination(world.bus, LocalPlace(world.folder / "built"))
+    built = bootstrap(AppName(APP.path, "Number"), world.warehouse, destination, master=MASTER, until_now=world.bus)
+    more = [Call(f"caller {n % 60}", START_MS + 4 * DAY_MS + n, 3000 + n) for n in range(200)]
+    world.plain(calls, more)
+    streamed = world.stream(Number, "built")
+
+    assert sum(shard.events for shard in built.shards) == len(world.sent)
+    assert Counter(streamed) == Counter(numbered_calls([*world.sent, *more])[-len(more) :])
+
+
+def test_an_archiver_may_go_on_meanwhile(world: World, results: dict[str, NodeResult]) -> None:
+    """Files of open segments are written anew after they were listed, and others come: what was planned stays."""
+    with spark_session(MASTER) as spark:
+        bus = BusSide.of(spark, world.bus, str(APP.path), world.warehouse, [calls])
+        listed_early = Source(spark, world.warehouse, bus=bus).events(calls)
+        world.archive()
+        listed_late = Source(spark, world.warehouse, bus=bus).events(calls)
+        read = [
+            Counter(row.number for row in frame.where("number < 2400").collect())
+            for frame in (listed_early, listed_late)
+        ]
+
+    assert (
+        borders_of(world.bus, world.warehouse, calls.name).offsets != bus.borders[calls.name].offsets == world.archived
+    )
+    assert read == [Counter(range(2400))] * 2
+
+
+def test_a_file_that_grows_loses_nothing(world: World, tmp_path: Path) -> None:
+    """Whoever listed it when it was small reads at least what it held, also without a border; Spark would pass over all of it."""
+    dice, bus, warehouse = random.Random(5), MemoryBus(), LocalWarehouse(tmp_path)
+    category = ps.Category("growing", Call, key="caller", event_time="at", buckets=1)
+    bus.create(CategorySpec.of(category))
+
+    def archived(events: list[Call]) -> None:
+        bus.writer().send(category.name, [Outgoing(None, one) for one in Codecs(bus).of(category).encode(events)])
+        target = {Bucket(category.name, 0): bus.ends(category.name)[0]}
+        Archiver(bus, [category], warehouse).run(lambda it: it.has_reached(target))
+
+    first, more = (
+        [Call(dice.randbytes(8).hex(), START_MS, dice.getrandbits(60)) for _ in range(length)]
+        for length in (100, 20_000)
+    )
+    with spark_session(MASTER) as spark:
+        archived(first)
+        listed = Source(spark, warehouse).events(category)
+        archived(more)
+        read = {row.number for row in listed.collect()}
+
+    assert {event.number for event in first} <= read
+
+
+def test_settings_of_the_bus_are_shown_nowhere(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """They reach whoever reads, and neither what is printed nor Spark's plans."""
+    bootstrap_servers = world.bus.settings.bootstrap
+    settings = tmp_path / "kafka.properties"
+    settings.write_text("sasl.password=s3cret\n")
+    kafka = f"--kafka {bootstrap_servers} --kafka-config {settings} --master {MASTER}"
+    places = f"--warehouse {world.folder / 'warehouse'} --output {tmp_path / 'batch'}"
+    done = CliRunner().invoke(app, f"backfill {APP.path}:Copy --from {FIRST} --to now {kafka} {places}".split())
+    bus = KafkaBus(KafkaSettings(bootstrap_servers, {"sasl.password": "s3cret"}))
+    with spark_session(MASTER) as spark:
+        side = BusSide.of(spark, bus, str(APP.path), world.warehouse, [unarchived])
+        Source(spark, world.warehouse, bus=side).events(unarchived).explain(extended=True)
+    printed = "".join([done.output, *capfd.readouterr()])
+
+    assert done.exit_code == 0
+    assert f"Copy: {unarchived.name}: 0 events from the warehouse, 300 from the bus." in printed
+    assert "penstock-bus" in printed
+    assert "s3cret" not in printed
+    assert "s3cret" not in repr(side)
+
+
+def test_what_is_in_neither_is_refused(world: World, tmp_path: Path) -> None:
+    """Events that the bus has dropped before they were archived; and a warehouse that is another bus's."""
+    category = ps.Category("until_now.short_lived", Call, key="caller", event_time="at", buckets=1)
+    world.bus.catalog.create(CategorySpec.of(category))
+    world.plain(category, world.sent[:100])
+    warehouse = LocalWarehouse(tmp_path)
+    Archiver(world.bus, [category], warehouse).run(lambda it: it.has_reached({Bucket(category.name, 0): 100}))
+    world.plain(category, world.sent[:100])
+    whole = borders_of(world.bus, warehouse, category.name).by_bucket
+    admin, first = AdminClient(world.bus.settings.for_admin()), TopicPartition(category.name, 0, 130)
+    admin.delete_records([first])[first].result(LIMIT_S)
+
+    assert whole == {0: (100, 200)}
+    with pytest.raises(
+        BackfillRefused,
+        match=r"short_lived/0 is archived up to offset 100, but the bus keeps it only from offset 130 on: 30 offsets",
+    ):
+        borders_of(world.bus, warehouse, category.name)
+    with pytest.raises(BackfillRefused, match=r"does not say that it has the events before. Nothing was started"):
+        borders_of(world.bus, LocalWarehouse(tmp_path / "other"), category.name)
+
+
+def test_a_state_until_another_day_is_refused() -> None:
+    """There is one end that a state can have beside that of the archive."""
+    done = CliRunner().invoke(app, ["bootstrap", f"{APP.path}:Number", "--backup", "backups", "--to", "2013-01-03"])
+
+    assert done.exit_code == 2
+    assert "--to now" in done.output

@@ -1,0 +1,156 @@
+"""Where the warehouse ends and the bus begins, whatever is known of a bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.borders import Border, Borders, Standing, border_of, borders_of
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.growing import OpenFrom
+from penstock.backfill.layout import Note, StoredFile
+from penstock.backfill.notes import ARCHIVE
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.memory import MemoryBus
+
+BUCKET = Bucket("calls", 2)
+
+
+class Call(ps.Record, frozen=True):
+    """Somebody calls."""
+
+    caller: str
+    at: ps.EventTime
+
+
+calls = ps.Category("calls", Call, key="caller", event_time="at", buckets=3)
+offsets = st.integers(0, 50)
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_every_event_is_on_one_side(data: st.DataObject) -> None:
+    """It is before the border and archived, or behind it and on the bus; where neither holds for one of them, the run is refused.
+
+    This holds whatever an archiver had noted and committed when it was looked at.
+    """
+    end = data.draw(offsets, "end")
+    start = data.draw(st.integers(0, end), "start")
+    # Files first, then the note, then the position; each may be one step behind the one before, or lost with its group.
+    committed = data.draw(st.none() | st.integers(0, end), "committed")
+    noted = data.draw(st.integers(committed or 0, end), "noted")
+    archived = range(noted if committed is None else committed)
+    found = Standing(committed, noted, has_files=True, start=start, end=end)
+
+    try:
+        border = border_of(BUCKET, found, "there")
+    except BackfillRefused:
+        assert set(range(end)) - set(archived) - set(range(start, end))
+    else:
+        assert border.end == end
+        assert set(range(border.offset)) <= set(archived)
+        assert set(range(border.offset, end)) <= set(range(start, end))
+
+
+@settings(deadline=None)
+@given(committed=offsets, noted=offsets, start=offsets, end=offsets)
+def test_what_does_not_belong_together_is_refused(committed: int, noted: int, start: int, end: int) -> None:
+    """A warehouse that says less than the archiver's position, or a bus that ends before it."""
+    assume(start <= end and committed > 0 and (noted < committed or committed > end))
+
+    with pytest.raises(BackfillRefused, match=r"^calls/2.* Nothing was started\. "):
+        border_of(BUCKET, Standing(committed, noted, has_files=True, start=start, end=end), "there")
+
+
+@pytest.mark.parametrize(("committed", "has_files"), [(7, False), (None, True)])
+def test_a_warehouse_that_says_nothing_of_what_was_archived_is_refused(committed: int | None, has_files: bool) -> None:
+    """A position without a note, and files without one: what they hold is not known."""
+    with pytest.raises(BackfillRefused, match="let the archiver run once"):
+        border_of(BUCKET, Standing(committed, None, has_files, 0, 9), "there")
+
+
+def test_a_bucket_that_was_never_archived_comes_from_the_bus_alone() -> None:
+    """From the first event that is there."""
+    assert border_of(BUCKET, Standing(None, None, has_files=False, start=3, end=9), "there") == Border(3, 9)
+
+
+@settings(deadline=None)
+@given(borders=st.dictionaries(st.integers(0, 4), st.tuples(offsets, offsets)), length=st.integers(1, 20))
+def test_what_is_read_from_the_bus_is_what_lies_behind_the_borders(
+    borders: dict[int, tuple[int, int]], length: int
+) -> None:
+    """In pieces, none of which is longer than was asked for."""
+    by_bucket = {number: Border(min(pair), max(pair)) for number, pair in borders.items()}
+    stretches = Borders("calls", by_bucket, 10).stretches(length)
+
+    assert [(one.bucket.number, at) for one in stretches for at in range(one.start, one.end)] == [
+        (number, at) for number in sorted(by_bucket) for at in range(*by_bucket[number])
+    ]
+    assert all(one.end - one.start <= length for one in stretches)
+
+
+@settings(deadline=None)
+@given(border=st.integers(0, 100), segment=st.integers(0, 10), is_compacted=st.booleans())
+def test_files_that_may_change_are_those_of_the_open_segment(border: int, segment: int, is_compacted: bool) -> None:
+    """Files of segments that were full at the border never change; what lies behind the open one has nothing before the border."""
+    file = StoredFile("calls", "2013-01-01", 0, segment * 10, segment * 10 + 10 if is_compacted else -1)
+    open_from = OpenFrom.at({0: border}, 10)
+
+    assert open_from.is_growing(file) == (not is_compacted and segment * 10 <= border < segment * 10 + 10)
+    assert open_from.is_beyond(file) == (segment * 10 > border)
+    assert OpenFrom.last_of([file]).is_growing(file) == (not is_compacted)
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> tuple[MemoryBus, LocalWarehouse]:
+    """A bus with a category of three buckets, of which the first half is archived, and its warehouse."""
+    bus, warehouse = MemoryBus(), LocalWarehouse(tmp_path)
+    bus.create(CategorySpec.of(calls))
+    messages = [Outgoing(None, b'{"caller": "c", "at": 1}')] * 30
+    bus.writer().send(calls.name, messages)
+    ends = {Bucket(calls.name, number): 10 for number in range(3)}
+    Archiver(bus, [calls], warehouse, segment_events=4).run(lambda it: it.has_reached(ends))
+    bus.writer().send(calls.name, messages)
+    return bus, warehouse
+
+
+def test_the_border_is_where_the_archiver_is(half: tuple[MemoryBus, LocalWarehouse]) -> None:
+    """Of each bucket, and the end is that of the bus."""
+    found = borders_of(*half, calls.name)
+
+    assert found == Borders(calls.name, dict.fromkeys(range(3), Border(10, 20)), 4)
+
+
+def test_an_archiver_whose_group_was_forgotten_begins_at_the_bus_again(half: tuple[MemoryBus, LocalWarehouse]) -> None:
+    """It writes anew what the files hold from there on, so all of that comes from the bus."""
+    bus, warehouse = half
+    forgetful = MemoryBus()
+    forgetful.create(CategorySpec.of(calls))
+    forgetful.writer().send(calls.name, [Outgoing(None, b'{"caller": "c", "at": 1}')] * 60)
+
+    assert borders_of(forgetful, warehouse, calls.name).offsets == dict.fromkeys(range(3), 0)
+    assert borders_of(bus, warehouse, calls.name).offsets == dict.fromkeys(range(3), 10)
+
+
+def test_files_without_notes_are_not_left_out_in_silence(half: tuple[MemoryBus, LocalWarehouse]) -> None:
+    """What files there are and how long their segments is not known then."""
+    bus, warehouse = half
+    warehouse.remove(Note(calls.name, ARCHIVE))
+
+    with pytest.raises(BackfillRefused, match="let the archiver run once"):
+        borders_of(bus, warehouse, calls.name)
+
+
+def test_a_bus_with_fewer_buckets_is_another(half: tuple[MemoryBus, LocalWarehouse]) -> None:
+    """What the archive has of the others would be left out."""
+    bus = MemoryBus()
+    bus.create(CategorySpec(calls.name, 2))
+
+    with pytest.raises(BackfillRefused, match=r"has bucket 2 of calls, which has 2 buckets on this bus"):
+        borders_of(bus, half[1], calls.name)
