@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .errors import WarehouseError
-from .layout import StoredFile
+from .layout import EventFile, StoredFile
 from .warehouse import Warehouse
 
 CANNOT_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
@@ -104,7 +104,7 @@ def is_widened(stored: pa.Schema, wider: pa.Schema) -> bool:
     return not all(is_same(one.type, wider.field(one.name).type) for one in stored if one.name in wider.names)
 
 
-def fitted(table: pa.Table, schema: pa.Schema, file: StoredFile) -> pa.Table:
+def fitted(table: pa.Table, schema: pa.Schema, file: EventFile) -> pa.Table:
     """Bring the events of a file to other columns.
 
     Raises:
@@ -113,7 +113,7 @@ def fitted(table: pa.Table, schema: pa.Schema, file: StoredFile) -> pa.Table:
     return pa.Table.from_arrays([_cast(table, field, file) for field in schema], schema=schema)
 
 
-def _cast(table: pa.Table, field: pa.Field[Any], file: StoredFile) -> pa.ChunkedArray[Any]:
+def _cast(table: pa.Table, field: pa.Field[Any], file: EventFile) -> pa.ChunkedArray[Any]:
     if field.name not in table.column_names:
         return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
     column = table.column(field.name)

@@ -25,8 +25,9 @@ from .columns import MARKS, Columns
 from .comparing import DIFFERENT, ONLY_BATCH, ONLY_STREAM, Compared, judge_of, writers_of
 from .differing import Judge
 from .errors import BackfillRefused
-from .layout import Days, StoredFile
-from .stored import StoredCategory, Tree
+from .layout import Days
+from .stored import StoredCategory
+from .warehouse import Warehouse
 
 EQUAL = "equal"
 
@@ -90,13 +91,15 @@ class Explanation:
     more_outcomes: bool
 
 
-def explain(app_name: AppName, archive: Tree, batch: Tree, key: str, days: Days, *, limit: int) -> Explanation:
+def explain(
+    app_name: AppName, archive: Warehouse, batch: Warehouse, key: str, days: Days, *, limit: int
+) -> Explanation:
     """Find the events of a key and what came of them.
 
     Args:
         app_name: the app, or one processor of it.
-        archive: the files of the warehouse.
-        batch: the files of the batch's output.
+        archive: the warehouse.
+        batch: where the batch's output is.
         key: the key, of inputs and of outputs.
         days: the UTC days in which event times lie.
         limit: at most so many events, and so many outputs: the earliest.
@@ -143,19 +146,15 @@ def _earliest(found: Iterator[Any], limit: int) -> list[Any]:
     return sorted(found, key=lambda one: one.event_time)[: limit + 1]
 
 
-def _within(days: Sequence[str], wanted: Days) -> list[str]:
-    return [day for day in days if str(wanted.first) <= day <= str(wanted.last)]
-
-
-def _events(archive: Tree, category: AnyCategory, key: str, days: Days, limit: int) -> list[SeenEvent]:
+def _events(archive: Warehouse, category: AnyCategory, key: str, days: Days, limit: int) -> list[SeenEvent]:
     """Return the earliest events of a key, day by day until there are enough."""
-    stored = StoredCategory(archive, category.name, archive_schema(Columns(category.record)))
     columns = Columns(category.record)
+    stored = StoredCategory.of(archive, category.name, archive_schema(columns))
     found: list[SeenEvent] = []
-    for day in _within(stored.days(), days):
+    for span in stored.spans(days):
         if len(found) > limit:
             break
-        for batch in stored.read(day, key=key):
+        for batch in stored.read(span, key=key):
             found += [
                 SeenEvent(
                     category.name, at["_bucket"], at["_offset"], at["_arrived"], at["_event_time"], 0, _plain(record)
@@ -163,25 +162,19 @@ def _events(archive: Tree, category: AnyCategory, key: str, days: Days, limit: i
                 for at, record in zip(batch.select(MARKS.names).to_pylist(), columns.records(batch), strict=True)
             ]
     found = sorted(found, key=lambda event: (event.event_time, event.bucket, event.offset))[: limit + 1]
-    newest = _newest_before(StoredCategory(archive, category.name, MARKS), category.name, found)
+    newest = _newest_before(stored, found)
     return [event._replace(behind_ms=max(newest[event.bucket, event.offset] - event.event_time, 0)) for event in found]
 
 
-def _newest_before(stored: StoredCategory, category: str, events: Sequence[SeenEvent]) -> Mapping[tuple[int, int], int]:
+def _newest_before(stored: StoredCategory, events: Sequence[SeenEvent]) -> Mapping[tuple[int, int], int]:
     """Return the newest event time that each event's bucket had up to it, from the files in which a later one can lie."""
     last = {event.bucket: event.offset for event in sorted(events, key=lambda event: event.offset)}
+    files = [file for file in stored.listing.files if file.segment <= last.get(file.bucket, -1)]
     marks: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for day in stored.days() if events else ():
-        files = [StoredFile.parse(category, f"ds={day}", name) for name in stored.files(day)]
-        wanted = [file for file in files if file and file.bucket in last and file.segment <= last[file.bucket]]
-        for file in wanted:
-            name = file.path.rpartition("/")[2]
-            for batch in stored.read(day, columns=["_offset", "_event_time"], files=[name]):
-                pairs: list[tuple[int, int]] = [(row["_offset"], row["_event_time"]) for row in batch.to_pylist()]
-                marks[file.bucket] += pairs
-    return {
-        place: newest for bucket, of_bucket in marks.items() for place, newest in _running(bucket, of_bucket, events)
-    }
+    for batch in stored.read_files([*files, *stored.listing.others] if events else [], MARKS.names):
+        for row in batch.to_pylist():
+            marks[row["_bucket"]].append((row["_offset"], row["_event_time"]))
+    return {place: newest for bucket in last for place, newest in _running(bucket, marks[bucket], events)}
 
 
 def _running(
@@ -195,34 +188,47 @@ def _running(
             yield (bucket, event.offset), newest[bisect_left(offsets, event.offset)]
 
 
+def _apart(spans: Sequence[Days]) -> list[Days]:
+    """Return stretches of days of which none meets another, in order: those that do are one."""
+    apart: list[Days] = []
+    for span in sorted(spans):
+        if apart and span.first <= apart[-1].last:
+            apart[-1] = Days(apart[-1].first, max(apart[-1].last, span.last))
+        else:
+            apart.append(span)
+    return apart
+
+
 class _Outcomes:
     """The outputs of one category for one key, of both sides."""
 
-    def __init__(self, app_name: AppName, category: AnyCategory, archive: Tree, batch: Tree, key: str) -> None:
+    def __init__(
+        self, app_name: AppName, category: AnyCategory, archive: Warehouse, batch: Warehouse, key: str
+    ) -> None:
         self._category = category
         self._columns = Columns(category.record)
         self._key = key
         self._updates = True in writers_of(app_name.load(), category)
         self._judge: Judge = judge_of(Compared(app_name, category.name))
         schema = archive_schema(self._columns)
-        self._stream = StoredCategory(archive, category.name, schema)
-        self._batch = StoredCategory(batch, category.name, schema)
+        self._stream = StoredCategory.of(archive, category.name, schema)
+        self._batch = StoredCategory.of(batch, category.name, schema)
 
     def find(self, days: Days, limit: int) -> list[Outcome]:
         found: list[Outcome] = []
-        for day in _within(sorted({*self._stream.days(), *self._batch.days()}), days):
+        for span in _apart([*self._stream.spans(days), *self._batch.spans(days)]):
             if len(found) > limit:
                 break
-            stream, batch = self._of_day(self._stream, day), self._of_day(self._batch, day)
+            stream, batch = self._of_days(self._stream, span), self._of_days(self._batch, span)
             for time in sorted({*stream, *batch}):
                 ours = stream.get(time, [])[-1:] if self._updates else stream.get(time, [])
                 found += [Outcome(self._category.name, time, *pair) for pair in self._pairs(ours, batch.get(time, []))]
         return found
 
-    def _of_day(self, stored: StoredCategory, day: str) -> Mapping[int, list[Any]]:
+    def _of_days(self, stored: StoredCategory, days: Days) -> Mapping[int, list[Any]]:
         """Return the records of each event time, in the order of the bus where they have one."""
         rows = []
-        for batch in stored.read(day, key=self._key):
+        for batch in stored.read(days, key=self._key):
             marks = [batch.column(name).to_pylist() for name in ("_event_time", "_bucket", "_offset")]
             rows += list(zip(*marks, map(_plain, self._columns.records(batch)), strict=True))
         by_time = defaultdict(list)

@@ -26,7 +26,8 @@ from .archived_rows import archive_schema
 from .columns import MARKS, Columns
 from .errors import BackfillRefused
 from .layout import Days, day_of
-from .stored import StoredCategory, Tree
+from .stored import StoredCategory
+from .warehouse import Warehouse
 
 _LOG = logging.getLogger("penstock.query")
 _AHEAD = timedelta(days=1)
@@ -59,13 +60,13 @@ class Batch:
     """What the batch has, and how far it is to be trusted.
 
     Args:
-        archive: the files of the warehouse, whose days may be marked complete.
-        output: the files of the batch's output.
+        archive: the warehouse, whose days may be marked complete.
+        output: where the batch's output is.
         until: also days up to this one count as complete; None for only those that are marked.
     """
 
-    archive: Tree
-    output: Tree
+    archive: Warehouse
+    output: Warehouse
     until: date | None = None
 
 
@@ -113,14 +114,14 @@ def hybrid(processor: type[Aggregator], batch: Batch, live: Live, days: Days, ke
         WarehouseError: a file cannot be read.
     """
     category = processor.outputs()[0]
-    stored = StoredCategory(batch.output, category.name, archive_schema(Columns(category.record)))
-    there = stored.days()
-    if not there:
+    stored = StoredCategory.of(batch.output, category.name, archive_schema(Columns(category.record)))
+    if not stored.files:
         raise BackfillRefused(
             f"{batch.output.location} has no {category.name}, the output of {processor.__name__}. Run the backfill first (penstock backfill), "
             "or name where it wrote with --output."
         )
     complete = _Complete(processor, batch)
+    there = {day for span in stored.spans(days) for day in span.names()}
     finished = [day for day in days.names() if day in there and complete.has(day)]
     found = list(_of_batch(stored, category, finished, key))
     others = [day for day in days.names() if day not in finished]
@@ -135,7 +136,7 @@ class _Complete:
     def __init__(self, processor: type[Aggregator], batch: Batch) -> None:
         self._processor = processor
         self._until = batch.until
-        self._inputs = [StoredCategory(batch.archive, category.name, MARKS) for category in processor.inputs()]
+        self._inputs = [StoredCategory.of(batch.archive, category.name, MARKS) for category in processor.inputs()]
 
     def has(self, day: str) -> bool:
         reached = self._reached_from(day)
@@ -159,7 +160,7 @@ class _Complete:
 def _of_batch(stored: StoredCategory, category: AnyCategory, days: Sequence[str], key: str | None) -> Iterator[Result]:
     columns = Columns(category.record)
     for day in days:
-        for batch in stored.read(day, key=key):
+        for batch in stored.read(Days.of(day, day), key=key):
             records = columns.records(batch)
             marks = zip(category.keys_of(records), category.event_times_of(records), strict=True)
             yield from (Result(*place, record, "batch") for place, record in zip(marks, records, strict=True))

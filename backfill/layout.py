@@ -105,7 +105,27 @@ class Note(NamedTuple):
         return "/".join(filter(None, (folder_of(self.category), self.day and f"ds={self.day}", self.name)))
 
 
-Stored = StoredFile | Note
+class OtherFile(NamedTuple):
+    """A file of events that the archiver did not name: a batch run did, or another tool.
+
+    Args:
+        category: the category's name.
+        day: the UTC day, YYYY-MM-DD.
+        name: its own name.
+    """
+
+    category: str
+    day: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Where it lies below the warehouse's root."""
+        return f"{folder_of(self.category)}/ds={self.day}/{self.name}"
+
+
+EventFile = StoredFile | OtherFile
+Stored = StoredFile | Note | OtherFile
 
 
 def folder_of(category: str) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .layout import StoredFile
+from .layout import OtherFile, StoredFile, is_day
 from .warehouse import Warehouse
 
 
@@ -18,30 +18,39 @@ class Listing:
         files: the event files, sorted: each event is in one of them.
         replaced: event files that are still there although a compacted one holds all that they hold.
         sizes: the size of each of both, in bytes.
-        notes: the names of the notes of each day.
+        notes: the names of the notes of each day, and of files in the making.
+        others: event files that the archiver did not name, sorted.
     """
 
     files: tuple[StoredFile, ...]
     replaced: tuple[StoredFile, ...]
     sizes: Mapping[StoredFile, int]
     notes: Mapping[str, frozenset[str]]
+    others: tuple[OtherFile, ...] = ()
 
     @staticmethod
     def of(warehouse: Warehouse, category: str) -> Listing:
         """Look at a category."""
         sizes: dict[StoredFile, int] = {}
         notes: defaultdict[str, set[str]] = defaultdict(set)
+        others: list[OtherFile] = []
         for path, size in warehouse.contents(category).items():
             folder, _, name = path.rpartition("/")
             file = StoredFile.parse(category, folder, name)
             if file is not None:
                 sizes[file] = size
-            elif folder:
+            elif is_day(folder) and name[0] in "._":
                 notes[folder.removeprefix("ds=")].add(name)
+            elif is_day(folder):
+                others.append(OtherFile(category, folder.removeprefix("ds="), name))
         replaced = replaced_among(sizes)
         kept = sorted(sizes.keys() - replaced)
         return Listing(
-            tuple(kept), tuple(sorted(replaced)), sizes, {day: frozenset(names) for day, names in notes.items()}
+            tuple(kept),
+            tuple(sorted(replaced)),
+            sizes,
+            {day: frozenset(names) for day, names in notes.items()},
+            tuple(sorted(others)),
         )
 
     @property

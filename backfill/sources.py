@@ -27,6 +27,7 @@ from .layout import DAY_MS, By, Days, StoredFile, folder_of
 from .listing import replaced_among
 from .notes import ARCHIVE, Terms, decoded
 from .outputs import OUTPUT_MARKS
+from .unfit import other_type
 from .warehouse import Warehouse
 
 
@@ -121,11 +122,7 @@ class Source(NamedTuple):
         try:
             merged(terms.arrow, schema)
         except OtherType as other:
-            raise BackfillRefused(
-                f"{self.location}/{folder_of(category)}: column {other.column} holds {other.stored}, and the record has {other.wanted} there, which does not hold it. "
-                "Nothing was started. Use the record type that the category was archived with, or one with fields more, fields fewer, "
-                "optional ones, and float for int."
-            ) from other
+            raise BackfillRefused(other_type(f"{self.location}/{folder_of(category)}", other)) from other
 
     def _archived(self, folder: str, schema: pa.Schema, terms: Terms, open_from: OpenFrom | None) -> DataFrame:
         """Return an archived category as a record type of today has it."""

@@ -1,178 +1,147 @@
-"""Reading what the warehouse and the batch keep, without Spark: one category, day by day, as record batches.
+"""Reading what the warehouse and the batch keep, without Spark: one category, a stretch of days at a time, as record batches.
 
-    <root>/category=departures/ds=2013-01-31/*.parquet --only some keys, only some columns--> record batches
+    <root>/category=departures/ds=2013-01-31/*.parquet --each event once, only some keys, only some columns--> record batches
 
-Files in the making begin with an underscore or a dot and are passed over, as Spark does.
+Files of any name are read; those in the making begin with an underscore or a dot and are passed over, as Spark does, and so are those that a
+compacted one has taken the place of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import reduce
+from operator import and_
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
-from ..state.webhdfs import HdfsFolder, WebHdfsError
-from .columns import DAY_COLUMN
-from .errors import WarehouseError
-from .hdfs_warehouse import ANSWER_LIMIT_S
-from .layout import aside_name, folder_of
+from .errors import BackfillRefused, NotStored, WarehouseError
+from .evolution import OtherType, fitted, merged
+from .layout import By, Days, EventFile, StoredFile
+from .listing import Listing
+from .notes import SUCCESS
+from .terms import terms_of
+from .unfit import other_type, unreadable
+from .warehouse import Warehouse
 
-COMPLETE = "_SUCCESS"
-"""The file that says of a day's folder that nothing more is to come."""
-
-
-class Tree(Protocol):
-    """Folders of files, by relative paths with slashes. Calls may be repeated; all raise WarehouseError."""
-
-    @property
-    def location(self) -> str:
-        """What it is called."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Return what is in a folder, sorted; nothing where there is none."""
-        ...
-
-    def open(self, path: str) -> Any:
-        """Return a file as Arrow reads it."""
-        ...
+_EVENT_TIME = "_event_time"
 
 
-class LocalTree:
-    """A folder on this machine.
-
-    Args:
-        root: the folder.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root.absolute()
-
-    @property
-    def location(self) -> str:
-        """What it is called."""
-        return str(self._root)
-
-    def names(self, folder: str) -> list[str]:
-        """Return what is in a folder, sorted."""
-        with _explained(f"{self._root / folder} was not listed"):
-            found = self._root / folder
-            return sorted(path.name for path in found.iterdir()) if found.is_dir() else []
-
-    def open(self, path: str) -> Any:
-        """Return a file as Arrow reads it: only what is asked for."""
-        with _explained(f"{self._root / path} was not read"):
-            return pa.OSFile(str(self._root / path), "r")
-
-
-class HdfsTree:
-    """A folder on HDFS, over WebHDFS.
-
-    Args:
-        location: ``hdfs://host:port/path``.
-        webhdfs: the address of WebHDFS, ``http://host:port``.
-    """
-
-    def __init__(self, location: str, webhdfs: str) -> None:
-        self._folder = HdfsFolder(location, webhdfs, answer_limit_s=ANSWER_LIMIT_S, aside_name=aside_name)
-
-    @property
-    def location(self) -> str:
-        """What it is called."""
-        return self._folder.location
-
-    def names(self, folder: str) -> list[str]:
-        """Return what is in a folder, sorted."""
-        with _explained(f"{self.location}/{folder} was not listed"):
-            return sorted(self._folder.contents(folder))
-
-    def open(self, path: str) -> Any:
-        """Return a file as Arrow reads it, all of it in memory."""
-        with _explained(f"{self.location}/{path} was not read"):
-            return pa.BufferReader(b"".join(self._folder.read(path)))
-
-
-def open_tree(location: str, webhdfs: str | None = None) -> Tree:
-    """Return the files at a location that `open_warehouse` takes; `webhdfs` is as there."""
-    parts = urlsplit(location)
-    if parts.scheme == "hdfs":
-        return HdfsTree(location, webhdfs or f"http://{parts.hostname}:9870")
-    return LocalTree(Path(parts.path if parts.scheme == "file" else location))
-
-
+@dataclass(frozen=True)
 class StoredCategory:
-    """What is stored of a category.
+    """What was stored of a category when it was looked at.
 
     Args:
-        tree: where it is.
+        warehouse: where it is.
         name: its name.
         schema: the columns that are read; those that a file does not have are null.
+        listing: its files.
+        by: by which time events have their days.
     """
 
-    def __init__(self, tree: Tree, name: str, schema: pa.Schema) -> None:
-        self._tree = tree
-        self._folder = folder_of(name)
-        self._schema = schema
+    warehouse: Warehouse
+    name: str
+    schema: pa.Schema
+    listing: Listing
+    by: By
 
-    def days(self) -> list[str]:
-        """Return the days of which something is stored, YYYY-MM-DD, in order."""
-        marked = [name for name in self._tree.names(self._folder) if name.startswith(f"{DAY_COLUMN}=")]
-        return [name.removeprefix(f"{DAY_COLUMN}=") for name in marked]
+    @staticmethod
+    def of(warehouse: Warehouse, name: str, schema: pa.Schema) -> StoredCategory:
+        """Look at a category.
+
+        Raises:
+            BackfillRefused: it is archived with columns that do not fit.
+            WarehouseError: the warehouse.
+        """
+        terms = terms_of(warehouse, name)
+        if terms is None:
+            return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), By.EVENT_TIME)
+        stored = pa.schema([field for field in terms.arrow if field.name in schema.names])
+        try:
+            merged(stored, schema)
+        except OtherType as other:
+            raise BackfillRefused(other_type(f"{warehouse.location}/category={name}", other)) from other
+        return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), terms.by)
+
+    @property
+    def files(self) -> tuple[EventFile, ...]:
+        """The files of events, each event in one of them."""
+        return (*self.listing.files, *self.listing.others)
+
+    def spans(self, within: Days) -> list[Days]:
+        """Return the stretches of event time, in order, of which something may be stored, each of which can be read by itself.
+
+        They are single days, unless the category is archived by arrival: then any file may hold events of any day.
+        """
+        if self.by is By.ARRIVAL:
+            return [within] if self.files else []
+        stored = {file.day for file in self.files}
+        return [Days.of(day, day) for day in sorted(stored) if str(within.first) <= day <= str(within.last)]
 
     def is_complete(self, day: str) -> bool:
-        """Tell whether nothing more is to come of a day."""
-        return COMPLETE in self._tree.names(self._folder_of(day))
+        """Tell whether no more is to come of a day of event time; of a category that is archived by arrival that is not known."""
+        return self.by is By.EVENT_TIME and SUCCESS in self.listing.notes.get(day, ())
 
-    def files(self, day: str) -> list[str]:
-        """Return the names of a day's files."""
-        return [name for name in self._tree.names(self._folder_of(day)) if name[0] not in "._"]
-
-    def read(
-        self,
-        day: str,
-        *,
-        key: str | None = None,
-        columns: Sequence[str] | None = None,
-        files: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Give what is stored of a day.
+    def read(self, days: Days, *, key: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Give what is stored of days of event time.
 
         Args:
-            day: the UTC day, YYYY-MM-DD.
+            days: the UTC days.
             key: only this key; None for all.
-            columns: only these; None for all.
-            files: only these files of the day; None for all.
         """
-        wanted = None if key is None else pc.field("_key") == key
-        schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
-        # Arrow's own type for filters and its stubs disagree; every column that is not in a file is null.
-        of_all = pa.schema([field.with_nullable(True) for field in self._schema])
-        for name in self.files(day) if files is None else files:
-            path = f"{self._folder_of(day)}/{name}"
-            fragment = ds.ParquetFileFormat().make_fragment(self._tree.open(path))
-            with _explained(f"{self._tree.location}/{path} was not read"):
-                found = fragment.to_batches(schema=of_all, columns=schema.names, filter=cast("Any", wanted))
-                yield from (batch for batch in found if batch.num_rows)
+        wanted = [] if key is None else [pc.field("_key") == key]
+        if self.by is By.ARRIVAL:
+            yield from self._read(self.files, self.schema, [*wanted, *_within(days)])
+        else:
+            first, last = str(days.first), str(days.last)
+            yield from self._read([file for file in self.files if first <= file.day <= last], self.schema, wanted)
 
-    def _folder_of(self, day: str) -> str:
-        return f"{self._folder}/{DAY_COLUMN}={day}"
+    def read_files(self, files: Iterable[EventFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Give some columns of some files."""
+        return self._read(files, pa.schema([self.schema.field(name) for name in columns]), [])
+
+    def _read(
+        self, files: Iterable[EventFile], schema: pa.Schema, wanted: Sequence[pc.Expression]
+    ) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            table = self._table(file, schema, wanted)
+            yield from (batch for batch in table.to_batches() if batch.num_rows)
+
+    def _table(self, file: EventFile, schema: pa.Schema, wanted: Sequence[pc.Expression]) -> pa.Table:
+        place = f"{self.warehouse.location}/{file.path}"
+        try:
+            content = pa.BufferReader(self.warehouse.read(file))
+            names = [name for name in pq.read_schema(content).names if name in schema.names]
+            content.seek(0)
+            # Arrow's own type for filters and its stubs disagree.
+            only = cast("Any", reduce(and_, wanted)) if wanted else None
+            table = pq.read_table(content, columns=names, filters=only, partitioning=None)
+        except NotStored as gone:
+            raise WarehouseError(
+                f"{place} was there when its folder was listed, and is not any more: a compaction has taken its place, or somebody removed "
+                "it. Nothing was changed; ask again."
+            ) from gone
+        except (OSError, pa.ArrowException) as error:
+            raise WarehouseError(unreadable(place, str(error))) from error
+        return fitted(self._checked(table, file, schema), schema, file)
+
+    def _checked(self, table: pa.Table, file: EventFile, schema: pa.Schema) -> pa.Table:
+        """Return events of an archived file whose columns fit; of what others write, only the values have to."""
+        if isinstance(file, StoredFile):
+            try:
+                merged(table.schema.remove_metadata(), schema)
+            except OtherType as other:
+                raise BackfillRefused(other_type(f"{self.warehouse.location}/{file.path}", other)) from other
+        return table
 
 
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    try:
-        yield
-    except WebHdfsError as error:
-        raise WarehouseError(
-            f"{error} Nothing was changed; ask again then."
-        ) from error  # it names the file and the address
-    except (OSError, pa.ArrowInvalid) as error:
-        raise WarehouseError(
-            f"{what}: {error} Nothing was changed. See whether the file is whole and may be read, and ask again."
-        ) from error
+def _within(days: Days) -> Iterator[pc.Expression]:
+    """Keep event times of days; what lies beyond the first and the last day of all belongs to them, as `day_of` has it."""
+    if days.first != date.min:
+        yield pc.field(_EVENT_TIME) >= days.start_ms
+    if days.last != date.max:
+        yield pc.field(_EVENT_TIME) < days.end_ms

@@ -95,15 +95,14 @@ def compare(
     """
     from ...backfill.compare import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.explaining import explain  # noqa: PLC0415 - as above
-    from ...backfill.stored import open_tree  # noqa: PLC0415 - as above
 
     days, allowed = days_of(first, last, day), parse_share(fail_over)
     where = warehouse_of(warehouse, folder), batch_output_of(output, folder)
     if key is not None:
         found_of_key = explain(
             AppName.parse(target),
-            open_tree(where[0], webhdfs),
-            open_tree(where[1], webhdfs),
+            open_warehouse(where[0], webhdfs),
+            open_warehouse(where[1], webhdfs),
             key,
             Days(*days),
             limit=limit,

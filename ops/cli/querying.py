@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...backfill.layout import Days
+from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
 from ...processors.errors import AppFileError
 from ...processors.kinds import Aggregator
@@ -103,11 +104,11 @@ def query(
         if at is not None:
             raise typer.BadParameter("--at asks for one window; with --hybrid, name its day with --day.")
         from ...backfill.hybrid import Batch, hybrid  # noqa: PLC0415 - Arrow is slow to import, and a query of a store does without
-        from ...backfill.stored import open_tree  # noqa: PLC0415 - as above
 
         processor = named_aggregator(target)
-        trees = open_tree(warehouse_of(warehouse, folder), webhdfs), open_tree(batch_output_of(output, folder), webhdfs)
-        batch = Batch(*trees, None if batch_until is None else parse_day(batch_until))
+        until = None if batch_until is None else parse_day(batch_until)
+        archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+        batch = Batch(archive, open_warehouse(batch_output_of(output, folder), webhdfs), until)
         with _live(processor, store, partial(connect, kafka, kafka_config, folder)) as live:
             _show(hybrid(processor, batch, live, Days(*days_of(first, last, day)), key), limit, json=json)
         return

@@ -8,17 +8,20 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
+import pyarrow as pa
 import pytest
 from support.proxy import Proxy
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archiver import Archiver
+from penstock.backfill.columns import Columns
 from penstock.backfill.errors import NotStored, WarehouseError
-from penstock.backfill.evolution import table_of
-from penstock.backfill.layout import Note, Stored, StoredFile
+from penstock.backfill.evolution import content_of, table_of
+from penstock.backfill.layout import Days, EventFile, Note, OtherFile, Stored, StoredFile
 from penstock.backfill.listing import Listing
 from penstock.backfill.standing import standing_of
+from penstock.backfill.stored import StoredCategory
 from penstock.backfill.warehouse import LocalWarehouse, Warehouse, open_warehouse
 from penstock.ops.local import running_hdfs
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
@@ -73,6 +76,24 @@ class Reading(ps.Record, frozen=True):
 
     at: ps.EventTime
     value: int
+
+
+def test_events_are_read_back_from_files_of_any_name(warehouse: Warehouse) -> None:
+    """The archiver's, without those that a compacted one has replaced, and a batch run's."""
+    days = Days.of("1970-01-01", "1970-01-02")
+    schema = pa.schema([*Columns(Reading).schema, ("_key", pa.string())])
+    files: dict[EventFile, list[int]] = {
+        StoredFile("read", "1970-01-01", 0, 0): [1],
+        StoredFile("read", "1970-01-01", 0, 5): [2],
+        StoredFile("read", "1970-01-01", 0, 0, 5): [1, 2],
+        OtherFile("read", "1970-01-02", "part-0.parquet"): [3],
+        OtherFile("read", "1970-01-03", "part-0.parquet"): [4],
+    }
+    for file, values in files.items():
+        warehouse.write(file, content_of(pa.table([values, values, list("k" * len(values))], schema=schema)))
+    read = [batch.column("value").to_pylist() for batch in StoredCategory.of(warehouse, "read", schema).read(days)]
+
+    assert read == [[1, 2], [3]]
 
 
 class Losing:

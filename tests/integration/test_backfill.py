@@ -22,7 +22,6 @@ from penstock.backfill.explaining import explain
 from penstock.backfill.layout import DAY_MS, Days
 from penstock.backfill.session import spark_session
 from penstock.backfill.spark import NodeResult, run_backfill
-from penstock.backfill.stored import LocalTree
 from penstock.backfill.warehouse import LocalWarehouse
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
@@ -318,7 +317,7 @@ def test_an_altered_result_is_found(world: World, tmp_path: Path) -> None:
 
 def test_what_spark_wrote_is_explained_without_spark(world: World) -> None:
     """The batch's own files stand beside the archive's, window by window."""
-    trees = LocalTree(world.folder / "warehouse"), LocalTree(world.folder / "batch")
+    trees = LocalWarehouse(world.folder / "warehouse"), LocalWarehouse(world.folder / "batch")
     found = explain(AppName(Path(__file__), "CountVisits"), *trees, "page 3", Days(FIRST, LAST), limit=10_000)
 
     assert {outcome.verdict for outcome in found.outcomes} == {"equal"}

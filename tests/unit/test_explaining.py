@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from support.batches import write_batch
 
 import penstock as ps
 from penstock.backfill.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused, WarehouseError
+from penstock.backfill.evolution import content_of, table_of
 from penstock.backfill.explaining import Explanation, explain
-from penstock.backfill.layout import Days
-from penstock.backfill.stored import LocalTree
+from penstock.backfill.layout import By, Days
+from penstock.backfill.listing import Listing
 from penstock.backfill.warehouse import LocalWarehouse
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
@@ -105,7 +108,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def explained(root: Path, key: str, processor: str | None = None, limit: int = 50) -> Explanation:
     app = AppName(APP.path, processor)
-    return explain(app, LocalTree(root / "archive"), LocalTree(root / "batch"), key, DAYS, limit=limit)
+    return explain(app, LocalWarehouse(root / "archive"), LocalWarehouse(root / "batch"), key, DAYS, limit=limit)
 
 
 def test_the_events_of_a_key_are_shown_with_how_late_they_were(root: Path) -> None:
@@ -154,6 +157,29 @@ def test_no_more_is_shown_than_asked_for(root: Path) -> None:
     assert (len(found.outcomes), found.more_events, found.more_outcomes) == (2, True, True)
 
 
+def test_by_arrival_and_half_compacted_the_same_is_found(root: Path, tmp_path: Path) -> None:
+    """The days of the archive's folders are not those of event time, and a replaced file that is still there counts for nothing."""
+    driver = Driver(sys.modules[__name__])
+    for event in EVENTS:
+        driver.send(ticks, [event])
+    categories = APP.load().categories()
+    ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.describe(c.name).ends.items()}
+    warehouse = LocalWarehouse(tmp_path / "archive")
+    Archiver(driver.bus, categories, warehouse, segment_events=2, by=By.ARRIVAL).run(lambda it: it.has_reached(ends))
+    [day] = Listing.of(warehouse, "ticks").days
+    parts = Listing.of(warehouse, "ticks").of_day(day)[:2]
+    rows = pa.concat_tables([table_of(warehouse.read(part)) for part in parts])
+    warehouse.write(parts[0]._replace(last=parts[1].segment), content_of(rows))
+    shutil.copytree(root / "batch", tmp_path / "batch")
+
+    for processor in ("Hours", "Double", None):
+        for limit in (2, 50):
+            there, here = explained(root, "a", processor, limit), explained(tmp_path, "a", processor, limit)
+            arrived = {(event.category, event.offset): event.arrived for event in here.events}
+            expected = [event._replace(arrived=arrived[event.category, event.offset]) for event in there.events]
+            assert (list(here.events), here.outcomes) == (expected, there.outcomes)
+
+
 def test_a_key_that_is_nowhere_is_refused(root: Path) -> None:
     """With where it was looked for."""
     with pytest.raises(BackfillRefused, match=r"Nothing has the key 'nobody' from 1970-01-02 to 1970-01-03"):
@@ -165,5 +191,5 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     day = tmp_path / "category=hours" / "ds=1970-01-02"
     day.mkdir(parents=True)
     (day / "part-0.parquet").write_bytes(b"rubbish")
-    with pytest.raises(WarehouseError, match=r"ds=1970-01-02/part-0\.parquet was not read"):
-        explain(AppName(APP.path, "Hours"), LocalTree(tmp_path), LocalTree(tmp_path), "a", DAYS, limit=1)
+    with pytest.raises(WarehouseError, match=r"ds=1970-01-02/part-0\.parquet does not read as Parquet"):
+        explain(AppName(APP.path, "Hours"), LocalWarehouse(tmp_path), LocalWarehouse(tmp_path), "a", DAYS, limit=1)

@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.hybrid import Batch, Place, Result, expect_results, hybrid, live_from_bus
 from penstock.backfill.layout import DAY_MS, Days, folder_of
-from penstock.backfill.stored import LocalTree
+from penstock.backfill.warehouse import LocalWarehouse
 from penstock.ops.cli.querying import query
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
@@ -115,7 +115,7 @@ def root_with(folder: Path, complete: Iterable[str], *, batch: Iterable[Any] = (
         marked.mkdir(parents=True)
         (marked / "_SUCCESS").touch()
     write_batch(folder / "batch", category, list(batch))
-    return Batch(LocalTree(folder / "archive"), LocalTree(folder / "batch"))
+    return Batch(LocalWarehouse(folder / "archive"), LocalWarehouse(folder / "batch"))
 
 
 def nobody(since_ms: int) -> Mapping[Place, Any]:
@@ -174,7 +174,7 @@ def test_a_window_without_an_end_is_never_complete(tmp_path: Path) -> None:
 
 def test_a_batch_that_was_never_run_is_told(tmp_path: Path) -> None:
     """With where it was looked for."""
-    empty = LocalTree(tmp_path)
+    empty = LocalWarehouse(tmp_path)
     with pytest.raises(BackfillRefused, match=r"has no hours, the output of Hours\. Run the backfill first"):
         hybrid(Hours, Batch(empty, empty), nobody, DAYS)
 

@@ -1,0 +1,28 @@
+"""What is said of stored files that cannot be read: those that are no Parquet, and those whose columns are another record's."""
+
+from __future__ import annotations
+
+from .evolution import OtherType
+
+
+def unreadable(place: str, reason: str) -> str:
+    """Return what is said of a file that does not read.
+
+    Args:
+        place: where it is, with the folder of its day.
+        reason: what the reader says.
+    """
+    return (
+        f"{place} does not read as Parquet: {reason.strip().rstrip('.')}. It was cut off, damaged, or written by something else; nothing was "
+        "changed. Put it back from a copy, or move it out of the folder: what it held is then missing from its day, until it is archived "
+        "again from its bucket's first offset there or computed again."
+    )
+
+
+def other_type(place: str, other: OtherType) -> str:
+    """Return what is said of a column that holds something else than the record does."""
+    return (
+        f"{place}: column {other.column} holds {other.stored}, and the record has {other.wanted} there, which does not hold it. "
+        "Nothing was changed. Use the record type that the category was archived with, or one with fields more, fields fewer, "
+        "optional ones, and float for int."
+    )

@@ -1,0 +1,206 @@
+"""Files of the warehouse read without Spark: each event once, as today's record has it, and errors that name the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from support.warehouses import MemoryWarehouse
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.category_archive import archive_schema
+from penstock.backfill.columns import Columns
+from penstock.backfill.compacting import compact
+from penstock.backfill.completeness import Patience
+from penstock.backfill.errors import BackfillRefused, WarehouseError
+from penstock.backfill.evolution import content_of
+from penstock.backfill.layout import DAY_MS, By, Days, OtherFile
+from penstock.backfill.listing import Listing
+from penstock.backfill.stored import StoredCategory
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.memory import MemoryBus
+
+FAR_MS = 400_000 * DAY_MS * 365  # beyond the year 9999
+HOUR_MS = DAY_MS // 24
+TIMES = [hour * HOUR_MS for hour in range(48)]
+SECOND = Days.of("1970-01-02", "1970-01-02")
+EVER = Days.of("0001-01-01", "9999-12-31")
+
+
+class Part(ps.Record, frozen=True):
+    """What lies within a reading."""
+
+    size: int
+
+
+class OldReading(ps.Record, frozen=True):
+    """A reading as it was archived."""
+
+    at: ps.EventTime
+    count: int
+    part: Part
+    parts: list[Part]
+    named: dict[str, int]
+
+
+class NewPart(ps.Record, frozen=True):
+    """What lies within a reading today."""
+
+    size: float
+    colour: str = "red"
+
+
+class Reading(ps.Record, frozen=True):
+    """A reading as it is read today."""
+
+    at: ps.EventTime
+    count: float
+    part: NewPart
+    parts: list[NewPart]
+    named: dict[str, float]
+    unit: str = "mm"
+
+
+def category(record: type[ps.Record]) -> ps.Category[Any]:
+    return ps.Category("readings", record, key=lambda event: f"k{event.at // HOUR_MS % 3}", event_time="at", buckets=2)
+
+
+def warehouse_of(by: By, times: Sequence[int] = TIMES) -> MemoryWarehouse:
+    """Return an archive of readings."""
+    warehouse, bus = MemoryWarehouse(), MemoryBus(lambda: 1_000 * DAY_MS)
+    bus.create(CategorySpec("readings", 2))
+    for number, at in enumerate(times):
+        reading = OldReading(at, at, Part(at), [Part(at)], {"n": at})
+        bus.append("readings", Outgoing(b"k", msgspec.json.encode(reading), number % 2))
+    ends = {Bucket("readings", number): end for number, end in bus.ends("readings").items()}
+    Archiver(bus, [category(OldReading)], warehouse, segment_events=5, by=by, patience=Patience(ps.Behind())).run(
+        lambda it: it.has_reached(ends)
+    )
+    return warehouse
+
+
+def read(warehouse: MemoryWarehouse, days: Days, key: str | None = None, record: type[ps.Record] = OldReading) -> Any:
+    """Return the records of some days, by event time."""
+    columns = Columns(record)
+    stored = StoredCategory.of(warehouse, "readings", archive_schema(columns))
+    found = [event for batch in stored.read(days, key=key) for event in columns.records(batch)]
+    return sorted(found, key=lambda event: event.at)
+
+
+@pytest.mark.parametrize("by", By)
+def test_days_are_those_of_event_time_however_it_is_archived(by: By) -> None:
+    """Those of one key, too; and the first and the last of all days hold what lies beyond them."""
+    warehouse = warehouse_of(by, [*TIMES, FAR_MS, -FAR_MS])
+
+    assert [event.at for event in read(warehouse, SECOND)] == TIMES[24:]
+    assert [event.at for event in read(warehouse, SECOND, "k0")] == [at for at in TIMES[24:] if at // HOUR_MS % 3 == 0]
+    assert [event.at for event in read(warehouse, EVER)] == [-FAR_MS, *TIMES, FAR_MS]
+
+
+@pytest.mark.parametrize("by", By)
+def test_replaced_files_that_are_still_there_are_not_read_twice(by: By) -> None:
+    """As after a compaction that was killed before it removed them."""
+    warehouse = warehouse_of(by)
+    before = dict(warehouse.stored)
+    for day in Listing.of(warehouse, "readings").days:
+        warehouse.stored.setdefault(f"category=readings/ds={day}/_SUCCESS", b"")
+    compacted = list(compact(warehouse, "readings"))
+    warehouse.stored = before | warehouse.stored
+
+    assert compacted
+    assert [event.at for event in read(warehouse, EVER)] == TIMES
+
+
+def test_a_day_is_complete_where_its_folder_says_so_and_is_one_of_event_time() -> None:
+    """The mark of a day of arrival says nothing about event times."""
+    complete = {}
+    for by in By:
+        warehouse = warehouse_of(by)
+        warehouse.stored["category=readings/ds=1970-01-01/_SUCCESS"] = b""
+        stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)))
+        complete[by] = [day for day in ("1970-01-01", "1970-01-02") if stored.is_complete(day)]
+
+    assert complete == {By.EVENT_TIME: ["1970-01-01"], By.ARRIVAL: []}
+
+
+def test_stretches_are_days_where_those_can_be_told_apart() -> None:
+    """By arrival, any file may hold events of any day."""
+    within = Days.of("1969-01-01", "1970-01-02")
+    spans = {
+        by: StoredCategory.of(warehouse_of(by), "readings", archive_schema(Columns(OldReading))).spans(within)
+        for by in By
+    }
+
+    assert spans == {By.EVENT_TIME: [Days.of(day, day) for day in within.names()[-2:]], By.ARRIVAL: [within]}
+
+
+def test_an_older_type_is_read_as_todays_at_every_depth() -> None:
+    """Fields that came since, and floats for whole numbers, within records, lists and dicts."""
+    [event] = read(warehouse_of(By.EVENT_TIME, [7]), EVER, record=Reading)
+
+    assert event == Reading(7, 7.0, NewPart(7.0), [NewPart(7.0)], {"n": 7.0})
+
+
+class Misread(ps.Record, frozen=True):
+    """A reading as it never was."""
+
+    at: ps.EventTime
+    parts: list[dict[str, str]]
+
+
+def test_a_type_that_does_not_fit_is_refused_with_column_and_types() -> None:
+    """Before a file is read."""
+    with pytest.raises(
+        BackfillRefused, match=r"category=readings: column parts\[\] holds struct<.*the record has map<"
+    ):
+        read(warehouse_of(By.EVENT_TIME), EVER, record=Misread)
+
+
+def test_a_file_that_does_not_fit_is_named() -> None:
+    """Where nothing was noted about the category's columns, as in archives of before there were notes."""
+    warehouse = warehouse_of(By.EVENT_TIME, [7])
+    del warehouse.stored["category=readings/_archive.json"]
+    with pytest.raises(
+        BackfillRefused, match=r"ds=1970-01-01/bucket-00000-0+\.parquet: column parts\[\] holds struct<"
+    ):
+        read(warehouse, EVER, record=Misread)
+
+
+@pytest.mark.parametrize("harm", [lambda whole: b"", lambda whole: whole[:-1], lambda whole: b"#" * len(whole)])
+def test_a_file_that_is_no_parquet_is_named_with_its_day(harm: Callable[[bytes], bytes]) -> None:
+    """Empty, cut off, or rubbish."""
+    warehouse = warehouse_of(By.EVENT_TIME, [7])
+    [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
+    warehouse.stored[path] = harm(warehouse.stored[path])
+    with pytest.raises(
+        WarehouseError, match=r"ds=1970-01-01/bucket-00000-0+\.parquet does not read as Parquet: .* Put it back"
+    ):
+        read(warehouse, EVER)
+
+
+def test_a_file_that_was_compacted_meanwhile_is_told() -> None:
+    """It is gone between the look at the folder and the reading."""
+    warehouse = warehouse_of(By.EVENT_TIME, [7])
+    stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)))
+    [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
+    del warehouse.stored[path]
+    with pytest.raises(WarehouseError, match=r"is not any more: a compaction has taken its place.* ask again"):
+        list(stored.read(EVER))
+
+
+def test_files_that_others_wrote_are_read_too() -> None:
+    """Of any name but those in the making, and with the columns that they have."""
+    warehouse = MemoryWarehouse()
+    table = pa.table({"at": pa.array([5], pa.int32()), "count": [6], "_event_time": [5]})
+    for name in ("part-0.parquet", "_aside.parquet", ".part-0.parquet.crc"):
+        warehouse.write(OtherFile("readings", "1970-01-01", name), content_of(table))
+    stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)).remove(2).remove(2).remove(2))
+    [batch] = stored.read(EVER)
+
+    assert batch.select(["at", "count", "_key", "_event_time"]).to_pylist() == [
+        {"at": 5, "count": 6, "_key": None, "_event_time": 5}
+    ]
