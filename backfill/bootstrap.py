@@ -28,10 +28,12 @@ from ..transport.kafka import KafkaBus
 from .building import BUILT, Target, builder
 from .bus_side import BusSide
 from .columns import Columns
+from .coverage import Wanted, covered
 from .errors import BackfillRefused
 from .failures import told
 from .hadoop import Folders
 from .inputs import Inputs, by_arrival, merged
+from .layout import Days
 from .progress import Progress, followed, silent
 from .session import spark_session
 from .sources import Source, spark_schema
@@ -103,6 +105,7 @@ def bootstrap(
     master: str = "local[*]",
     overwrite: bool = False,
     until_now: KafkaBus | None = None,
+    allow_missing: bool = False,
     progress: Progress = silent,
 ) -> Bootstrapped:
     """Build the state of a processor from the archive, and let its workers go on from there.
@@ -116,6 +119,7 @@ def bootstrap(
         overwrite: do so although the processor has run before: its workers then go on from here.
         until_now: the destination's bus, to read on from it where the archive ends, up to where it ends itself as this begins; None
             for the archive alone.
+        allow_missing: go on where days of the inputs are missing, or are not complete; see `coverage`.
         progress: told how far it is.
 
     Raises:
@@ -127,6 +131,9 @@ def bootstrap(
     _refuse(processor)
     if not overwrite:
         _refuse_begun(processor, destination.bus)
+    read = Days(first or date.min, date.max)
+    beyond = allow_missing or until_now is not None  # what the archive has not yet, the bus has
+    covered(warehouse, [Wanted(one, read, read) for one in processor.inputs()], allow_missing=beyond)
     began_s = time.monotonic()
     with spark_session(master) as spark:
         app = str(app_name.path.resolve())

@@ -35,6 +35,7 @@ from .comparing import (
     values_of,
     writers_of,
 )
+from .coverage import Wanted, covered
 from .difference_file import DifferenceFile
 from .errors import BackfillRefused
 from .failures import told
@@ -151,6 +152,7 @@ def compare(
     *,
     master: str = "local[*]",
     differences: Path | None = None,
+    allow_missing: bool = False,
 ) -> list[Comparison]:
     """Compare each category that the app writes, for the outputs whose event time lies in the days `first` to `last`.
 
@@ -168,6 +170,7 @@ def compare(
         last: the last UTC day.
         master: where Spark runs.
         differences: a file on this machine that takes every difference as Parquet; it is replaced when all were found.
+        allow_missing: go on where days of the stream's outputs are missing, or are not complete; see `coverage`.
 
     Raises:
         BackfillRefused: there is nothing to compare, or one side lacks all of the outputs; nothing was compared.
@@ -179,12 +182,14 @@ def compare(
     app = app_name.load()
     updates = {category: _updates(app, category) for category in _written(app)}
     named = replace(app_name, path=app_name.path.resolve())
+    days = Days(first, last)
+    missing = covered(warehouse, [Wanted(category, days, days) for category in updates], allow_missing=allow_missing)
     with spark_session(master) as spark, told("Comparing"), _differences_to(differences) as file:
         sides = Sides(Source(spark, warehouse), Source(spark, open_warehouse(output)))
         present = presence(app, updates, *(Folders(spark, side.location) for side in sides))
         return [
-            _Comparing(category, Compared(named, category.name), Days(first, last), sides, present[category.name]).run(
-                _names(app, category), file, updates=updates[category]
+            _Comparing(category, Compared(named, category.name), days, sides, present[category.name]).run(
+                _names(app, category), file, updates=updates[category], missing=missing.get(category.name, "")
             )
             for category in updates
         ]
@@ -232,8 +237,10 @@ class _Comparing:
     sides: Sides
     present: Present
 
-    def run(self, processors: tuple[str, ...], file: DifferenceFile | None, *, updates: bool) -> Comparison:
-        note = self.present.note(self.category.name)
+    def run(
+        self, processors: tuple[str, ...], file: DifferenceFile | None, *, updates: bool, missing: str
+    ) -> Comparison:
+        note = " ".join(filter(None, (self.present.note(self.category.name), missing and f"The archive of {missing}.")))
         if self.present == NOWHERE:
             return Comparison(self.category.name, processors, note=note)
         ours, theirs = self._of_stream(), self._of_batch()

@@ -115,7 +115,7 @@ def hybrid(processor: type[Aggregator], batch: Batch, live: Live, days: Days, ke
     """
     category = processor.outputs()[0]
     stored = StoredCategory.of(batch.output, category.name, archive_schema(Columns(category.record)))
-    if not stored.files:
+    if not stored.listing.all_files:
         raise BackfillRefused(
             f"{batch.output.location} has no {category.name}, the output of {processor.__name__}. Run the backfill first (penstock backfill), "
             "or name where it wrote with --output."

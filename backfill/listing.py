@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .layout import OtherFile, StoredFile, is_day
+from .layout import EventFile, OtherFile, StoredFile, is_day
 from .warehouse import Warehouse
 
 
@@ -52,6 +52,11 @@ class Listing:
             {day: frozenset(names) for day, names in notes.items()},
             tuple(sorted(others)),
         )
+
+    @property
+    def all_files(self) -> tuple[EventFile, ...]:
+        """The event files of whatever name: each event is in one of them."""
+        return (*self.files, *self.others)
 
     @property
     def days(self) -> list[str]:

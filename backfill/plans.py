@@ -26,6 +26,7 @@ from ..processors.watermarks import Promised
 from ..processors.windows import Ever
 from .aggregating import PARTIALS, file_partials, merger, partials
 from .arrival import arriver
+from .coverage import EVER
 from .errors import BackfillRefused
 from .folding import reducer
 from .inputs import Inputs, by_arrival, by_event_time, merged
@@ -138,6 +139,17 @@ def plan(processor: type[Processor], source: Source, days: Days, order: Order | 
     if issubclass(processor, Stateful):
         return _folded(processor, source, days, step_over)
     return _mapped(processor, source, days, step_over)
+
+
+def days_read(processor: type[Processor], order: Order | None, days: Days) -> Days:
+    """Return the days of event time whose events a run over some days reads."""
+    if order is not None:
+        return EVER
+    if issubclass(processor, Stateful):
+        return Days(date.min, days.last)
+    if issubclass(processor, Aggregator):
+        return _days_of_windows(processor, days)[0]
+    return days
 
 
 def _mapped(processor: type[Processor], source: Source, days: Days, step_over: StepOver) -> Plan:

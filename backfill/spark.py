@@ -20,12 +20,13 @@ from ..processors.kinds import Aggregator, Processor, Stateful
 from ..transport.kafka import KafkaBus
 from .bus_side import BusSide
 from .columns import DAY_COLUMN, Columns
+from .coverage import EVER, Wanted, covered, noted
 from .errors import BackfillRefused
 from .failures import told
 from .hadoop import Folders
 from .layout import Days
 from .outputs import OUTPUT_MARKS, slot_of
-from .plans import Order, order_of, plan
+from .plans import Order, days_read, order_of, plan
 from .progress import Progress, followed, silent
 from .publishing import OutputFolder
 from .session import spark_session
@@ -73,6 +74,7 @@ def run_backfill(
     chained: bool = False,
     overwrite: bool = False,
     until_now: KafkaBus | None = None,
+    allow_missing: bool = False,
     progress: Progress = silent,
 ) -> list[NodeResult]:
     """Run the processors of an app over the archive, for the days from `first` to `last` of event time, both included.
@@ -89,6 +91,7 @@ def run_backfill(
         overwrite: replace categories that are in the output already; otherwise they are refused.
         until_now: the bus from which to read on where the archive ends, up to where it ends itself as this begins; None for the
             archive alone.
+        allow_missing: go on where days of the inputs are missing, or are not complete; see `coverage`.
         progress: told how far each processor is.
 
     Raises:
@@ -107,6 +110,9 @@ def run_backfill(
     for processor in app.processors:
         for category in processor.inputs():
             Columns(category.record)
+    days = Days(first, last)
+    beyond = allow_missing or until_now is not None  # what the archive has not yet, the bus has
+    missing = covered(warehouse, _wanted(app, orders, chain, days), allow_missing=beyond)
     target = open_warehouse(output).location
     with spark_session(master) as spark:
         with told("Looking at warehouse and output"):
@@ -118,7 +124,7 @@ def run_backfill(
             bus = BusSide.of(spark, until_now, str(app_name.path), warehouse, read) if until_now else None
             source = Source(spark, warehouse, made, bus)
             _refuse_missing(app, source)
-        run = _Run(app_name, source, Days(first, last), chain, folder)
+        run = _Run(app_name, source, days, chain, folder, missing)
         try:
             return list(run.nodes(app, orders, progress))
         finally:
@@ -156,6 +162,19 @@ def _written(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
     return [category for processor in processors for category in processor.outputs()]
 
 
+def _wanted(app: App, orders: Orders, chain: Chain, days: Days) -> list[Wanted]:
+    """Return what is taken of each archived input, by all processors that write something."""
+    wanted: dict[str, Wanted] = {}
+    for processor in filter(lambda processor: processor.outputs(), app.processors):
+        read = EVER if chain.made else days_read(processor, orders[processor], days)
+        for category in processor.inputs():
+            if category.name not in chain.made:
+                other = wanted.get(category.name, Wanted(category, read, days)).read
+                both = Days(min(read.first, other.first), max(read.last, other.last))
+                wanted[category.name] = Wanted(category, both, days)
+    return list(wanted.values())
+
+
 def _refuse_missing(app: App, source: Source) -> None:
     archive = Folders(source.spark, source.location)
     for processor in app.processors:
@@ -176,6 +195,7 @@ class _Run:
     days: Days
     chain: Chain
     folder: OutputFolder
+    missing: Mapping[str, str]
 
     def nodes(self, app: App, orders: Orders, progress: Progress) -> Iterator[NodeResult]:
         """Run one processor after the other, and publish each category when no later one has to do with it."""
@@ -209,7 +229,9 @@ class _Run:
             counters.events_out.value,
             counters.set_aside.value,
             time.monotonic() - began_s,
-            "; ".join([*filter(None, [note]), *(bus.notes(origins) if bus else ())]),
+            "; ".join(
+                filter(None, [noted(self.missing, processor.inputs(), note), *(bus.notes(origins) if bus else ())])
+            ),
         )
 
     @property

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
 
-import pyarrow.parquet as pq
-
+from .footers import footer_of
 from .layout import Note, StoredFile
 from .listing import Listing
 from .notes import SUCCESS, Addition, Late, Success, is_late, read_note
 from .warehouse import WRITERS, Warehouse
-
-_FOOTER_BYTES = 65_536
-_TAIL = 8  # how long the footer is, and the letters PAR1
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ def standing_of(warehouse: Warehouse, category: str) -> list[DayStanding]:
         events = dict(
             zip(
                 listing.files,
-                pool.map(lambda file: _events(warehouse, file, listing.sizes[file]), listing.files),
+                pool.map(lambda file: footer_of(warehouse, file, listing.sizes[file]).num_rows, listing.files),
                 strict=True,
             )
         )
@@ -66,13 +61,3 @@ def _standing(
         None if success is None else success.complete_since_ms,
         tuple(addition for one in late if one for addition in one.additions),
     )
-
-
-def _events(warehouse: Warehouse, file: StoredFile, size_bytes: int) -> int:
-    """Return how many events a file has, as its footer says."""
-    end = warehouse.read(file, max(size_bytes - _FOOTER_BYTES, 0))
-    footer_bytes = int.from_bytes(end[-_TAIL : -_TAIL + 4], "little") + _TAIL
-    if footer_bytes > len(end):
-        end = warehouse.read(file)
-    rows: int = pq.read_metadata(BytesIO(end)).num_rows
-    return rows

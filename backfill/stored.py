@@ -67,19 +67,14 @@ class StoredCategory:
             raise BackfillRefused(other_type(f"{warehouse.location}/category={name}", other)) from other
         return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), terms.by)
 
-    @property
-    def files(self) -> tuple[EventFile, ...]:
-        """The files of events, each event in one of them."""
-        return (*self.listing.files, *self.listing.others)
-
     def spans(self, within: Days) -> list[Days]:
         """Return the stretches of event time, in order, of which something may be stored, each of which can be read by itself.
 
         They are single days, unless the category is archived by arrival: then any file may hold events of any day.
         """
         if self.by is By.ARRIVAL:
-            return [within] if self.files else []
-        stored = {file.day for file in self.files}
+            return [within] if self.listing.all_files else []
+        stored = {file.day for file in self.listing.all_files}
         return [Days.of(day, day) for day in sorted(stored) if str(within.first) <= day <= str(within.last)]
 
     def is_complete(self, day: str) -> bool:
@@ -95,10 +90,12 @@ class StoredCategory:
         """
         wanted = [] if key is None else [pc.field("_key") == key]
         if self.by is By.ARRIVAL:
-            yield from self._read(self.files, self.schema, [*wanted, *_within(days)])
+            yield from self._read(self.listing.all_files, self.schema, [*wanted, *_within(days)])
         else:
             first, last = str(days.first), str(days.last)
-            yield from self._read([file for file in self.files if first <= file.day <= last], self.schema, wanted)
+            yield from self._read(
+                [file for file in self.listing.all_files if first <= file.day <= last], self.schema, wanted
+            )
 
     def read_files(self, files: Iterable[EventFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Give some columns of some files."""

@@ -16,6 +16,7 @@ from ...processors.apps import AppName
 from ...state.backups.places import open_place
 from .options import (
     DEFAULT_FOLDER,
+    AllowMissing,
     AsJson,
     BatchOutput,
     First,
@@ -71,6 +72,7 @@ def backfill(
             "--chained", help="Give each processor what those before it give in this run, not what is archived of it."
         ),
     ] = False,
+    allow_missing: AllowMissing = False,
     master: Master = "local[*]",
     kafka: Kafka = None,
     kafka_config: KafkaConfig = None,
@@ -106,6 +108,7 @@ def backfill(
             chained=chained,
             overwrite=overwrite,
             until_now=connect(kafka, kafka_config, folder) if last == NOW else None,
+            allow_missing=allow_missing,
             progress=show,
         )
     if json:
@@ -150,6 +153,7 @@ def bootstrap(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Also where the processor has run before.")] = False,
+    allow_missing: AllowMissing = False,
     master: Master = "local[*]",
     kafka: Kafka = None,
     kafka_config: KafkaConfig = None,
@@ -184,6 +188,7 @@ def bootstrap(
             master=master,
             overwrite=overwrite,
             until_now=bus if until == NOW else None,
+            allow_missing=allow_missing,
             progress=show,
         )
     if json:

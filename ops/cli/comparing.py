@@ -15,6 +15,7 @@ from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
 from .options import (
     DEFAULT_FOLDER,
+    AllowMissing,
     AsJson,
     BatchOutput,
     First,
@@ -79,6 +80,7 @@ def compare(
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="With --explain: at most so many events, and outputs.")
     ] = 50,
+    allow_missing: AllowMissing = False,
     master: Master = "local[*]",
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
@@ -117,6 +119,7 @@ def compare(
             *days,
             master=master,
             differences=differences,
+            allow_missing=allow_missing,
         )
     if json:
         as_json([{**asdict(one), "share": one.share, "agrees": one.agrees} for one in found])

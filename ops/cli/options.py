@@ -61,6 +61,12 @@ OneDay = Annotated[
         "--day", metavar="DAY", help="One day instead of --from and --to: 2013-01-31, or yesterday.", show_default=False
     ),
 ]
+AllowMissing = Annotated[
+    bool,
+    typer.Option(
+        "--allow-missing", help="Also where days of the archive are missing, or not complete though later ones are."
+    ),
+]
 BatchOutput = Annotated[
     str | None,
     typer.Option(

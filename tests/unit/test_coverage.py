@@ -1,0 +1,199 @@
+"""What of the days that a batch run reads is missing: refused where it lies between others, told at the ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+import msgspec
+import pytest
+from support.warehouses import MemoryWarehouse
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.completeness import Patience
+from penstock.backfill.coverage import EVER, Wanted, covered, noted
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.evolution import content_of, table_of
+from penstock.backfill.layout import DAY_MS, By, Days, OtherFile, day_of
+from penstock.backfill.listing import Listing
+from penstock.backfill.plans import Order, days_read
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.memory import MemoryBus
+
+TEN_DAYS = Days.of("1970-01-01", "1970-01-10")
+
+
+class Reading(ps.Record, frozen=True):
+    """A sensor's reading."""
+
+    sensor: str
+    at: ps.EventTime
+
+
+readings = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=2)
+others = ps.Category("others", Reading, key="sensor", event_time="at", buckets=2)
+
+
+def archive_of(
+    days: Sequence[int], *, by: By = By.EVENT_TIME, warehouse: MemoryWarehouse | None = None
+) -> MemoryWarehouse:
+    """Return an archive of an event for each bucket on days, counted from 1970-01-01 as the first; the last one is open."""
+    warehouse, bus = warehouse or MemoryWarehouse(), MemoryBus(lambda: 1_000 * DAY_MS)
+    bus.create(CategorySpec.of(readings))
+    for day in days:
+        for bucket in (0, 1):
+            bus.append("readings", Outgoing(b"k", msgspec.json.encode(Reading("s", (day - 1) * DAY_MS)), bucket))
+    ends = {Bucket("readings", number): end for number, end in bus.ends("readings").items()}
+    Archiver(bus, [readings], warehouse, by=by, patience=Patience(ps.Behind())).run(lambda it: it.has_reached(ends))
+    return warehouse
+
+
+def lose(warehouse: MemoryWarehouse, day: int) -> MemoryWarehouse:
+    """Remove a day's folder."""
+    folder = f"category=readings/ds={day_of((day - 1) * DAY_MS)}/"
+    warehouse.stored = {path: content for path, content in warehouse.stored.items() if not path.startswith(folder)}
+    return warehouse
+
+
+def said(warehouse: MemoryWarehouse, days: Days, *, allow_missing: bool = False) -> str:
+    """Return what is said of the category."""
+    return covered(warehouse, [Wanted(readings, days, days)], allow_missing=allow_missing).get("readings", "")
+
+
+def test_of_days_that_are_there_and_complete_nothing_is_said() -> None:
+    """The last of these is not complete, and not asked for."""
+    assert said(archive_of(range(1, 11)), Days.of("1970-01-02", "1970-01-09")) == ""
+
+
+def test_days_that_were_lost_between_others_are_refused_by_name() -> None:
+    """And taken as they are where that is asked for."""
+    warehouse = lose(lose(lose(archive_of(range(1, 11)), 3), 5), 6)
+    with pytest.raises(
+        BackfillRefused,
+        match=r"category=readings has nothing of 1970-01-03, 1970-01-05 to 1970-01-06, .* 6 offsets are missing.*`--allow-missing`",
+    ):
+        said(warehouse, TEN_DAYS)
+
+    assert "has nothing of 1970-01-03, 1970-01-05 to 1970-01-06" in said(warehouse, TEN_DAYS, allow_missing=True)
+    assert said(warehouse, Days.of("1970-01-07", "1970-01-08")) == ""
+
+
+def test_days_on_which_nothing_happened_are_not_refused() -> None:
+    """All offsets are there, so that no event can have been lost between."""
+    assert said(archive_of([1, 2, 7, 8, 9, 10]), Days.of("1970-01-01", "1970-01-09")) == (
+        "readings has nothing of 1970-01-03 to 1970-01-06"
+    )
+
+
+def test_what_others_wrote_without_offsets_is_refused_with_its_gaps() -> None:
+    """Whether anything happened on the day between cannot be known."""
+    warehouse = MemoryWarehouse()
+    [source] = [archive_of([1])]
+    table = table_of(source.read(Listing.of(source, "readings").files[0]))
+    for day in ("1970-01-01", "1970-01-03"):
+        warehouse.write(OtherFile("readings", day, "part-0.parquet"), content_of(table))
+    with pytest.raises(BackfillRefused, match=r"has nothing of 1970-01-02, .* is not known"):
+        said(warehouse, Days.of("1970-01-01", "1970-01-03"))
+
+    assert said(warehouse, Days.of("1970-01-03", "1970-01-03")) == ""  # they mark no days, and need not
+
+
+def test_days_that_lie_further_apart_than_a_year_have_no_gap() -> None:
+    """An event whose time is wrong lies far from all others."""
+    warehouse = lose(archive_of([1, 2, 3, 4, 20_000]), 3)
+    with pytest.raises(BackfillRefused, match="has nothing of 1970-01-03, though"):
+        said(warehouse, EVER)
+
+    assert said(archive_of([1, 2, 3, 20_000]), EVER) == (
+        "readings is not complete yet, so that more may come, for 1970-01-03, 2024-10-03"
+    )
+
+
+def test_a_day_that_is_half_written_is_refused_where_later_ones_are_complete() -> None:
+    """A copy that broke off, or an archiver that died before it marked the day."""
+    warehouse = archive_of(range(1, 11))
+    del warehouse.stored["category=readings/ds=1970-01-04/_SUCCESS"]
+    with pytest.raises(BackfillRefused, match=r"1970-01-04 is not complete \(_SUCCESS is missing\)"):
+        said(warehouse, TEN_DAYS)
+
+    assert "is not complete, though later days are, for 1970-01-04" in said(warehouse, TEN_DAYS, allow_missing=True)
+
+
+def test_the_open_end_and_what_lies_beyond_is_told() -> None:
+    """It is what an archiver leaves that goes on, or that has run until the end."""
+    assert said(archive_of(range(3, 9)), TEN_DAYS) == (
+        "readings is not complete yet, so that more may come, for 1970-01-08, and is not archived for 1970-01-01 to 1970-01-02, "
+        "1970-01-09 to 1970-01-10"
+    )
+
+
+@pytest.mark.parametrize("days", [("1970-02-01", "1970-02-03"), ("1969-01-01", "1969-01-01")])
+def test_days_of_which_nothing_at_all_is_archived_are_refused(days: tuple[str, str]) -> None:
+    """They are mostly mistyped."""
+    with pytest.raises(
+        BackfillRefused, match=r"Nothing is archived of .* There is readings from 1970-01-03 to 1970-01-08"
+    ):
+        said(archive_of(range(3, 9)), Days.of(*days))
+
+    assert "is not archived for" in said(archive_of(range(3, 9)), Days.of(*days), allow_missing=True)
+
+
+def test_one_category_that_is_silent_does_not_keep_the_others_back() -> None:
+    """An output that is seldom written ends earlier than what it is made from."""
+    warehouse, days = archive_of(range(1, 6)), Days.of("1970-01-04", "1970-01-04")
+    warehouse.write(OtherFile("others", "1970-01-02", "part-0.parquet"), b"")
+    notes = covered(warehouse, [Wanted(one, days, days) for one in (readings, others)], allow_missing=False)
+
+    assert notes == {"others": "others is not archived for 1970-01-04"}
+    assert noted(notes, [readings, others, others], "all of it") == "all of it; others is not archived for 1970-01-04"
+
+
+def test_days_of_arrival_say_nothing_of_event_times() -> None:
+    """All events came on one day; which of event time are missing is not known."""
+    assert said(archive_of([1, 5], by=By.ARRIVAL), TEN_DAYS) == ""
+
+
+class Keep(ps.Stateful):
+    """Keeps the last event."""
+
+    reads, state = readings, Reading
+
+    def process(self, event: Reading, state: Reading | None, context: ps.Context) -> tuple[Reading, list[Reading]]:
+        """Return the event."""
+        return event, []
+
+
+class Spans(ps.Aggregator):
+    """Counts by windows of five days."""
+
+    reads, monoid, window = readings, ps.Count(), ps.Tumbling(timedelta(days=5))
+
+
+class Totals(ps.Aggregator):
+    """Counts for ever."""
+
+    reads, monoid = readings, ps.Count()
+
+
+class Pass(ps.Stateless):
+    """Passes nothing on."""
+
+    reads = readings
+
+
+@pytest.mark.parametrize(
+    ("processor", "order", "first", "last"),
+    [
+        (Pass, None, date(1970, 1, 7), date(1970, 1, 8)),
+        (Spans, None, date(1970, 1, 7), date(1970, 1, 10)),
+        (Totals, None, date.min, date(1970, 1, 8)),
+        (Keep, None, date.min, date(1970, 1, 8)),
+        (Keep, Order.ARRIVAL, date.min, date.max),
+    ],
+)
+def test_a_run_needs_the_days_that_its_kind_reads(
+    processor: type[ps.Stateless], order: Order | None, first: date, last: date
+) -> None:
+    """For the seventh and eighth day."""
+    assert days_read(processor, order, Days.of("1970-01-07", "1970-01-08")) == (first, last)
