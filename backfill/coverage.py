@@ -23,8 +23,9 @@ from .errors import BackfillRefused
 from .footers import footer_of, offsets_of
 from .layout import By, Days
 from .listing import Listing
-from .notes import SUCCESS, BucketNote, bucket_note, closed_until, read_note
+from .notes import SUCCESS, BucketNote, Terms, bucket_note, closed_until, read_note
 from .terms import terms_of
+from .unfit import unreadable
 from .warehouse import WRITERS, Warehouse
 
 EVER = Days(date.min, date.max)
@@ -111,10 +112,16 @@ def covered(warehouse: Warehouse, wanted: Sequence[Wanted], *, allow_missing: bo
         allow_missing: go on where days are missing, or are not complete.
 
     Raises:
-        BackfillRefused: days are missing; nothing was started.
+        BackfillRefused: days are missing, or a file is empty; nothing was started.
         WarehouseError: the warehouse.
     """
-    looked = [(one, found) for one in wanted if (found := _Look.at(warehouse, one.category))]
+    looked: list[tuple[Wanted, _Look]] = []
+    for one in wanted:
+        terms, listing = terms_of(warehouse, one.category.name), Listing.of(warehouse, one.category.name)
+        by_arrival = terms is not None and terms.by is By.ARRIVAL
+        _refuse_empty_files(warehouse, listing, EVER if by_arrival else one.read)
+        if listing.all_files and not by_arrival:
+            looked.append((one, _Look.at(warehouse, one.category, listing, terms)))
     if not allow_missing:
         for one, found in looked:
             found.refuse(one.read)
@@ -130,13 +137,9 @@ class _Look:
     coverage: Coverage
 
     @staticmethod
-    def at(warehouse: Warehouse, category: AnyCategory) -> _Look | None:
-        """Look at a category; None where its days are not those of event time, or it is not there at all."""
-        terms = terms_of(warehouse, category.name)
-        listing = Listing.of(warehouse, category.name)
+    def at(warehouse: Warehouse, category: AnyCategory, listing: Listing, terms: Terms | None) -> _Look:
+        """Look at a category that has files, and whose days are those of event time."""
         stored = sorted({date.fromisoformat(file.day) for file in listing.all_files})
-        if not stored or (terms is not None and terms.by is By.ARRIVAL):
-            return None
         complete = frozenset(date.fromisoformat(day) for day, notes in listing.notes.items() if SUCCESS in notes)
         closed = None if terms is None else _closed(warehouse, category)
         marked = None if terms is None and not complete else complete
@@ -160,6 +163,14 @@ class _Look:
                 "whatever writes the category finish (the archiver marks days when it goes on), or take what is there with "
                 "`--allow-missing`."
             )
+
+
+def _refuse_empty_files(warehouse: Warehouse, listing: Listing, days: Days) -> None:
+    """Raise BackfillRefused for a file without a byte: Spark would pass over it."""
+    first, last = str(days.first), str(days.last)
+    empty = [file for file in listing.all_files if first <= file.day <= last and not listing.sizes[file]]
+    if empty:
+        raise BackfillRefused(unreadable(f"{warehouse.location}/{empty[0].path}", "it is empty"))
 
 
 def _closed(warehouse: Warehouse, category: AnyCategory) -> date | None:

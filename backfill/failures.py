@@ -15,7 +15,13 @@ from pyspark.errors import PySparkException
 
 from ..processors.errors import PenstockError
 from .errors import BackfillFailed
+from .unfit import gone, unreadable
 
+_OF_FILE = re.compile(
+    r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (\S+)\.(?:\s+(.*?))?\s*(?:SQLSTATE|$)",
+    re.MULTILINE,
+)
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _MARKED = re.compile(r"<<penstock (\".*?\") penstock>>", re.DOTALL)
 
 
@@ -53,10 +59,30 @@ def told(what: str) -> Iterator[None]:
         marked = _MARKED.search(str(error))
         if marked:
             raise BackfillFailed(json.loads(marked[1])) from error
+        of_file = _of_file(str(error))
+        if of_file:
+            raise BackfillFailed(f"{what}: {of_file}") from error
         raise BackfillFailed(
             f"{what} failed in Spark: {reason_of(error)}. Nothing of its output was published. If the reason does not help, "
             "Spark's own log on the machine where it ran says more."
         ) from error
+
+
+def _of_file(text: str) -> str | None:
+    """Return what is to be said of a file that Spark could not read, if that is what failed."""
+    failed = _OF_FILE.search(text)
+    if failed is None:
+        return None
+    kind, file, detail = failed.groups()
+    if kind == "FILE_NOT_EXIST":
+        return gone(file)
+    if kind == "PARQUET_COLUMN_DATA_TYPE_MISMATCH":
+        return (
+            f"{file}: {detail.rstrip('.')}, which is what the record has there. Nothing of the output was published. Use the record type that the "
+            "file was written with, or move the file out of the folder."
+        )
+    cause = _CAUSE.search(text)
+    return unreadable(file, cause[1] if cause else kind)
 
 
 def reason_of(error: Exception) -> str:

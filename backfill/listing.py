@@ -17,36 +17,38 @@ class Listing:
     Args:
         files: the event files, sorted: each event is in one of them.
         replaced: event files that are still there although a compacted one holds all that they hold.
-        sizes: the size of each of both, in bytes.
+        sizes: the size of each file, in bytes.
         notes: the names of the notes of each day, and of files in the making.
         others: event files that the archiver did not name, sorted.
     """
 
     files: tuple[StoredFile, ...]
     replaced: tuple[StoredFile, ...]
-    sizes: Mapping[StoredFile, int]
+    sizes: Mapping[EventFile, int]
     notes: Mapping[str, frozenset[str]]
     others: tuple[OtherFile, ...] = ()
 
     @staticmethod
     def of(warehouse: Warehouse, category: str) -> Listing:
         """Look at a category."""
-        sizes: dict[StoredFile, int] = {}
-        notes: defaultdict[str, set[str]] = defaultdict(set)
+        sizes: dict[EventFile, int] = {}
+        own: set[StoredFile] = set()
         others: list[OtherFile] = []
+        notes: defaultdict[str, set[str]] = defaultdict(set)
         for path, size in warehouse.contents(category).items():
             folder, _, name = path.rpartition("/")
             file = StoredFile.parse(category, folder, name)
             if file is not None:
+                own.add(file)
                 sizes[file] = size
             elif is_day(folder) and name[0] in "._":
                 notes[folder.removeprefix("ds=")].add(name)
             elif is_day(folder):
                 others.append(OtherFile(category, folder.removeprefix("ds="), name))
-        replaced = replaced_among(sizes)
-        kept = sorted(sizes.keys() - replaced)
+                sizes[others[-1]] = size
+        replaced = replaced_among(own)
         return Listing(
-            tuple(kept),
+            tuple(sorted(own - replaced)),
             tuple(sorted(replaced)),
             sizes,
             {day: frozenset(names) for day, names in notes.items()},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 ASK_EVERY_S = 0.2
@@ -42,6 +43,10 @@ def followed(context: SparkContext, node: str, progress: Progress) -> Iterator[N
     asking.start()
     try:
         yield
+    except BaseException:
+        with suppress(Py4JError):  # where the JVM is gone, nothing runs
+            context.cancelJobGroup(group)
+        raise
     finally:
         ended.set()
         asking.join()

@@ -5,11 +5,16 @@ Where a session runs already, its context is shared and it is left running.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 from py4j.protocol import Py4JError
@@ -22,6 +27,8 @@ from .failures import reason_of
 BATCH_EVENTS = 10_000
 """How many events cross between Spark and Python at a time."""
 LOOPBACK = "127.0.0.1"
+SETTLED_WITHIN_S = 20.0
+"""How long tasks may take to end once their job is cancelled; Spark ends Python workers after two seconds."""
 
 _SQL = {
     "spark.sql.session.timeZone": "UTC",
@@ -49,6 +56,7 @@ def spark_session(master: str) -> Iterator[SparkSession]:
     """
     running = SparkSession.getActiveSession()
     started = running is None
+    logging.getLogger().addFilter(_not_of_gateway)
     session = running.newSession() if running else _start(master)
     try:
         for name, value in _SQL.items():
@@ -56,9 +64,31 @@ def spark_session(master: str) -> Iterator[SparkSession]:
         if master.startswith("local"):
             session.conf.set("spark.sql.shuffle.partitions", str(2 * session.sparkContext.defaultParallelism))
         yield session
-    finally:
+    except BaseException:
         if started:
-            session.stop()
+            with suppress(Py4JError):
+                session.sparkContext.cancelAllJobs()
+            settle(session)
+        raise
+    finally:
+        logging.getLogger().removeFilter(_not_of_gateway)
+        if started:
+            with suppress(Py4JError, OSError):  # a JVM that died needs no end
+                session.stop()
+
+
+def _not_of_gateway(record: logging.LogRecord) -> bool:
+    """Pass over what Py4J logs with stack traces: it raises it as well."""
+    return record.module not in {"java_gateway", "clientserver"}
+
+
+def settle(session: SparkSession) -> None:
+    """Wait until no task runs any more, for some seconds at most: what is removed after that is not written again."""
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    with suppress(Py4JError):  # where the JVM is gone, nothing runs
+        tracker: Any = session.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - Python's own tracker does not tell
+        while any(one.numRunningTasks() for one in tracker.getExecutorInfos()) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def _start(master: str) -> SparkSession:
@@ -80,6 +110,7 @@ def _start(master: str) -> SparkSession:
         builder = builder.config("spark.driver.bindAddress", LOOPBACK).config("spark.driver.host", LOOPBACK)
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    handler = signal.getsignal(signal.SIGINT)
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
@@ -90,6 +121,9 @@ def _start(master: str) -> SparkSession:
     except KeyboardInterrupt:
         _end_half_started()
         raise
+    # PySpark's own handler asks the JVM something in the middle of another question, which fails with stack traces.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
     if master.startswith("local"):
         _without_checksum_files(session)
     return session

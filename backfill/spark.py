@@ -29,7 +29,7 @@ from .outputs import OUTPUT_MARKS, slot_of
 from .plans import Order, days_read, order_of, plan
 from .progress import Progress, followed, silent
 from .publishing import OutputFolder
-from .session import spark_session
+from .session import settle, spark_session
 from .sources import Source
 from .steps import Counters, Step
 from .warehouse import Warehouse, open_warehouse
@@ -127,6 +127,9 @@ def run_backfill(
         run = _Run(app_name, source, days, chain, folder, missing)
         try:
             return list(run.nodes(app, orders, progress))
+        except BaseException:
+            settle(spark)
+            raise
         finally:
             folder.discard()
 

@@ -25,7 +25,7 @@ from .layout import By, Days, EventFile, StoredFile
 from .listing import Listing
 from .notes import SUCCESS
 from .terms import terms_of
-from .unfit import other_type, unreadable
+from .unfit import gone, other_type, unreadable
 from .warehouse import Warehouse
 
 _EVENT_TIME = "_event_time"
@@ -117,11 +117,8 @@ class StoredCategory:
             # Arrow's own type for filters and its stubs disagree.
             only = cast("Any", reduce(and_, wanted)) if wanted else None
             table = pq.read_table(content, columns=names, filters=only, partitioning=None)
-        except NotStored as gone:
-            raise WarehouseError(
-                f"{place} was there when its folder was listed, and is not any more: a compaction has taken its place, or somebody removed "
-                "it. Nothing was changed; ask again."
-            ) from gone
+        except NotStored as error:
+            raise WarehouseError(gone(place)) from error
         except (OSError, pa.ArrowException) as error:
             raise WarehouseError(unreadable(place, str(error))) from error
         return fitted(self._checked(table, file, schema), schema, file)

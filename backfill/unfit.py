@@ -1,4 +1,4 @@
-"""What is said of stored files that cannot be read: those that are no Parquet, and those whose columns are another record's."""
+"""What is said of stored files that cannot be read: those that are no Parquet, are gone, or have another record's columns."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ def unreadable(place: str, reason: str) -> str:
         f"{place} does not read as Parquet: {reason.strip().rstrip('.')}. It was cut off, damaged, or written by something else; nothing was "
         "changed. Put it back from a copy, or move it out of the folder: what it held is then missing from its day, until it is archived "
         "again from its bucket's first offset there or computed again."
+    )
+
+
+def gone(place: str) -> str:
+    """Return what is said of a file that was there when its folder was listed."""
+    return (
+        f"{place} was there when its folder was listed, and is not any more: a compaction has taken its place, or somebody removed it. Nothing "
+        "was changed; run this again."
     )
 
 

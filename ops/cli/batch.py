@@ -33,6 +33,7 @@ from .options import (
     warehouse_of,
 )
 from .output import as_json, note, progress, table
+from .signals import breaking_off
 from .times import days_of, parse_day
 
 NOW = "now"
@@ -89,7 +90,10 @@ def backfill(
     from ...backfill.spark import run_backfill  # noqa: PLC0415 - Spark is slow to import, and most commands do without
 
     days = days_of(first, str(date.max) if last == NOW else last, day)
-    with progress() as bars:
+    with (
+        breaking_off("Categories that were complete are published; of all others nothing changed."),
+        progress() as bars,
+    ):
         tasks = {}
 
         def show(processor: str, done: int, total: int) -> None:
@@ -174,7 +178,7 @@ def bootstrap(
     from ...backfill.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
 
     app, bus = AppName.parse(target), connect(kafka, kafka_config, folder)
-    with progress() as bars:
+    with breaking_off("No position was set: the processor stands where it stood."), progress() as bars:
         task = bars.add_task("bootstrap")
 
         def show(processor: str, done: int, total: int) -> None:

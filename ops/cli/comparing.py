@@ -30,6 +30,7 @@ from .options import (
     warehouse_of,
 )
 from .output import as_json, err, note, out, span, table
+from .signals import breaking_off
 from .times import days_of, shown_time
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def compare(
         )
         _show_key(found_of_key, key, limit, json=json)
         return
-    with err.status("Comparing …"):
+    with breaking_off("Nothing was compared."), err.status("Comparing …"):
         found = compared(
             AppName.parse(target),
             open_warehouse(where[0], webhdfs),

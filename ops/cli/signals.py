@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import typer
+
+from .output import note
+
 
 def interrupt() -> None:
     """Break off what is being done, to stop processes in an orderly way on the way out."""
@@ -26,3 +30,29 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+@contextmanager
+def breaking_off(says: str) -> Iterator[None]:
+    """Break off what is being done at SIGINT and SIGTERM, in good order; end with 128 and the signal's number, as shells do.
+
+    Args:
+        says: what it means for the data that it was broken off.
+    """
+
+    def terminate(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except KeyboardInterrupt as broken_off:
+        note(f"Interrupted. {says}")
+        number = signal.SIGTERM if isinstance(broken_off, _Terminated) else signal.SIGINT
+        raise typer.Exit(128 + number) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

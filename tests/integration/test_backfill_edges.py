@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -240,6 +240,53 @@ def test_events_that_are_to_be_left_out_are_counted(archive: Warehouse, tmp_path
     result = backfill(archive, "Spare", tmp_path)
 
     assert (result.events_in, result.events_out, result.set_aside) == (20, 19, 1)
+
+
+@pytest.fixture
+def harmed(archive: Warehouse, tmp_path: Path) -> Path:
+    """A copy of the archive, to be harmed; its largest file of readings."""
+    shutil.copytree(archive.location.removeprefix("file://"), tmp_path / "harmed")
+    return max((tmp_path / "harmed" / "category=readings").rglob("*.parquet"), key=lambda path: path.stat().st_size)
+
+
+def cut(file: Path) -> None:
+    """Leave a part of it."""
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def garble(file: Path) -> None:
+    """Leave its end as it was."""
+    content = file.read_bytes()
+    file.write_bytes(content[:4] + b"U" * 200 + content[204:])
+
+
+def mistype(file: Path) -> None:
+    """Write one column as another type, behind the back of the archive's notes."""
+    table = pq.read_table(file, partitioning=None)
+    pq.write_table(table.set_column(2, "value", table.column("value").cast("string")), file)
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (cut, "does not read as Parquet: .* Put it back from a copy"),
+        (garble, "does not read as Parquet: .* Put it back from a copy"),
+        (
+            mistype,
+            r"column \[value\]\. Expected Spark type bigint, actual Parquet type BINARY, which is what the record has there",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    harmed: Path, harm: Callable[[Path], None], says: str, tmp_path: Path
+) -> None:
+    """With its day and what to do, and not with what Spark makes of it; nothing is left of the output."""
+    harm(harmed)
+    with pytest.raises(BackfillFailed, match=rf"^Pass: file:\S+/ds=1970-01-01/{harmed.name}\W.*{says}") as failed:
+        backfill(LocalWarehouse(tmp_path / "harmed"), "Pass", tmp_path / "output")
+
+    assert "\n" not in str(failed.value)
+    assert list((tmp_path / "output").iterdir()) == []
 
 
 LOOKUP = """

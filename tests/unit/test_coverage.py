@@ -142,11 +142,23 @@ def test_days_of_which_nothing_at_all_is_archived_are_refused(days: tuple[str, s
 def test_one_category_that_is_silent_does_not_keep_the_others_back() -> None:
     """An output that is seldom written ends earlier than what it is made from."""
     warehouse, days = archive_of(range(1, 6)), Days.of("1970-01-04", "1970-01-04")
-    warehouse.write(OtherFile("others", "1970-01-02", "part-0.parquet"), b"")
+    warehouse.write(OtherFile("others", "1970-01-02", "part-0.parquet"), b"PAR1")
     notes = covered(warehouse, [Wanted(one, days, days) for one in (readings, others)], allow_missing=False)
 
     assert notes == {"others": "others is not archived for 1970-01-04"}
     assert noted(notes, [readings, others, others], "all of it") == "all of it; others is not archived for 1970-01-04"
+
+
+@pytest.mark.parametrize("by", By)
+def test_an_empty_file_is_refused_by_name(by: By) -> None:
+    """Spark would pass over it without a word; on days that are not read it does no harm."""
+    warehouse = archive_of([1, 2, 3], by=by)
+    path = min(path for path in warehouse.stored if path.endswith(".parquet"))
+    warehouse.stored[path] = b""
+    with pytest.raises(BackfillRefused, match=rf"{path} does not read as Parquet: it is empty"):
+        said(warehouse, EVER)
+
+    assert by is By.ARRIVAL or said(warehouse, Days.of("1970-01-02", "1970-01-02")) == ""
 
 
 def test_days_of_arrival_say_nothing_of_event_times() -> None:

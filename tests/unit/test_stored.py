@@ -188,7 +188,7 @@ def test_a_file_that_was_compacted_meanwhile_is_told() -> None:
     stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)))
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
     del warehouse.stored[path]
-    with pytest.raises(WarehouseError, match=r"is not any more: a compaction has taken its place.* ask again"):
+    with pytest.raises(WarehouseError, match=r"is not any more: a compaction has taken its place.* run this again"):
         list(stored.read(EVER))
 
 
