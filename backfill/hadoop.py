@@ -35,7 +35,9 @@ class Folders:
         return f"{self.root}/{folder_of(category)}"
 
     def within(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder."""
+        """Return the names of what is in a folder; nothing where there is none."""
+        if not self._files.exists(self._path(folder)):
+            return []
         return [status.getPath().getName() for status in self._files.listStatus(self._path(folder))]
 
     def content(self, file: str) -> bytes | None:
@@ -46,6 +48,14 @@ class Folders:
         stream = self._files.open(path)
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write(self, file: str, content: bytes) -> None:
+        """Store a small file, and make the folders that it lies in."""
+        stream = self._files.create(self._path(file), True)
+        try:
+            stream.write(content)
         finally:
             stream.close()
 

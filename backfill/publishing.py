@@ -17,6 +17,7 @@ from .columns import DAY_COLUMN
 from .errors import BackfillRefused
 from .hadoop import Folders
 from .layout import Days, folder_of
+from .leftovers import ASIDE, Writer, clear_up, old_of, sign
 
 _LOG = logging.getLogger("penstock.backfill")
 
@@ -27,16 +28,28 @@ class OutputFolder:
     Args:
         folders: the folders of its categories.
         overwrite: replace categories that are there.
+        writer: who writes; None for this process.
     """
 
-    def __init__(self, folders: Folders, *, overwrite: bool) -> None:
+    def __init__(self, folders: Folders, *, overwrite: bool, writer: Writer | None = None) -> None:
         self._folders = folders
         self._overwrite = overwrite
-        self._aside = f"{folders.root}/_aside-{uuid4().hex}"
+        self._writer = writer or Writer.this()
+        self._aside = f"{folders.root}/{ASIDE}{uuid4().hex}"
         self.published: set[str] = set()
 
-    def refuse_existing(self, categories: Iterable[str]) -> None:
-        """Raise BackfillRefused where a category would be overwritten and that was not asked for."""
+    def begin(self, categories: Iterable[str]) -> None:
+        """Clear up after runs that died here, see that nothing is overwritten unasked, and note who writes from now on.
+
+        Raises:
+            BackfillRefused: a category would be overwritten; nothing was started.
+        """
+        for said in clear_up(self._folders):
+            _LOG.warning("%s", said)
+        self._refuse_existing(categories)
+        sign(self._folders, self._aside, self._writer)
+
+    def _refuse_existing(self, categories: Iterable[str]) -> None:
         taken = [] if self._overwrite else [name for name in categories if self._folders.has(name)]
         if taken:
             raise BackfillRefused(
@@ -66,7 +79,7 @@ class OutputFolder:
         """Move a category to its place."""
         place = self._folders.of(category)
         if self._folders.has(category):
-            self._folders.move(place, f"{self._aside}/old-{folder_of(category)}")
+            self._folders.move(place, old_of(self._aside, category))
         self._folders.move(self.aside(category), place)
         self.published.add(category)
 

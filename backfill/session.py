@@ -30,6 +30,10 @@ LOOPBACK = "127.0.0.1"
 SETTLED_WITHIN_S = 20.0
 """How long tasks may take to end once their job is cancelled; Spark ends Python workers after two seconds."""
 
+_GATEWAY_MODULES = ("java_gateway", "clientserver")
+_GATEWAY_LOGS = (None, *(f"py4j.{module}" for module in _GATEWAY_MODULES))
+"""Py4J writes to the root of all logs, too."""
+
 _SQL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
@@ -55,31 +59,45 @@ def spark_session(master: str) -> Iterator[SparkSession]:
         BackfillFailed: Spark does not start.
     """
     running = SparkSession.getActiveSession()
-    started = running is None
-    logging.getLogger().addFilter(_not_of_gateway)
-    session = running.newSession() if running else _start(master)
-    try:
-        for name, value in _SQL.items():
-            session.conf.set(name, value)
-        if master.startswith("local"):
-            session.conf.set("spark.sql.shuffle.partitions", str(2 * session.sparkContext.defaultParallelism))
-        yield session
-    except BaseException:
-        if started:
+    if running:
+        yield _configured(running.newSession(), master)
+        return
+    with _without_stack_traces():
+        session = _start(master)
+        try:
+            yield _configured(session, master)
+        except BaseException:
             with suppress(Py4JError):
                 session.sparkContext.cancelAllJobs()
             settle(session)
-        raise
-    finally:
-        logging.getLogger().removeFilter(_not_of_gateway)
-        if started:
+            raise
+        finally:
             with suppress(Py4JError, OSError):  # a JVM that died needs no end
                 session.stop()
 
 
-def _not_of_gateway(record: logging.LogRecord) -> bool:
-    """Pass over what Py4J logs with stack traces: it raises it as well."""
-    return record.module not in {"java_gateway", "clientserver"}
+def _configured(session: SparkSession, master: str) -> SparkSession:
+    for name, value in _SQL.items():
+        session.conf.set(name, value)
+    if master.startswith("local"):
+        session.conf.set("spark.sql.shuffle.partitions", str(2 * session.sparkContext.defaultParallelism))
+    return session
+
+
+@contextmanager
+def _without_stack_traces() -> Iterator[None]:
+    """Pass over what Py4J logs: it raises it as well."""
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.module not in _GATEWAY_MODULES
+
+    for name in _GATEWAY_LOGS:
+        logging.getLogger(name).addFilter(of_others)
+    try:
+        yield
+    finally:
+        for name in _GATEWAY_LOGS:
+            logging.getLogger(name).removeFilter(of_others)
 
 
 def settle(session: SparkSession) -> None:

@@ -117,13 +117,13 @@ def run_backfill(
     with spark_session(master) as spark:
         with told("Looking at warehouse and output"):
             folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
-            folder.refuse_existing(category.name for category in _written(app.processors))
             made = {name: folder.aside(name) for name in chain.made}
             app_name = replace(app_name, path=app_name.path.resolve())
             read = [category for category in _read(app.processors) if category.name not in made]
             bus = BusSide.of(spark, until_now, str(app_name.path), warehouse, read) if until_now else None
             source = Source(spark, warehouse, made, bus)
             _refuse_missing(app, source)
+            folder.begin(category.name for category in _written(app.processors))
         run = _Run(app_name, source, days, chain, folder, missing)
         try:
             return list(run.nodes(app, orders, progress))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support import shop
+from support.warehouses import Killed
 
 from penstock.backfill.archiver import Archiver
 from penstock.backfill.bootstrap import Bootstrapped, Destination, bootstrap
@@ -36,13 +37,25 @@ KINDS = APP.load().processors
 LIMIT_S = 60.0
 
 
+class DyingBus(MemoryBus):
+    """A bus on which nobody sets positions while it is so."""
+
+    kills = False
+
+    def set_committed(self, group: str, positions: Any) -> None:
+        """Set positions, or die."""
+        if self.kills:
+            raise Killed
+        super().set_committed(group, positions)
+
+
 class World:
     """A bus whose first half is archived and built into states, and then goes on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.now_ms = shop.START_MS + 10**10
-        self.bus = MemoryBus(lambda: self.now_ms)
+        self.bus = DyingBus(lambda: self.now_ms)
         for category in APP.load().categories():
             self.bus.create(CategorySpec.of(category))
         ensure_watermarks(self.bus)
@@ -152,6 +165,29 @@ def test_what_has_begun_is_not_replaced_unasked(tmp_path: Path, spark: None) -> 
 
     world.bootstrap(shop.Numbered, overwrite=True)
     assert world.bus.committed("numbered", "orders") == world.bus.ends("orders")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_killed_before_positions_are_set_it_is_as_if_it_had_not_been(tmp_path: Path, spark: None, again: bool) -> None:
+    """A worker reads everything from the first event, whatever backups there are; or the bootstrap is run again, unasked."""
+    killed, other = World(tmp_path / "killed"), World(tmp_path / "other")
+    for world in (killed, other):
+        world.send(world.parts[:1])
+        world.archive()
+    killed.bus.kills = True
+    with pytest.raises(Killed):
+        killed.bootstrap(shop.Numbered)
+    killed.bus.kills = False
+    begun = killed.bus.committed("numbered", "orders")
+    for world in (killed, other) if again else ():
+        world.bootstrap(shop.Numbered)
+    for world in (killed, other):
+        world.send(world.parts[1:2])
+    written = [Counter(world.run(shop.Numbered, "states")) for world in (killed, other)]
+
+    assert begun == {}
+    assert written[0] == written[1]
+    assert sum(written[0].values()) > 20
 
 
 class Nobody:

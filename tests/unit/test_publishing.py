@@ -1,0 +1,144 @@
+"""The output of a batch run is the old one or the new one, whole, wherever its writer dies; and the next run clears up."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from support.warehouses import Killed
+
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.hadoop import Folders
+from penstock.backfill.leftovers import Writer
+from penstock.backfill.publishing import OutputFolder
+
+NAMES = ("hours", "totals")
+
+
+class LocalFolders(Folders):
+    """Folders on this machine, without Spark; whoever uses them may be killed right before the n-th change."""
+
+    def __init__(self, root: Path, changes: int = 1_000) -> None:
+        self.root = str(root)
+        self._left = changes
+
+    def has(self, category: str) -> bool:
+        """Tell whether a category is there."""
+        return Path(self.of(category)).exists()
+
+    def within(self, folder: str) -> list[str]:
+        """Return the names of what is in a folder."""
+        return sorted(path.name for path in Path(folder).iterdir()) if Path(folder).exists() else []
+
+    def content(self, file: str) -> bytes | None:
+        """Return what is in a file."""
+        return Path(file).read_bytes() if Path(file).exists() else None
+
+    def write(self, file: str, content: bytes) -> None:
+        """Store a file."""
+        self._change()
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_bytes(content)
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a folder."""
+        self._change()
+        Path(source).rename(target)
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder."""
+        self._change()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _change(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            raise Killed
+
+
+@pytest.fixture(scope="module")
+def dead() -> Writer:
+    """A process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    begun = psutil.Process(process.pid).create_time()
+    process.communicate(b"\n")
+    return msgspec.structs.replace(Writer.this(), pid=process.pid, begun=begun)
+
+
+def publish(folders: Folders, content: str, writer: Writer) -> None:
+    """Write both categories and publish them, as a run does."""
+    folder = OutputFolder(folders, overwrite=True, writer=writer)
+    folder.begin(NAMES)
+    for name in NAMES:
+        folders.write(f"{folder.aside(name)}/ds=1970-01-01/part-0.parquet", content.encode())
+    for name in NAMES:
+        folder.publish(name)
+    folder.discard()
+
+
+def published(root: Path) -> dict[str, str]:
+    """Return what readers see of each category."""
+    return {path.parts[-3].removeprefix("category="): path.read_text() for path in root.glob("category=*/*/*.parquet")}
+
+
+def test_a_writer_that_dies_anywhere_leaves_whole_categories_and_the_next_run_is_as_if_it_had_not(
+    tmp_path: Path, dead: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it was about to replace is put back where nothing has its place."""
+    for changes in count(1):
+        root = tmp_path / str(changes)
+        publish(LocalFolders(root), "before", Writer.this())
+        try:
+            publish(LocalFolders(root, changes), "after", dead)
+        except Killed:
+            assert set(published(root).values()) <= {"before", "after"}
+            begun = OutputFolder(LocalFolders(root), overwrite=True)
+            begun.begin(NAMES)
+            assert published(root).keys() == set(NAMES)
+            begun.discard()
+            publish(LocalFolders(root), "again", Writer.this())
+            assert published(root) == dict.fromkeys(NAMES, "again")
+            assert sorted(path.name for path in root.iterdir()) == [f"category={name}" for name in NAMES]
+            continue
+        break
+
+    assert changes > 7
+    assert f"was left by a run that died (process {dead.pid}), and is removed" in caplog.text
+    assert "hours was put back" in caplog.text
+
+
+def test_what_is_being_written_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By this process, or by one on another machine, of which nothing can be known; that is said."""
+    writers = [Writer.this(), Writer("elsewhere", 1, 0.0)]
+    for writer in writers:
+        OutputFolder(LocalFolders(tmp_path), overwrite=False, writer=writer).begin(NAMES)
+    (tmp_path / "_aside-0").mkdir()
+    OutputFolder(LocalFolders(tmp_path), overwrite=False).begin(NAMES)
+
+    assert len(list(tmp_path.glob("_aside-*/_writer.json"))) == 3
+    assert "a run on elsewhere (process 1) has written so far" in caplog.text
+    assert "_aside-0 is what nobody knows which run has written so far" in caplog.text
+
+
+def test_a_number_that_came_again_is_not_the_same_process(tmp_path: Path) -> None:
+    """The system gives the numbers of processes anew."""
+    other = msgspec.structs.replace(Writer.this(), begun=1.0)
+
+    assert Writer.this().lives
+    assert not other.lives
+
+
+def test_what_is_there_is_overwritten_only_on_request(tmp_path: Path) -> None:
+    """And where that is refused, nothing is left."""
+    publish(LocalFolders(tmp_path), "before", Writer.this())
+    with pytest.raises(BackfillRefused, match="has hours, totals already"):
+        OutputFolder(LocalFolders(tmp_path), overwrite=False).begin(NAMES)
+
+    assert published(tmp_path) == dict.fromkeys(NAMES, "before")
+    assert list(tmp_path.glob("_aside-*")) == []
