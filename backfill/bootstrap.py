@@ -146,7 +146,8 @@ def bootstrap(
             Step(app, processor.name, category.name, counters, origins.get(category.name))
             for category in processor.inputs()
         ]
-        with told(processor.__name__), followed(spark.sparkContext, processor.__name__, progress):
+        following = followed(spark.sparkContext, processor.__name__, lambda: counters.events_in.value, progress)
+        with told(processor.__name__), following:
             events = merged(processor, source, first)
             reach = _reach(events, processor)
             target = Target(

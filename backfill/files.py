@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from .errors import BackfillFailed
+from .errors import BackfillFailed, NotStored
 from .evolution import fitted, is_same
 from .layout import Days, StoredFile
 from .listing import Listing
+from .unfit import gone, unreadable
 from .warehouse import Warehouse
 
 TASK_BYTES = 32 * 2**20
@@ -73,14 +74,17 @@ class Files:
             BackfillFailed: a file does not read.
         """
         for file in files:
-            content = self.warehouse.read(file)
+            place = f"{self.warehouse.location}/{file.path}"
             try:
+                content = self.warehouse.read(file)
                 for batch in self._batches(content, file, columns, rows):
                     found = batch if self.by_event_time else _within(batch, days)
                     if found.num_rows:
                         yield found
+            except NotStored as error:
+                raise BackfillFailed(gone(place)) from error
             except (pa.ArrowException, OSError) as error:
-                raise unreadable(f"{self.warehouse.location}/{file.path}", error) from error
+                raise BackfillFailed(unreadable(place, str(error))) from error
 
     def _batches(self, content: bytes, file: StoredFile, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         stored = pq.ParquetFile(BytesIO(content))
@@ -126,14 +130,6 @@ def in_tasks(sizes: Sequence[int], least: int) -> Iterator[int]:
             task, held = task + 1, 0
         held += size
         yield task
-
-
-def unreadable(path: str, error: Exception) -> BackfillFailed:
-    """Return what is said of a file that does not read."""
-    return BackfillFailed(
-        f"{path} does not read as Parquet: {error}. Nothing was published. Put the file back from a copy; or move it away and archive its "
-        "bucket anew from the bus, if that still has those events."
-    )
 
 
 def _as_wanted(batch: pa.RecordBatch, wanted: pa.Schema, file: StoredFile) -> pa.RecordBatch:

@@ -86,7 +86,7 @@ def order_of(processor: type[Processor], asked: Order | None, *, archived: bool 
         why = (
             "goes by what was promised about its inputs, and the archive does not hold when which promise came"
             if archived
-            else "reads what others give in this run, which arrives nowhere"
+            else "reads what others give in this run, or what lies elsewhere than in the archive, which arrived nowhere"
         )
         raise BackfillRefused(
             f"{processor.__name__} {why}. Nothing was started. Run it in order of event time (`--order event-time`): the result is the same "

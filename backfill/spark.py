@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from types import MappingProxyType
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -24,7 +25,7 @@ from .coverage import EVER, Wanted, covered, noted
 from .errors import BackfillRefused
 from .failures import told
 from .hadoop import Folders
-from .layout import Days
+from .layout import Days, folder_of
 from .outputs import OUTPUT_MARKS, slot_of
 from .plans import Order, days_read, order_of, plan
 from .progress import Progress, followed, silent
@@ -32,6 +33,7 @@ from .publishing import OutputFolder
 from .session import settle, spark_session
 from .sources import Source
 from .steps import Counters, Step
+from .taking import Places, said_of, taken
 from .warehouse import Warehouse, open_warehouse
 
 Orders = Mapping[type[Processor], "Order | None"]
@@ -75,6 +77,7 @@ def run_backfill(
     overwrite: bool = False,
     until_now: KafkaBus | None = None,
     allow_missing: bool = False,
+    places: Places = MappingProxyType({}),
     progress: Progress = silent,
 ) -> list[NodeResult]:
     """Run the processors of an app over the archive, for the days from `first` to `last` of event time, both included.
@@ -92,6 +95,7 @@ def run_backfill(
         until_now: the bus from which to read on where the archive ends, up to where it ends itself as this begins; None for the
             archive alone.
         allow_missing: go on where days of the inputs are missing, or are not complete; see `coverage`.
+        places: where inputs are taken from that are not read from the archive, such as the output of an earlier run.
         progress: told how far each processor is.
 
     Raises:
@@ -104,6 +108,8 @@ def run_backfill(
         raise BackfillRefused(f"No day lies between {first} and {last}: give the earlier one first.")
     app = app_name.load()
     chain = Chain.of(app, chained=chained)
+    elsewhere = taken(places, chain.read_from_outside(app))
+    chain = replace(chain, elsewhere=frozenset(elsewhere))
     orders = {
         processor: order_of(processor, order, archived=chain.is_archived(processor)) for processor in app.processors
     }
@@ -111,13 +117,17 @@ def run_backfill(
         for category in processor.inputs():
             Columns(category.record)
     days = Days(first, last)
+    wanted = _wanted(app, orders, chain, days)
     beyond = allow_missing or until_now is not None  # what the archive has not yet, the bus has
-    missing = covered(warehouse, _wanted(app, orders, chain, days), allow_missing=beyond)
+    missing = said_of(elsewhere, wanted) | covered(
+        warehouse, [one for one in wanted if one.category.name not in elsewhere], allow_missing=beyond
+    )
     target = open_warehouse(output).location
     with spark_session(master) as spark:
         with told("Looking at warehouse and output"):
             folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
             made = {name: folder.aside(name) for name in chain.made}
+            made |= {name: f"{place.location}/{folder_of(name)}" for name, place in elsewhere.items()}
             app_name = replace(app_name, path=app_name.path.resolve())
             read = [category for category in _read(app.processors) if category.name not in made]
             bus = BusSide.of(spark, until_now, str(app_name.path), warehouse, read) if until_now else None
@@ -140,9 +150,11 @@ class Chain:
 
     Args:
         made: the categories that are read in the run that gives them.
+        elsewhere: those that are read from where no bus has put them in an order.
     """
 
     made: frozenset[str]
+    elsewhere: frozenset[str] = frozenset()
 
     @staticmethod
     def of(app: App, *, chained: bool) -> Chain:
@@ -153,7 +165,12 @@ class Chain:
 
     def is_archived(self, processor: type[Processor]) -> bool:
         """Tell whether all that a processor reads comes from the archive."""
-        return self.made.isdisjoint(category.name for category in processor.inputs())
+        return (self.made | self.elsewhere).isdisjoint(category.name for category in processor.inputs())
+
+    def read_from_outside(self, app: App) -> list[AnyCategory]:
+        """Return what the processors read that write something, and that is not made in the run."""
+        read = [category for processor in app.processors if processor.outputs() for category in processor.inputs()]
+        return [category for category in read if category.name not in self.made]
 
 
 def _read(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
@@ -222,7 +239,10 @@ class _Run:
         def step_over(category: AnyCategory) -> Step:
             return Step(str(self.app_name.path), processor.name, category.name, counters, origins.get(category.name))
 
-        with told(processor.__name__), followed(context, processor.__name__, progress):
+        with (
+            told(processor.__name__),
+            followed(context, processor.__name__, lambda: counters.events_in.value, progress),
+        ):
             frame, note = plan(processor, self.source, self._computed, order, step_over)
             _write(frame, processor, self.folder)
         return NodeResult(

@@ -14,6 +14,7 @@ from rich.filesize import decimal
 from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
 from ...state.backups.places import open_place
+from .batch_progress import batch_progress
 from .options import (
     DEFAULT_FOLDER,
     AllowMissing,
@@ -32,7 +33,7 @@ from .options import (
     connect,
     warehouse_of,
 )
-from .output import as_json, note, progress, table
+from .output import as_json, note, table
 from .signals import breaking_off
 from .times import days_of, parse_day
 
@@ -56,6 +57,16 @@ class Ordering(Enum):
     EVENT_TIME = "event-time"
 
 
+def parse_input(text: str) -> tuple[str, str]:
+    """Return the category, empty for all, and the location that --input names."""
+    name, equals, location = text.partition("=")
+    if not equals or "/" in name:  # it is within the location
+        return "", text
+    if not name or not location:
+        raise typer.BadParameter(f"{text!r} names no input; write CATEGORY=LOCATION, or LOCATION for all.")
+    return name, location
+
+
 def backfill(
     target: Target,
     first: First = None,
@@ -73,6 +84,15 @@ def backfill(
             "--chained", help="Give each processor what those before it give in this run, not what is archived of it."
         ),
     ] = False,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="[CATEGORY=]LOCATION",
+            help="Take an input, or all, from the output of an earlier backfill and not from the warehouse; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     allow_missing: AllowMissing = False,
     master: Master = "local[*]",
     kafka: Kafka = None,
@@ -90,17 +110,8 @@ def backfill(
     from ...backfill.spark import run_backfill  # noqa: PLC0415 - Spark is slow to import, and most commands do without
 
     days = days_of(first, str(date.max) if last == NOW else last, day)
-    with (
-        breaking_off("Categories that were complete are published; of all others nothing changed."),
-        progress() as bars,
-    ):
-        tasks = {}
-
-        def show(processor: str, done: int, total: int) -> None:
-            if processor not in tasks:
-                tasks[processor] = bars.add_task(processor)
-            bars.update(tasks[processor], completed=done, total=total)
-
+    says = "Categories that were complete are published; of all others nothing changed."
+    with breaking_off(says), batch_progress() as show:
         results = run_backfill(
             AppName.parse(target),
             open_warehouse(warehouse_of(warehouse, folder), webhdfs),
@@ -113,6 +124,7 @@ def backfill(
             overwrite=overwrite,
             until_now=connect(kafka, kafka_config, folder) if last == NOW else None,
             allow_missing=allow_missing,
+            places={name: open_warehouse(place, webhdfs) for name, place in map(parse_input, inputs or ())},
             progress=show,
         )
     if json:
@@ -178,12 +190,7 @@ def bootstrap(
     from ...backfill.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
 
     app, bus = AppName.parse(target), connect(kafka, kafka_config, folder)
-    with breaking_off("No position was set: the processor stands where it stood."), progress() as bars:
-        task = bars.add_task("bootstrap")
-
-        def show(processor: str, done: int, total: int) -> None:
-            bars.update(task, description=processor, completed=done, total=total)
-
+    with breaking_off("No position was set: the processor stands where it stood."), batch_progress() as show:
         done = build(
             app,
             open_warehouse(warehouse_of(warehouse, folder), webhdfs),

@@ -20,6 +20,7 @@ from penstock.backfill.compare import Comparison, compare
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.explaining import explain
 from penstock.backfill.layout import DAY_MS, Days
+from penstock.backfill.progress import Reached, Stage, silent
 from penstock.backfill.session import spark_session
 from penstock.backfill.spark import NodeResult, run_backfill
 from penstock.backfill.warehouse import LocalWarehouse
@@ -164,12 +165,10 @@ class World:
             for number, end in driver.bus.describe(category.name).ends.items()
         }
         Archiver(driver.bus, categories, self.warehouse, segment_events=300).run(lambda it: it.has_reached(ends))
-        self.told: list[tuple[str, int, int]] = []
-        self.results = {
-            result.processor: result for result in self.backfill(APP, "batch", lambda *what: self.told.append(what))
-        }
+        self.told: list[Reached] = []
+        self.results = {result.processor: result for result in self.backfill(APP, "batch", self.told.append)}
 
-    def backfill(self, app: AppName, output: str, progress: Any = lambda *_: None, **options: Any) -> list[NodeResult]:
+    def backfill(self, app: AppName, output: str, progress: Any = silent, **options: Any) -> list[NodeResult]:
         return run_backfill(
             app,
             self.warehouse,
@@ -240,11 +239,15 @@ def test_a_node_tells_what_it_did(world: World) -> None:
 
 
 def test_progress_reaches_the_end_of_every_node(world: World) -> None:
-    """The last that is told of a node is that all its tasks are done."""
-    last = {node: (done, total) for node, done, total in world.told}
+    """The last that is told of a node is that all its tasks are done, and how many events they took."""
+    last = {reached.node: reached for reached in world.told}
 
     assert last.keys() == world.results.keys()
-    assert all(done == total > 0 for done, total in last.values())
+    assert all(reached.done == reached.total > 0 for reached in last.values())
+    assert all(reached.stage is Stage.DONE for reached in last.values())
+    assert {node: reached.events for node, reached in last.items()} == {
+        node: result.events_in for node, result in world.results.items()
+    }
 
 
 def test_nothing_is_left_beside_the_output(world: World) -> None:
@@ -271,6 +274,25 @@ def test_a_chain_needs_no_archive_of_what_lies_between(world: World, tmp_path: P
         ]
         assert parts[0].num_rows > 50
         assert [row | {"spent": pytest.approx(row["spent"])} for row in parts[0].to_pylist()] == parts[1].to_pylist()
+
+
+def test_an_input_is_taken_from_an_earlier_output(world: World, tmp_path: Path) -> None:
+    """Of the days that it has, with the same result but for rounding; the warehouse need not have it."""
+    alone = world.over(LocalWarehouse(tmp_path))
+    earlier = {"long_visits": LocalWarehouse(world.folder / "batch")}
+    [result] = alone.backfill(AppName(Path(__file__), "CountVisits"), "taken", places=earlier)
+    parts = [
+        sorted(
+            pq.read_table(world.folder / output / "category=counted").to_pylist(),
+            key=lambda row: (row["_event_time"], row["_key"]),
+        )
+        for output in ("taken", "batch")
+    ]
+    within = [row for row in parts[1] if row["_event_time"] + 7 * DAY_MS // 24 <= START_MS + 4 * DAY_MS]
+
+    assert "long_visits is taken from file://" in result.note
+    assert len(within) > 50
+    assert [row | {"spent": pytest.approx(row["spent"])} for row in parts[0][: len(within)]] == within
 
 
 def test_existing_output_is_replaced_only_on_request(world: World) -> None:

@@ -267,23 +267,26 @@ def mistype(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "says"),
+    ("processor", "harm", "says"),
     [
-        (cut, "does not read as Parquet: .* Put it back from a copy"),
-        (garble, "does not read as Parquet: .* Put it back from a copy"),
+        ("Pass", cut, "does not read as Parquet: .* Put it back from a copy"),
+        ("SumUpLately", cut, "does not read as Parquet: .* Put it back from a copy"),
+        ("SumUpLately", garble, "does not read as Parquet: .* Put it back from a copy"),
         (
+            "SumUpLately",
             mistype,
             r"column \[value\]\. Expected Spark type bigint, actual Parquet type BINARY, which is what the record has there",
         ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    harmed: Path, harm: Callable[[Path], None], says: str, tmp_path: Path
+    harmed: Path, processor: str, harm: Callable[[Path], None], says: str, tmp_path: Path
 ) -> None:
-    """With its day and what to do, and not with what Spark makes of it; nothing is left of the output."""
+    """With its day and what to do, whether tasks read it themselves or Spark does; nothing is left of the output."""
     harm(harmed)
-    with pytest.raises(BackfillFailed, match=rf"^Pass: file:\S+/ds=1970-01-01/{harmed.name}\W.*{says}") as failed:
-        backfill(LocalWarehouse(tmp_path / "harmed"), "Pass", tmp_path / "output")
+    order = Order.EVENT_TIME if processor == "SumUpLately" else None
+    with pytest.raises(BackfillFailed, match=rf"file:\S+/ds=1970-01-01/{harmed.name}\W.*{says}") as failed:
+        backfill(LocalWarehouse(tmp_path / "harmed"), processor, tmp_path / "output", order)
 
     assert "\n" not in str(failed.value)
     assert list((tmp_path / "output").iterdir()) == []
