@@ -167,8 +167,7 @@ class _Look:
 
 def _refuse_empty_files(warehouse: Warehouse, listing: Listing, days: Days) -> None:
     """Raise BackfillRefused for a file without a byte: Spark would pass over it."""
-    first, last = str(days.first), str(days.last)
-    empty = [file for file in listing.all_files if first <= file.day <= last and not listing.sizes[file]]
+    empty = [file for file in listing.all_files if days.has(file.day) and not listing.sizes[file]]
     if empty:
         raise BackfillRefused(unreadable(f"{warehouse.location}/{empty[0].path}", "it is empty"))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import reduce
 from operator import and_
 from typing import Any, cast
@@ -75,7 +74,7 @@ class StoredCategory:
         if self.by is By.ARRIVAL:
             return [within] if self.listing.all_files else []
         stored = {file.day for file in self.listing.all_files}
-        return [Days.of(day, day) for day in sorted(stored) if str(within.first) <= day <= str(within.last)]
+        return [Days.of(day, day) for day in sorted(stored) if within.has(day)]
 
     def is_complete(self, day: str) -> bool:
         """Tell whether no more is to come of a day of event time; of a category that is archived by arrival that is not known."""
@@ -90,12 +89,11 @@ class StoredCategory:
         """
         wanted = [] if key is None else [pc.field("_key") == key]
         if self.by is By.ARRIVAL:
-            yield from self._read(self.listing.all_files, self.schema, [*wanted, *_within(days)])
+            within = [pc.field(_EVENT_TIME) >= days.start_ms, pc.field(_EVENT_TIME) < days.end_ms]
+            yield from self._read(self.listing.all_files, self.schema, [*wanted, *within])
         else:
-            first, last = str(days.first), str(days.last)
-            yield from self._read(
-                [file for file in self.listing.all_files if first <= file.day <= last], self.schema, wanted
-            )
+            files = [file for file in self.listing.all_files if days.has(file.day)]
+            yield from self._read(files, self.schema, wanted)
 
     def read_files(self, files: Iterable[EventFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Give some columns of some files."""
@@ -131,11 +129,3 @@ class StoredCategory:
             except OtherType as other:
                 raise BackfillRefused(other_type(f"{self.warehouse.location}/{file.path}", other)) from other
         return table
-
-
-def _within(days: Days) -> Iterator[pc.Expression]:
-    """Keep event times of days; what lies beyond the first and the last day of all belongs to them, as `day_of` has it."""
-    if days.first != date.min:
-        yield pc.field(_EVENT_TIME) >= days.start_ms
-    if days.last != date.max:
-        yield pc.field(_EVENT_TIME) < days.end_ms
