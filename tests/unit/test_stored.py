@@ -11,8 +11,8 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
+from penstock.backfill.archived_rows import archive_schema
 from penstock.backfill.archiver import Archiver
-from penstock.backfill.category_archive import archive_schema
 from penstock.backfill.columns import Columns
 from penstock.backfill.compacting import compact
 from penstock.backfill.completeness import Patience
