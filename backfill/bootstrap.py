@@ -36,6 +36,7 @@ from .inputs import Inputs, by_arrival, merged
 from .layout import Days
 from .progress import Progress, followed, silent
 from .session import spark_session
+from .shipping import place
 from .sources import Source, spark_schema
 from .steps import Counters, Step
 from .warehouse import Warehouse
@@ -136,7 +137,8 @@ def bootstrap(
     covered(warehouse, [Wanted(one, read, read) for one in processor.inputs()], allow_missing=beyond)
     began_s = time.monotonic()
     with spark_session(master) as spark:
-        app = str(app_name.path.resolve())
+        with told("Sending the app to Spark"):
+            app = place(spark.sparkContext, app_name, [processor])
         bus = BusSide.of(spark, until_now, app, warehouse, processor.inputs()) if until_now else None
         source = Source(spark, warehouse, bus=bus)
         _refuse_unarchived(processor, source)

@@ -20,6 +20,7 @@ from .bus_source import messages
 from .columns import Columns
 from .decoding import Decoding, LeftOutParam, LeftOuts
 from .origins import Origin
+from .placed import PlacedApp
 from .warehouse import Warehouse
 
 STRETCH_EVENTS = 250_000
@@ -32,19 +33,19 @@ class BusSide:
 
     Args:
         bus: the bus.
-        app: the app file, with a path that every worker can read.
+        app: where workers find the app.
         borders: by category.
         left_out: what does not decode.
     """
 
     bus: KafkaBus
-    app: str
+    app: PlacedApp
     borders: Mapping[str, Borders]
     left_out: Accumulator[LeftOuts]
 
     @staticmethod
     def of(
-        spark: SparkSession, bus: KafkaBus, app: str, warehouse: Warehouse, categories: Iterable[AnyCategory]
+        spark: SparkSession, bus: KafkaBus, app: PlacedApp, warehouse: Warehouse, categories: Iterable[AnyCategory]
     ) -> BusSide:
         """Look where the archive of each category ends now, and where the bus does.
 

@@ -44,6 +44,7 @@ from .layout import Days
 from .outputs import OUTPUT_MARKS
 from .presence import NOWHERE, Present, presence
 from .session import spark_session
+from .shipping import place
 from .sources import Source, in_days, spark_schema
 from .warehouse import Warehouse, open_warehouse
 
@@ -181,14 +182,14 @@ def compare(
         raise BackfillRefused(f"No day lies between {first} and {last}: give the earlier one first.")
     app = app_name.load()
     updates = {category: _updates(app, category) for category in _written(app)}
-    named = replace(app_name, path=app_name.path.resolve())
     days = Days(first, last)
     missing = covered(warehouse, [Wanted(category, days, days) for category in updates], allow_missing=allow_missing)
     with spark_session(master) as spark, told("Comparing"), _differences_to(differences) as file:
         sides = Sides(Source(spark, warehouse), Source(spark, open_warehouse(output)))
+        placed = place(spark.sparkContext, app_name, ())
         present = presence(app, updates, *(Folders(spark, side.location) for side in sides))
         return [
-            _Comparing(category, Compared(named, category.name), days, sides, present[category.name]).run(
+            _Comparing(category, Compared(placed, category.name), days, sides, present[category.name]).run(
                 _names(app, category), file, updates=updates[category], missing=missing.get(category.name, "")
             )
             for category in updates

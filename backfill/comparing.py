@@ -19,6 +19,7 @@ from ..processors.kinds.base import as_tuple
 from .columns import Columns
 from .differing import Judge
 from .failures import carried
+from .placed import PlacedApp
 from .steps import Batches, Transform
 
 _VALUES: dict[str, pa.DataType] = {
@@ -63,11 +64,11 @@ class Compared:
     """A category as a worker finds it.
 
     Args:
-        app: the app, or one processor of it.
+        app: the app, or one processor of it, where it can be imported.
         category: the category's name.
     """
 
-    app: AppName
+    app: AppName | PlacedApp
     category: str
 
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from ..processors.apps import AppName
 from ..transport.codec_of import Codecs
 from ..transport.kafka import KafkaBus, KafkaSettings
 from .archived_rows import ArchivedRows, Messages
 from .failures import carried
+from .placed import PlacedApp
 from .steps import Batches, Transform
 
 
@@ -58,13 +58,13 @@ class Decoding:
     """How the messages of a category are decoded.
 
     Args:
-        app: the app file, with a path that every worker can read.
+        app: where workers find the app.
         category: the category's name.
         settings: the bus that schemas are on.
         left_out: told what does not decode.
     """
 
-    app: str
+    app: PlacedApp
     category: str
     settings: KafkaSettings
     left_out: Accumulator[LeftOuts]
@@ -106,6 +106,6 @@ def _messages(batch: pa.RecordBatch) -> Messages | None:
 
 
 @cache
-def _rows_of(app: str, category: str, bootstrap: str, further: tuple[tuple[str, str], ...]) -> ArchivedRows:
-    declared = next(one for one in AppName.parse(app).load().categories() if one.name == category)
+def _rows_of(app: PlacedApp, category: str, bootstrap: str, further: tuple[tuple[str, str], ...]) -> ArchivedRows:
+    declared = next(one for one in app.load().categories() if one.name == category)
     return ArchivedRows(declared, Codecs(KafkaBus(KafkaSettings(bootstrap, dict(further)))).of(declared))

@@ -27,10 +27,12 @@ from .failures import told
 from .hadoop import Folders
 from .layout import Days, folder_of
 from .outputs import OUTPUT_MARKS, slot_of
+from .placed import PlacedApp
 from .plans import Order, days_read, order_of, plan
 from .progress import Progress, followed, silent
 from .publishing import OutputFolder
 from .session import settle, spark_session
+from .shipping import place
 from .sources import Source
 from .steps import Counters, Step
 from .taking import Places, said_of, taken
@@ -83,7 +85,7 @@ def run_backfill(
     """Run the processors of an app over the archive, for the days from `first` to `last` of event time, both included.
 
     Args:
-        app_name: the app, or one processor of it; on a cluster, every machine has the file at this path.
+        app_name: the app, or one processor of it; a cluster is sent what it needs.
         warehouse: the archive.
         first: the first UTC day.
         last: the last UTC day.
@@ -124,17 +126,18 @@ def run_backfill(
     )
     target = open_warehouse(output).location
     with spark_session(master) as spark:
+        with told("Sending the app to Spark"):
+            placed = place(spark.sparkContext, app_name, app.processors)
         with told("Looking at warehouse and output"):
             folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
             made = {name: folder.aside(name) for name in chain.made}
-            made |= {name: f"{place.location}/{folder_of(name)}" for name, place in elsewhere.items()}
-            app_name = replace(app_name, path=app_name.path.resolve())
+            made |= {name: f"{there.location}/{folder_of(name)}" for name, there in elsewhere.items()}
             read = [category for category in _read(app.processors) if category.name not in made]
-            bus = BusSide.of(spark, until_now, str(app_name.path), warehouse, read) if until_now else None
+            bus = BusSide.of(spark, until_now, placed, warehouse, read) if until_now else None
             source = Source(spark, warehouse, made, bus)
             _refuse_missing(app, source)
             folder.begin(category.name for category in _written(app.processors))
-        run = _Run(app_name, source, days, chain, folder, missing)
+        run = _Run(placed, source, days, chain, folder, missing)
         try:
             return list(run.nodes(app, orders, progress))
         except BaseException:
@@ -210,7 +213,7 @@ def _refuse_missing(app: App, source: Source) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    app_name: AppName
+    app: PlacedApp
     source: Source
     days: Days
     chain: Chain
@@ -237,7 +240,7 @@ class _Run:
         origins = bus.origins(self.source.spark, processor.inputs()) if bus else {}
 
         def step_over(category: AnyCategory) -> Step:
-            return Step(str(self.app_name.path), processor.name, category.name, counters, origins.get(category.name))
+            return Step(self.app, processor.name, category.name, counters, origins.get(category.name))
 
         with (
             told(processor.__name__),

@@ -1,6 +1,6 @@
 """What runs in Spark's Python workers: record batches in, through a processor's own core, record batches out.
 
-Nothing of the user's is pickled. A step is told the app's path and the processor's name; each worker imports the app itself
+Nothing of the user's is pickled. A step is told where the app is and the processor's name; each worker imports the app itself
 and opens the processor once.
 """
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.accumulators import Accumulator
 
-from ..processors.apps import AppName
 from ..processors.categories import AnyCategory
 from ..processors.cores import Core, Fed
 from ..processors.errors import Deferred, Halted
@@ -26,6 +25,7 @@ from .errors import BackfillFailed
 from .failures import carried
 from .origins import Origin
 from .outputs import OutputRows
+from .placed import PlacedApp
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -50,14 +50,14 @@ class Step:
     """Where a step finds its processor and its input.
 
     Args:
-        app: the app file, with a path that every worker can read.
+        app: where workers find the app.
         processor: the processor's name.
         category: the name of the category that it reads.
         counters: what is reported back.
         origin: what counts where the events come from; None where they come from one place.
     """
 
-    app: str
+    app: PlacedApp
     processor: str
     category: str
     counters: Counters
@@ -157,11 +157,9 @@ class Opened:
 
 
 @cache
-def _opened(app: str, name: str) -> Opened:
-    processor = AppName.parse(app).load().processor(name)
-    opened = processor()
-    opened.open()
-    return Opened(opened, OutputRows(processor))
+def _opened(app: PlacedApp, name: str) -> Opened:
+    processor = app.opened(name)
+    return Opened(processor, OutputRows(type(processor)))
 
 
 Transform = Callable[[Iterable[pa.RecordBatch]], Batches]

@@ -17,6 +17,8 @@ from .errors import AppFileError, DeclarationError, PenstockError
 from .kinds import Processor
 from .records import is_class
 
+_PREFIX = "penstock_app_"
+
 
 @dataclass(frozen=True)
 class App:
@@ -140,8 +142,13 @@ def processors_in(module: ModuleType) -> list[type[Processor]]:
     ]
 
 
+def is_app(module: ModuleType) -> bool:
+    """Tell whether a module is that of an app file."""
+    return module.__name__.startswith(_PREFIX)
+
+
 def _import(path: Path) -> ModuleType:
-    """Import a file as Python would run it: its folder can be imported from."""
+    """Import a file as Python would run it: its folder can be imported from. One that has changed is imported anew."""
     if not path.is_file():
         raise AppFileError(
             f"There is no app file {path}. Give the path of a Python file, such as examples/flights/app.py."
@@ -149,7 +156,7 @@ def _import(path: Path) -> ModuleType:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    name = f"penstock_app_{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
+    name = f"{_PREFIX}{path.stem}_{crc32(path.read_bytes(), crc32(str(path.resolve()).encode())):08x}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -25,6 +25,7 @@ from penstock.backfill.borders import borders_of
 from penstock.backfill.bus_side import BusSide
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.layout import DAY_MS, day_of
+from penstock.backfill.placed import PlacedApp
 from penstock.backfill.session import spark_session
 from penstock.backfill.sources import Source
 from penstock.backfill.spark import NodeResult, run_backfill
@@ -345,7 +346,7 @@ def test_a_state_is_built_of_both_sides_and_the_stream_goes_on_behind(
 def test_an_archiver_may_go_on_meanwhile(world: World, results: dict[str, NodeResult]) -> None:
     """Files of open segments are written anew after they were listed, and others come: what was planned stays."""
     with spark_session(MASTER) as spark:
-        bus = BusSide.of(spark, world.bus, str(APP.path), world.warehouse, [calls])
+        bus = BusSide.of(spark, world.bus, PlacedApp(APP), world.warehouse, [calls])
         listed_early = Source(spark, world.warehouse, bus=bus).events(calls)
         world.archive()
         listed_late = Source(spark, world.warehouse, bus=bus).events(calls)
@@ -394,7 +395,7 @@ def test_settings_of_the_bus_are_shown_nowhere(world: World, tmp_path: Path, cap
     done = CliRunner().invoke(app, f"backfill {APP.path}:Copy --from {FIRST} --to now {kafka} {places}".split())
     bus = KafkaBus(KafkaSettings(bootstrap_servers, {"sasl.password": "s3cret"}))
     with spark_session(MASTER) as spark:
-        side = BusSide.of(spark, bus, str(APP.path), world.warehouse, [unarchived])
+        side = BusSide.of(spark, bus, PlacedApp(APP), world.warehouse, [unarchived])
         Source(spark, world.warehouse, bus=side).events(unarchived).explain(extended=True)
     printed = "".join([done.output, *capfd.readouterr()])
 

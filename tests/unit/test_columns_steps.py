@@ -26,8 +26,10 @@ from penstock.backfill.files import Files, Planned, in_tasks
 from penstock.backfill.grouping import partials_of
 from penstock.backfill.layout import DAY_MS, Days, StoredFile, day_of
 from penstock.backfill.mapping import file_mapper
+from penstock.backfill.placed import PlacedApp
 from penstock.backfill.steps import Counters, Step, Transform
 from penstock.backfill.warehouse import LocalWarehouse
+from penstock.processors.apps import AppName
 from penstock.processors.errors import DeclarationError
 from penstock.processors.monoids import Count, First, Largest, MapOf, Max, Mean, Min, Monoid, Sum, TopK, TupleOf
 
@@ -217,7 +219,7 @@ def files(tmp_path: Path) -> Files:
 def step_of(processor: type[ps.Processor]) -> Step:
     """Return a processor's step over the sales of this file."""
     counters = Counters(*(Accumulator(number, 0, INT_ACCUMULATOR_PARAM) for number in range(3)))
-    return Step(__file__, processor.__name__, "sales", counters)
+    return Step(PlacedApp(AppName(Path(__file__))), processor.__name__, "sales", counters)
 
 
 def tasks_of(planned: Planned) -> list[pa.RecordBatch]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -23,8 +24,10 @@ from penstock.backfill.folding import reducer
 from penstock.backfill.inputs import Inputs
 from penstock.backfill.layout import DAY_MS, Days
 from penstock.backfill.mapping import mapper
+from penstock.backfill.placed import PlacedApp
 from penstock.backfill.steps import Counters, Step, Transform
 from penstock.backfill.timing import timer
+from penstock.processors.apps import AppName
 from penstock.processors.cores import open_core, stateful
 from penstock.state.store import MemoryShardState
 
@@ -217,7 +220,7 @@ def counters() -> Counters:
 
 def step_of(processor: str) -> Step:
     """Return a processor's step over the words of this file."""
-    return Step(__file__, processor, "words", counters())
+    return Step(PlacedApp(AppName(Path(__file__))), processor, "words", counters())
 
 
 def said_words() -> list[Word]:

@@ -1,0 +1,197 @@
+"""What of an app goes to executors, and how a worker finds it there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from pyspark import SparkFiles
+
+import penstock as ps
+from penstock.backfill.errors import BackfillFailed
+from penstock.backfill.placed import HandedAddress, PlacedApp, SentTable
+from penstock.backfill.shipping import Contents, code_beside
+from penstock.processors.apps import AppName
+from penstock.processors.lookups import LookupJoin
+
+APP = """
+import penstock as ps
+import spoken_there
+
+class Word(ps.Record, frozen=True):
+    word: str
+    at: ps.EventTime
+
+class Meaning(ps.Record, frozen=True):
+    means: str
+
+words = ps.Category("words", Word, key="word", event_time="at", buckets=1)
+meanings = ps.Category("meanings", Word, key="word", event_time="at", buckets=1)
+
+class Define(ps.LookupJoin):
+    reads, writes = words, meanings
+    source = ps.CsvTable("nowhere/dictionary.csv", Meaning, key="word")
+    def key_of(self, event):
+        return event.word
+    def join(self, event, row):
+        yield Word(spoken_there.say(row.means), event.at)
+
+class Ask(Define):
+    source = ps.RedisTable("word:", Meaning, at="WORDS_AT")
+"""
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    """Write files; return the folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+class Executor:
+    """A machine on which Spark has unpacked archives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def unpack(self, app: Path, more: dict[str, Path] | None = None) -> str:
+        """Take an app and other files; return the archive's name."""
+        contents = Contents({**code_beside(app), **(more or {})})
+        archive = self.folder / f"{contents.digest}.zip"
+        contents.pack(archive)
+        with ZipFile(archive) as packed:
+            packed.extractall(self.folder / contents.digest)
+        return contents.digest
+
+
+@pytest.fixture
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+    """One on which this process is a worker."""
+    folder = tmp_path / "executor"
+    folder.mkdir()
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(folder))
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", value=True)
+    path, modules = list(sys.path), set(sys.modules)
+    yield Executor(folder)
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def speaking(text: str) -> dict[str, str]:
+    """Return an app that says something in a module beside it."""
+    return {"app.py": APP, "spoken_there.py": f"def say(word): return word + {text!r}"}
+
+
+def placed(app: Path, archive: str, *lookups: SentTable | HandedAddress) -> PlacedApp:
+    """Return the app as a worker is told of it."""
+    return PlacedApp(AppName(Path(app.name)), archive, archive, lookups)
+
+
+def said(processor: object) -> list[str]:
+    """Return what a processor makes of a word."""
+    assert isinstance(processor, LookupJoin)
+    word = type(processor).inputs()[0].record(word="mill", at=1)
+    return [one.word for one in processor.process(word)]  # type: ignore[attr-defined]
+
+
+def test_what_can_be_imported_from_beside_the_app_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules, packages with all that is in them, and what was imported; not what else lies in the folder."""
+    app = write(
+        tmp_path,
+        {
+            "app.py": "",
+            "beside.py": "",
+            "package/__init__.py": "",
+            "package/inner/words.txt": "",
+            "package/__pycache__/words.pyc": "",
+            "plain_of_shipping/used.py": "",
+            "plain_of_shipping/unused.py": "",
+            "penstock/__init__.py": "",
+            "venv/lib/module.py": "",
+            "warehouse/category=words/file.parquet": "",
+        },
+    )
+    (app / "package" / "itself").symlink_to(app / "package")
+    monkeypatch.syspath_prepend(str(app))
+    __import__("plain_of_shipping.used")
+
+    assert set(code_beside(app / "app.py")) == {
+        "app.py",
+        "beside.py",
+        "package/__init__.py",
+        "package/inner/words.txt",
+        "plain_of_shipping/used.py",
+    }
+
+
+def test_an_archive_is_what_is_in_it(tmp_path: Path) -> None:
+    """Of the same files at another time it is the same to the byte; of others it has another name."""
+    files = {"app.py": write(tmp_path, {"app.py": "one"}) / "app.py"}
+    first = Contents(files)
+    first.pack(tmp_path / "first.zip")
+    os.utime(files["app.py"], (1, 1))
+    again = Contents(files)
+    again.pack(tmp_path / "again.zip")
+    assert first.digest == again.digest
+    assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
+
+    files["app.py"].write_text("two")
+    assert Contents(files).digest != first.digest
+
+
+def test_a_worker_that_has_run_older_code_runs_the_new(tmp_path: Path, executor: Executor) -> None:
+    """Also where only a module beside the app is another, whose name is the same; and the older again after that."""
+    app = write(tmp_path / "driver", speaking("!") | {"dictionary.csv": "word,means\nmill,wheel\n"}) / "app.py"
+    table = {"tables-0/dictionary.csv": app.with_name("dictionary.csv")}
+    lookup = SentTable("define", "tables-0/dictionary.csv")
+    older = placed(app, executor.unpack(app, table), lookup)
+    write(app.parent, speaking("?"))
+    newer = placed(app, executor.unpack(app, table), lookup)
+
+    assert [said(one.opened("Define")) for one in (older, newer, older)] == [["wheel!"], ["wheel?"], ["wheel!"]]
+
+
+def test_workers_that_see_the_file_itself_take_it_as_it_is_now(tmp_path: Path, executor: Executor) -> None:
+    """So it is on one machine, where nothing is sent."""
+    app = write(tmp_path / "driver", speaking("!")) / "app.py"
+
+    def module_of_now() -> object:
+        now = PlacedApp(AppName(app), state=Contents(code_beside(app)).digest).load()
+        return sys.modules[now.processors[0].__module__].spoken_there.say("wheel")
+
+    assert module_of_now() == "wheel!"
+    write(app.parent, speaking(" went round"))
+    assert module_of_now() == "wheel went round"
+
+
+def test_a_store_is_asked_at_the_address_that_was_handed_on(
+    tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the executor's own environment says goes first; the address is shown nowhere."""
+    app = write(tmp_path / "driver", speaking("!")) / "app.py"
+    address = HandedAddress("ask", "WORDS_AT", "redis://:s3cret@127.0.0.1:1/0")
+    there = placed(app, executor.unpack(app), address)
+    assert "s3cret" not in repr(there)
+    with pytest.raises(ps.PenstockError, match=r"127\.0\.0\.1:1\b") as handed:
+        there.opened("Ask")
+    assert "s3cret" not in str(handed.value)
+
+    monkeypatch.setenv("WORDS_AT", "redis://127.0.0.1:2/0")
+    with pytest.raises(ps.PenstockError, match=r"127\.0\.0\.1:2\b"):
+        there.opened("Ask")
+
+
+def test_a_module_that_an_executor_lacks_is_named(tmp_path: Path, executor: Executor) -> None:
+    """The app is fine where it was started: what is to be done is to bring the module to the executors."""
+    app = write(tmp_path / "driver", {"app.py": "import geohash_of_nobody"}) / "app.py"
+
+    with pytest.raises(
+        BackfillFailed, match=r"app\.py imports geohash_of_nobody, which the executor on .*spark\.archives"
+    ):
+        placed(app, executor.unpack(app)).load()
