@@ -28,6 +28,7 @@ from ..transport.kafka import KafkaBus
 from .building import BUILT, Target, builder
 from .bus_side import BusSide
 from .columns import Columns
+from .counts import Counters, taken_by
 from .coverage import Wanted, covered
 from .errors import BackfillRefused
 from .failures import told
@@ -38,7 +39,7 @@ from .progress import Progress, followed, silent
 from .session import spark_session
 from .shipping import place
 from .sources import Source, spark_schema
-from .steps import Counters, Step
+from .steps import Step
 from .warehouse import Warehouse
 
 
@@ -142,13 +143,13 @@ def bootstrap(
         bus = BusSide.of(spark, until_now, app, warehouse, processor.inputs()) if until_now else None
         source = Source(spark, warehouse, bus=bus)
         _refuse_unarchived(processor, source)
-        counters = Counters(*(spark.sparkContext.accumulator(0) for _ in range(3)))
         origins = bus.origins(spark, processor.inputs()) if bus else {}
         steps = [
-            Step(app, processor.name, category.name, counters, origins.get(category.name))
-            for category in processor.inputs()
+            Step(app, processor.name, it.name, Counters.of(spark.sparkContext), origins.get(it.name))
+            for it in processor.inputs()
         ]
-        following = followed(spark.sparkContext, processor.__name__, lambda: counters.events_in.value, progress)
+        counters = [step.counters for step in steps]
+        following = followed(spark.sparkContext, processor.__name__, lambda: taken_by(counters), progress)
         with told(processor.__name__), following:
             events = merged(processor, source, first)
             reach = _reach(events, processor)
@@ -169,7 +170,8 @@ def bootstrap(
     ]
     shards.sort(key=lambda shard: shard.bucket)
     notes = tuple(bus.notes(origins)) if bus else ()
-    return Bootstrapped(processor.__name__, shards, counters.set_aside.value, time.monotonic() - began_s, notes)
+    set_aside = sum(count.set_aside.value for count in counters)
+    return Bootstrapped(processor.__name__, shards, set_aside, time.monotonic() - began_s, notes)
 
 
 def _only_one(app_name: AppName) -> type[Processor]:

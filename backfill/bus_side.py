@@ -18,6 +18,7 @@ from .archived_rows import archive_schema
 from .borders import Borders, borders_of
 from .bus_source import messages
 from .columns import Columns
+from .counts import TaskCount
 from .decoding import Decoding, LeftOutParam, LeftOuts
 from .origins import Origin
 from .placed import PlacedApp
@@ -70,7 +71,7 @@ class BusSide:
         context = spark.sparkContext
         names = [category.name for category in categories if category.name in self.borders]
         return {
-            name: Origin(self.borders[name].offsets, context.accumulator(0), context.accumulator(0)) for name in names
+            name: Origin(self.borders[name].offsets, TaskCount.of(context), TaskCount.of(context)) for name in names
         }
 
     def notes(self, origins: Mapping[str, Origin]) -> Iterator[str]:

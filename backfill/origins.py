@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.accumulators import Accumulator
+
+from .counts import TaskCount
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Origin:
     """
 
     borders: Mapping[int, int]
-    archived: Accumulator[int]
-    live: Accumulator[int]
+    archived: TaskCount
+    live: TaskCount
 
     def count(self, batch: pa.RecordBatch) -> None:
         """Count the events of a batch."""

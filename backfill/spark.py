@@ -21,6 +21,7 @@ from ..processors.kinds import Aggregator, Processor, Stateful
 from ..transport.kafka import KafkaBus
 from .bus_side import BusSide
 from .columns import DAY_COLUMN, Columns
+from .counts import Counters, taken_by
 from .coverage import EVER, Wanted, covered, noted
 from .errors import BackfillRefused
 from .failures import told
@@ -34,7 +35,7 @@ from .publishing import OutputFolder
 from .session import settle, spark_session
 from .shipping import place
 from .sources import Source
-from .steps import Counters, Step
+from .steps import Step
 from .taking import Places, said_of, taken
 from .warehouse import Warehouse, open_warehouse
 
@@ -235,25 +236,26 @@ class _Run:
             )
         began_s = time.monotonic()
         context = self.source.spark.sparkContext
-        counters = Counters(context.accumulator(0), context.accumulator(0), context.accumulator(0))
+        steps: list[Counters] = []
         bus = self.source.bus
         origins = bus.origins(self.source.spark, processor.inputs()) if bus else {}
 
         def step_over(category: AnyCategory) -> Step:
-            return Step(self.app, processor.name, category.name, counters, origins.get(category.name))
+            steps.append(Counters.of(context))
+            return Step(self.app, processor.name, category.name, steps[-1], origins.get(category.name))
 
         with (
             told(processor.__name__),
-            followed(context, processor.__name__, lambda: counters.events_in.value, progress),
+            followed(context, processor.__name__, lambda: taken_by(steps), progress),
         ):
             frame, note = plan(processor, self.source, self._computed, order, step_over)
             _write(frame, processor, self.folder)
         return NodeResult(
             processor.__name__,
             _kind_of(processor),
-            counters.events_in.value,
-            counters.events_out.value,
-            counters.set_aside.value,
+            taken_by(steps),
+            sum(step.events_out.value for step in steps),
+            sum(step.set_aside.value for step in steps),
             time.monotonic() - began_s,
             "; ".join(
                 filter(None, [noted(self.missing, processor.inputs(), note), *(bus.notes(origins) if bus else ())])

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.accumulators import Accumulator
 
 from ..processors.categories import AnyCategory
 from ..processors.cores import Core, Fed
@@ -21,6 +20,7 @@ from ..processors.errors import Deferred, Halted
 from ..processors.kinds import OnBad, Processor
 from ..processors.windows import MILLISECOND
 from .columns import EVENT_MARKS, Columns
+from .counts import Counters
 from .errors import BackfillFailed
 from .failures import carried
 from .origins import Origin
@@ -28,21 +28,6 @@ from .outputs import OutputRows
 from .placed import PlacedApp
 
 Batches = Iterator[pa.RecordBatch]
-
-
-@dataclass(frozen=True)
-class Counters:
-    """What the workers of one node report back.
-
-    Args:
-        events_in: events taken.
-        events_out: records given.
-        set_aside: events that raised and were left out, as the processor asks.
-    """
-
-    events_in: Accumulator[int]
-    events_out: Accumulator[int]
-    set_aside: Accumulator[int]
 
 
 @dataclass(frozen=True)

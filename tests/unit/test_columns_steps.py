@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.accumulators import INT_ACCUMULATOR_PARAM, Accumulator
+from support.step_counts import counters
 
 import penstock as ps
 from penstock.backfill.aggregating import file_partials, merger
@@ -27,7 +27,7 @@ from penstock.backfill.grouping import partials_of
 from penstock.backfill.layout import DAY_MS, Days, StoredFile, day_of
 from penstock.backfill.mapping import file_mapper
 from penstock.backfill.placed import PlacedApp
-from penstock.backfill.steps import Counters, Step, Transform
+from penstock.backfill.steps import Step, Transform
 from penstock.backfill.warehouse import LocalWarehouse
 from penstock.processors.apps import AppName
 from penstock.processors.errors import DeclarationError
@@ -218,8 +218,7 @@ def files(tmp_path: Path) -> Files:
 
 def step_of(processor: type[ps.Processor]) -> Step:
     """Return a processor's step over the sales of this file."""
-    counters = Counters(*(Accumulator(number, 0, INT_ACCUMULATOR_PARAM) for number in range(3)))
-    return Step(PlacedApp(AppName(Path(__file__))), processor.__name__, "sales", counters)
+    return Step(PlacedApp(AppName(Path(__file__))), processor.__name__, "sales", counters())
 
 
 def tasks_of(planned: Planned) -> list[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 import pytest
-from pyspark.accumulators import INT_ACCUMULATOR_PARAM, Accumulator
+from support.step_counts import counters
 
 import penstock as ps
 from penstock.backfill import aggregating, arrival
@@ -25,7 +25,7 @@ from penstock.backfill.inputs import Inputs
 from penstock.backfill.layout import DAY_MS, Days
 from penstock.backfill.mapping import mapper
 from penstock.backfill.placed import PlacedApp
-from penstock.backfill.steps import Counters, Step, Transform
+from penstock.backfill.steps import Step, Transform
 from penstock.backfill.timing import timer
 from penstock.processors.apps import AppName
 from penstock.processors.cores import open_core, stateful
@@ -211,11 +211,6 @@ class DefineOrStop(Define):
 
     on_miss = ps.OnMiss.STOP
     unreachable = ps.OnUnreachable.STOP
-
-
-def counters() -> Counters:
-    """Return counters as Spark gives them to a worker."""
-    return Counters(*(Accumulator(number, 0, INT_ACCUMULATOR_PARAM) for number in range(3)))
 
 
 def step_of(processor: str) -> Step:

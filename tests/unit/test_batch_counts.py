@@ -1,0 +1,29 @@
+"""Counts of a batch run, whose tasks may run again."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.backfill.counts import HIGHEST, Totals
+
+reports = st.lists(st.dictionaries(st.integers(0, 5), st.integers(0, 100)), max_size=6)
+
+
+def merged(told: list[Totals]) -> Totals:
+    """Return what a driver has of reports that came in this order."""
+    found: Totals = {}
+    for report in deepcopy(told):
+        found = HIGHEST.addInPlace(found, report)
+    return found
+
+
+@given(reports, st.data())
+def test_reports_may_come_in_any_order_and_more_than_once(told: list[Totals], data: st.DataObject) -> None:
+    """Of a task that ran again, or was told of while it ran, the highest total counts."""
+    again = [*told, *data.draw(st.lists(st.sampled_from(told), max_size=3) if told else st.just([]))]
+
+    assert merged(data.draw(st.permutations(again))) == merged(told)
+    assert merged([*told, {5: 101}])[5] == 101
