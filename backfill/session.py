@@ -23,6 +23,8 @@ from pyspark.sql import SparkSession
 
 from .errors import BackfillFailed
 from .failures import reason_of
+from .java import expect_java
+from .masters import expect_answer, is_local
 
 BATCH_EVENTS = 10_000
 """How many events cross between Spark and Python at a time."""
@@ -56,6 +58,7 @@ def spark_session(master: str) -> Iterator[SparkSession]:
         master: where Spark runs, such as ``local[*]``, ``yarn`` or ``spark://host:port``.
 
     Raises:
+        BackfillRefused: there is no Java, or nobody answers there; nothing was started.
         BackfillFailed: Spark does not start.
     """
     running = SparkSession.getActiveSession()
@@ -79,7 +82,7 @@ def spark_session(master: str) -> Iterator[SparkSession]:
 def _configured(session: SparkSession, master: str) -> SparkSession:
     for name, value in _SQL.items():
         session.conf.set(name, value)
-    if master.startswith("local"):
+    if is_local(master):
         session.conf.set("spark.sql.shuffle.partitions", str(2 * session.sparkContext.defaultParallelism))
     return session
 
@@ -110,22 +113,28 @@ def settle(session: SparkSession) -> None:
 
 
 def _start(master: str) -> SparkSession:
+    expect_java()
+    expect_answer(master)
     builder = (
         SparkSession.builder.master(master)
         .appName("penstock backfill")
-        .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         # Output is written aside and published by us: Spark need not move each file once more.
         .config("spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version", "2")
+        # Before those of the site, which are spark.driver.extraJavaOptions.
         .config(
-            "spark.driver.extraJavaOptions",
+            "spark.driver.defaultJavaOptions",
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
         )
     )
-    if master.startswith("local"):
+    if is_local(master):
         # Executors are within this process's reach: the same interpreter, and nothing listens beyond this machine.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        builder = builder.config("spark.driver.bindAddress", LOOPBACK).config("spark.driver.host", LOOPBACK)
+        builder = (
+            builder.config("spark.driver.bindAddress", LOOPBACK)
+            .config("spark.driver.host", LOOPBACK)
+            .config("spark.ui.enabled", "false")
+        )
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     handler = signal.getsignal(signal.SIGINT)
@@ -133,8 +142,8 @@ def _start(master: str) -> SparkSession:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise BackfillFailed(
-            f"Spark does not start at {master}: {reason_of(error)}. Nothing was read. It needs Java 17 or later on PATH or "
-            "in JAVA_HOME, and a master that answers."
+            f"Spark does not start at {master}: {reason_of(error)}. Nothing was read. If the reason does not help, see whether "
+            "that is a Spark master, and what its own log says."
         ) from error
     except KeyboardInterrupt:
         _end_half_started()
@@ -142,7 +151,7 @@ def _start(master: str) -> SparkSession:
     # PySpark's own handler asks the JVM something in the middle of another question, which fails with stack traces.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
-    if master.startswith("local"):
+    if is_local(master):
         _without_checksum_files(session)
     return session
 

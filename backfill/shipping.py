@@ -26,6 +26,7 @@ from ..processors.kinds import Processor
 from ..processors.lookups import LookupJoin
 from ..state.lookups import PostgresQuery, PostgresTable, RedisTable
 from ..state.lookups.file_table import FileTable
+from .masters import is_local
 from .placed import ARCHIVE_PREFIX, HandedAddress, PlacedApp, SentTable, belongs_to_app
 
 _PACKAGE = __name__.partition(".")[0]
@@ -84,7 +85,7 @@ def place(context: SparkContext, name: AppName, processors: Iterable[type[Proces
     """
     path = name.path.resolve()
     code = code_beside(path)
-    if shares_files(context):
+    if is_local(context.getConf().get("spark.master", "")):
         return PlacedApp(replace(name, path=path), state=Contents(code).digest)
     joins = [processor for processor in processors if issubclass(processor, LookupJoin)]
     tables = list(_tables(joins))
@@ -98,12 +99,6 @@ def place(context: SparkContext, name: AppName, processors: Iterable[type[Proces
         contents.digest,
         (*(sent for sent, _ in tables), *_addresses(joins)),
     )
-
-
-def shares_files(context: SparkContext) -> bool:
-    """Tell whether Python workers run on this machine, as this process runs."""
-    master = context.getConf().get("spark.master", "")
-    return master == "local" or master.startswith("local[")
 
 
 def _send(contents: Contents, prefix: str, add: Callable[[str], None]) -> None:

@@ -1,22 +1,14 @@
 """The Java that the services run on: found, and known to be new enough before anything is started."""
 
 import os
-import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...backfill.java import INSTALL, OLDEST, candidates, version_of
 from .errors import JavaMissingError, JavaTooOldError, ServiceFailedError
 from .service import MARKER
-
-OLDEST = 17
-ANSWER_LIMIT_S = 30.0
-INSTALL = (
-    f"Install a Java runtime of version {OLDEST} or newer (Debian and Ubuntu: `apt install openjdk-{OLDEST}-jre-headless`; "
-    f"macOS: `brew install openjdk@{OLDEST}`), then let JAVA_HOME name its folder or put its `java` on PATH."
-)
 
 # Log4j's own syntax; what is printed ends in the log of the service.
 QUIET_LOGGING = """\
@@ -108,7 +100,7 @@ def find_java() -> Java:
         JavaMissingError: neither leads to a `java` that runs.
         JavaTooOldError: what was found is older than 17.
     """
-    found = [Java(path, major) for path in _candidates() if (major := _version_of(path)) is not None]
+    found = [Java(path, major) for path in candidates() if (major := version_of(path)) is not None]
     for java in found:
         if java.major >= OLDEST:
             return java
@@ -120,32 +112,5 @@ def find_java() -> Java:
     )
 
 
-def major_version(told: str) -> int | None:
-    """Return the major version in what `java -version` printed, or None if there is none.
-
-    Versions before 9 are told as 1.x (`1.8.0_392` is 8); early access builds end in `-ea`.
-    """
-    match = re.search(r'version "(?:1\.)?(\d+)', told)
-    return int(match[1]) if match else None
-
-
 def _logging_option(logging: Path) -> str:
     return f"-Dlog4j2.configurationFile={logging}"
-
-
-def _candidates() -> list[Path]:
-    home = os.environ.get("JAVA_HOME")
-    on_path = shutil.which("java")
-    paths = [Path(home, "bin", "java")] if home else []
-    return [*paths, Path(on_path)] if on_path else paths
-
-
-def _version_of(path: Path) -> int | None:
-    try:
-        # macOS has a `java` that only says where to get one: it prints no version.
-        done = subprocess.run(
-            [path, "-version"], capture_output=True, text=True, timeout=ANSWER_LIMIT_S, check=False, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return major_version(done.stderr + done.stdout)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 import redis
@@ -47,6 +48,10 @@ class Server:
             assert self._process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
+
+    def children(self) -> list[psutil.Process]:
+        """Return the processes that it has started, and those that they have."""
+        return psutil.Process(self._process.pid).children(recursive=True) if self._process else []
 
     def stop(self, how: signal.Signals) -> None:
         """Stop, and wait for the end."""

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.java import expect_java, major_version
 from penstock.ops.local import JavaMissingError, JavaTooOldError
-from penstock.ops.local.java import find_java, major_version
+from penstock.ops.local.java import find_java
 
 
 def java_of(home: Path, version: str) -> Path:
@@ -68,3 +70,27 @@ def test_no_java_is_an_error_that_says_what_to_install(tmp_path: Path, monkeypat
 
     with pytest.raises(JavaMissingError, match="Install a Java runtime of version 17"):
         find_java()
+
+
+@pytest.mark.parametrize(("version", "why"), [("11.0.2", "is Java 11"), ("none", "does not run")])
+def test_spark_is_not_started_on_a_java_that_it_would_fail_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, why: str
+) -> None:
+    """It takes that of JAVA_HOME, even if there is a fit one on PATH."""
+    at_home, on_path = java_of(tmp_path / "home", version), java_of(tmp_path / "path", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    with pytest.raises(BackfillRefused, match=rf"{at_home}, which it would run on, {why}\. Nothing was started"):
+        expect_java()
+
+    monkeypatch.delenv("JAVA_HOME")
+    expect_java()
+
+
+def test_spark_is_not_started_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said at once, and what to install."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(BackfillRefused, match=r"there is none .* Nothing was started\. Install a Java runtime"):
+        expect_java()

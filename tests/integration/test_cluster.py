@@ -1,0 +1,286 @@
+"""Batch runs on a real Spark cluster, whose executors have neither the app nor its files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from support.cli import Cli
+from support.spark_cluster import SETTINGS, SparkCluster, running_cluster
+
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.bootstrap import Destination, bootstrap
+from penstock.backfill.compare import compare
+from penstock.backfill.errors import BackfillFailed
+from penstock.backfill.spark import NodeResult, run_backfill
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.ops.driver import Driver
+from penstock.processors.apps import AppName
+from penstock.state.backups.places import LocalPlace
+from penstock.transport.bus import Bucket, CategorySpec
+from penstock.transport.memory import MemoryBus
+
+DAY = date(1970, 1, 1)
+EVENTS = 400
+APP = '''
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import beside
+import penstock as ps
+import psutil
+
+class Reading(ps.Record, frozen=True):
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+class Placed(Reading, frozen=True):
+    place: str
+
+class Seen(Reading, frozen=True):
+    files: list[str]
+
+class Place(ps.Record, frozen=True):
+    name: str
+
+def category(name, record, key="meter"):
+    return ps.Category(name, record, key=key, event_time="at", buckets=2)
+
+readings = category("readings", Reading)
+placed = category("placed", Placed)
+numbered = category("numbered", Reading)
+summed = category("summed", Reading)
+seen = category("seen", Seen)
+
+class FindPlace(ps.LookupJoin):
+    """Says where a meter is, by a file that lies where the command is run."""
+    reads, writes = readings, placed
+    source = ps.CsvTable("places.csv", Place, key="meter")
+    on_miss = ps.OnMiss.DROP
+    def key_of(self, event):
+        return event.meter
+    def join(self, event, row):
+        yield Placed(event.meter, event.at, event.litres, beside.shout(row.name))
+
+class Number(ps.Stateful):
+    """Numbers a meter's readings."""
+    reads, writes, state = readings, numbered, int
+    def process(self, event, state, context):
+        return (state or 0) + 1, [Reading(event.meter, event.at, (state or 0) + 1)]
+
+class SumUp(ps.Aggregator):
+    """Adds up each minute; kills the executor that it is run by, once, when it is told to."""
+    reads, writes = readings, summed
+    monoid, window = ps.Sum(), ps.Tumbling(timedelta(minutes=1))
+    def observe(self, event):
+        return event.litres
+    def result(self, key, window, value):
+        try:
+            Path("{kill}").unlink()
+        except FileNotFoundError:
+            return Reading(key, window.start, value)
+        next(one for one in psutil.Process().parents() if one.name() == "java").kill()
+
+class See(ps.Stateless):
+    """Says where the code is that it runs."""
+    reads, writes = readings, seen
+    def process(self, event):
+        yield Seen(event.meter, event.at, event.litres, [__file__, beside.__file__, ps.__file__])
+'''
+
+
+@dataclass
+class World:
+    """A stream that has run, its archive, and a cluster."""
+
+    folder: Path
+    cluster: SparkCluster
+    warehouse: LocalWarehouse
+    stream: dict[str, list[Any]]
+
+    @property
+    def app(self) -> Path:
+        """The app file."""
+        return self.folder / "app.py"
+
+    def rows(self, output: str, category: str) -> list[dict[str, Any]]:
+        """Return what a backfill wrote."""
+        return pq.read_table(self.folder / output / f"category={category}").to_pylist()
+
+    def backfill(self, processor: str, output: str) -> NodeResult:
+        """Run one processor from this process."""
+        app = AppName(self.app, processor)
+        [result] = run_backfill(
+            app,
+            self.warehouse,
+            first=DAY,
+            last=DAY,
+            output=str(self.folder / output),
+            master=self.cluster.master,
+            overwrite=True,
+        )
+        return result
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One stream through everything but what says where it runs, archived."""
+    if not shutil.which("java"):
+        pytest.skip("Spark needs Java 17 or later on PATH: nothing of a cluster is tested")
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "app.py").write_text(APP.replace("{kill}", str(folder / "kill")))
+    (folder / "beside.py").write_text("def shout(word): return word.upper()\n")
+    (folder / "places.csv").write_text("meter,name\n" + "".join(f"m{n},place {n}\n" for n in range(6)))
+    warehouse = LocalWarehouse(folder / "warehouse")
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        written = streamed(AppName(folder / "app.py"), warehouse)
+        with running_cluster(folder / "cluster") as cluster:
+            yield World(folder, cluster, warehouse, written)
+
+
+def streamed(name: AppName, warehouse: LocalWarehouse) -> dict[str, list[Any]]:
+    """Let the stream run, and archive all of it; return what it wrote last for each key and time."""
+    app = name.load()
+    driver = Driver([processor for processor in app.processors if processor.__name__ != "See"])
+    [readings] = app.processor("See").inputs()
+    driver.send(readings, [readings.record(f"m{n % 7}", n * 1000, n % 25) for n in range(EVENTS)])
+    categories = driver.app.categories()
+    ends = {Bucket(c.name, number): end for c in categories for number, end in driver.bus.describe(c.name).ends.items()}
+    Archiver(driver.bus, categories, warehouse, segment_events=100).run(lambda it: it.has_reached(ends))
+    return {
+        c.name: list({(one.meter, one.at): one for one in driver.read(c)}.values()) for c in driver.app.categories()
+    }
+
+
+@pytest.fixture(scope="module")
+def by_command(world: World) -> dict[str, Any]:
+    """What `penstock backfill` said of each processor, on the cluster, with Spark's settings in Spark's own file."""
+    settings = world.folder / "conf" / "spark-defaults.conf"
+    settings.parent.mkdir()
+    settings.write_text("".join(f"{name} {value}\n" for name, value in SETTINGS.items()))
+    cli = Cli("nobody:1", world.folder)
+    days = ("--from", str(DAY), "--to", str(DAY), "--json")
+    done = cli(
+        "backfill", "app.py", "--master", world.cluster.master, *days, "--warehouse", "warehouse", "--output", "batch",
+        SPARK_CONF_DIR=str(settings.parent),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {result["processor"]: result for result in json.loads(done.stdout)}
+
+
+@pytest.fixture(scope="module")
+def spark(world: World, by_command: dict[str, Any]) -> Iterator[None]:
+    """A session of this process on the cluster, which every run of it shares, after the command has left."""
+    builder = SparkSession.builder.master(world.cluster.master)
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    with pytest.MonkeyPatch.context() as here:
+        here.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
+    yield
+    session.stop()
+
+
+@pytest.mark.parametrize("category", ["placed", "numbered", "summed"])
+def test_a_cluster_gives_what_the_stream_gave(world: World, by_command: dict[str, Any], category: str) -> None:
+    """Of every kind of processor, with a module beside the app and a lookup's file that only the command's machine has."""
+    given = [tuple(row[name] for name in ("meter", "at", "litres")) for row in world.rows("batch", category)]
+
+    assert sorted(given) == sorted((one.meter, one.at, one.litres) for one in world.stream[category])
+
+
+def test_what_was_done_on_a_cluster_is_told(by_command: dict[str, Any]) -> None:
+    """Each event counts once."""
+    assert {name: (one["events_in"], one["set_aside"]) for name, one in by_command.items()} == {
+        "FindPlace": (EVENTS, sum(n % 7 == 6 for n in range(EVENTS))),
+        "Number": (EVENTS, 0),
+        "SumUp": (EVENTS, 0),
+        "See": (EVENTS, 0),
+    }
+
+
+@pytest.mark.usefixtures("spark")
+def test_stream_and_batch_are_compared_on_a_cluster(world: World) -> None:
+    """Its workers, too, find records in the app that was sent."""
+    app, batch = AppName(world.app, "SumUp"), str(world.folder / "batch")
+    [found] = compare(app, world.warehouse, batch, DAY, DAY, master=world.cluster.master)
+
+    assert found.agrees
+    assert found.equal == len(world.stream["summed"])
+
+
+def test_executors_run_what_was_sent_to_them(world: World, by_command: dict[str, Any]) -> None:
+    """App, module beside it and Penstock are none of the files that the command read."""
+    files = Counter(tuple(row["files"]) for row in world.rows("batch", "seen"))
+
+    assert sum(files.values()) == EVENTS
+    for app, beside, penstock in files:
+        assert Path(app).is_relative_to(world.cluster.folder)
+        assert Path(beside).parent == Path(app).parent
+        assert ".zip" in penstock
+
+
+@pytest.mark.usefixtures("spark")
+def test_workers_that_go_on_run_code_that_has_changed(world: World) -> None:
+    """The context and its Python workers are the same; what has changed is a module beside the app, and a row of the table."""
+    world.backfill("FindPlace", "before")
+    beside, places = world.app.with_name("beside.py"), world.app.with_name("places.csv")
+    beside.write_text("def shout(word): return word + '!'\n")
+    places.write_text(places.read_text() + "m6,place 6\n")
+    world.backfill("FindPlace", "after")
+
+    assert {row["place"] for row in world.rows("before", "placed")} == {f"PLACE {n}" for n in range(6)}
+    assert {row["place"] for row in world.rows("after", "placed")} == {f"place {n}!" for n in range(7)}
+
+
+@pytest.mark.usefixtures("spark")
+def test_executors_store_the_states_that_they_build(world: World) -> None:
+    """A worker finds a backup of each bucket in the place that it shares with them."""
+    bus, place = MemoryBus(lambda: 10**10), LocalPlace(world.folder / "backups")
+    for category in AppName(world.app).load().categories():
+        bus.create(CategorySpec.of(category))
+    done = bootstrap(
+        AppName(world.app, "Number"), world.warehouse, Destination(bus, place), master=world.cluster.master
+    )
+
+    assert sum(shard.events for shard in done.shards) == EVENTS
+    assert bus.committed("number", "readings") == {shard.bucket: shard.position["readings"] for shard in done.shards}
+    assert len(place.contents("number")) == 2
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_executor_that_dies_changes_neither_result_nor_counts(world: World) -> None:
+    """What it had done is done again elsewhere, and counted once."""
+    (world.folder / "kill").touch()
+    result = world.backfill("SumUp", "survived")
+    given = [(row["meter"], row["at"], row["litres"]) for row in world.rows("survived", "summed")]
+
+    assert not (world.folder / "kill").exists()
+    assert sorted(given) == sorted((one.meter, one.at, one.litres) for one in world.stream["summed"])
+    assert (result.events_in, result.events_out) == (EVENTS, len(given))
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_module_that_executors_lack_is_named(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be imported where the command runs, from elsewhere than beside the app."""
+    (tmp_path / "only_here.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lacking = World(tmp_path / "app", world.cluster, world.warehouse, {})
+    shutil.copytree(world.folder, lacking.folder, ignore=shutil.ignore_patterns("cluster", "warehouse"))
+    lacking.app.write_text("import only_here\n" + world.app.read_text())
+
+    with pytest.raises(BackfillFailed, match=r"imports only_here, which the executor on .* does not have"):
+        lacking.backfill("Number", "lacking")
