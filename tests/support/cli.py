@@ -13,8 +13,9 @@ LIMIT_S = 120.0
 class Cli:
     """Runs `penstock` in a folder of its own, against one broker."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, limit_s: float = LIMIT_S) -> None:
         self.folder = folder
+        self._limit_s = limit_s
         self._environment = {**os.environ, "PENSTOCK_KAFKA": bootstrap, "COLUMNS": "200", "NO_COLOR": "1"}
         self._started: list[subprocess.Popen[str]] = []
 
@@ -27,7 +28,7 @@ class Cli:
             text=True,
             cwd=self.folder,
             env={**self._environment, **environment},
-            timeout=LIMIT_S,
+            timeout=self._limit_s,
             check=False,
         )
 

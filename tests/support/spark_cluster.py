@@ -23,6 +23,8 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
+    # As between two machines: what a dead executor had on its disk is gone.
+    "spark.shuffle.readHostLocalDisk": "false",
     "spark.ui.enabled": "false",
 }
 """What an application of the tests asks of it: an executor on each worker, with one core."""
