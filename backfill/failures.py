@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from ..processors.errors import PenstockError
 from .errors import BackfillFailed
+from .executors import lacking
 from .unfit import gone, unreadable
 
 _OF_FILE = re.compile(
@@ -62,6 +63,9 @@ def told(what: str) -> Iterator[None]:
         of_file = _of_file(str(error))
         if of_file:
             raise BackfillFailed(f"{what}: {of_file}") from error
+        lack = lacking(str(error))
+        if lack:
+            raise BackfillFailed(f"{what} failed. {lack} Nothing of its output was published.") from error
         raise BackfillFailed(
             f"{what} failed in Spark: {reason_of(error)}. Nothing of its output was published. If the reason does not help, "
             "Spark's own log on the machine where it ran says more."

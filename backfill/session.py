@@ -142,8 +142,7 @@ def _start(master: str) -> SparkSession:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise BackfillFailed(
-            f"Spark does not start at {master}: {reason_of(error)}. Nothing was read. If the reason does not help, see whether "
-            "that is a Spark master, and what its own log says."
+            f"Spark does not start at {master}: {_why_not(reason_of(error))} Nothing was read."
         ) from error
     except KeyboardInterrupt:
         _end_half_started()
@@ -154,6 +153,16 @@ def _start(master: str) -> SparkSession:
     if is_local(master):
         _without_checksum_files(session)
     return session
+
+
+def _why_not(reason: str) -> str:
+    if "stopped SparkContext" not in reason:
+        return f"{reason}."
+    # All that Spark leaves of it: its reason is in the log of whoever stopped it.
+    return (
+        "it was stopped again while it started. Either what took the connection there did not answer as a Spark master within a minute, or the "
+        "master gave the application up since its executors did not start, which the logs of its workers explain."
+    )
 
 
 def _end_half_started() -> None:

@@ -7,6 +7,7 @@ import socket
 import pytest
 from support.databases import free_port
 
+from penstock.backfill import session
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.masters import expect_answer, is_local
 
@@ -42,3 +43,11 @@ def test_only_this_machines_own_workers_share_its_files(master: str, local: bool
     """Others are asked for by Spark itself."""
     assert is_local(master) is local
     expect_answer(master)
+
+
+def test_a_session_that_stopped_while_it_started_says_what_may_be_behind_it() -> None:
+    """Spark tells no more than that it stopped; any other reason is passed on."""
+    stopped = "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext"
+
+    assert "did not answer as a Spark master within a minute" in session._why_not(stopped)
+    assert session._why_not("no such host") == "no such host."
