@@ -22,7 +22,7 @@ class FileTable(ABC):
     Replace it by renaming: what is half written when a batch comes is loaded as it is, or kept out if it does not load.
 
     Args:
-        path: where it is, on every machine that processes events.
+        path: where it is, on every machine that processes events; a Spark cluster is sent it.
         row: what each of its rows becomes; fields are found by their columns' names.
         key: the column of the key, of which each has one row.
 

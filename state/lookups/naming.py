@@ -31,8 +31,8 @@ def address_named(name: str, schemes: Sequence[str], what: str) -> Address:
     if not url:
         raise LookupRefused(
             f"Where {what} is to be looked up is to stand in the environment variable {name}, which is not set here. Nothing was looked "
-            f"up; set it, such as {name}={schemes[0]}://user:password@host, in every process that looks rows up (for Spark's executors "
-            f"on other machines: spark.executorEnv.{name})."
+            f"up; set it, such as {name}={schemes[0]}://user:password@host, in every process that looks rows up; a batch run "
+            "hands it on to Spark's executors from where it is started."
         )
     with suppress(StateError):
         address = address_of(url)
