@@ -12,14 +12,14 @@ note holds how far its time has come both as of the committed position and as of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import pyarrow as pa
 
 from ..processors.categories import AnyCategory
-from ..transport.bus import Bucket, Bus, Message, Position, RawBatch
+from ..transport.bus import Bucket, Bus, Position, RawBatch
 from ..transport.codec_of import Codecs
 from ..transport.errors import Fenced
 from .archived_rows import ArchivedRows, Messages
@@ -228,9 +228,7 @@ class CategoryArchive:
         open_bucket = self._buckets.get(batch.bucket.number)
         if open_bucket is None:
             return  # handed out before the bucket moved away; its new owner reads it
-        messages = [message for message in batch.messages if message.offset() >= open_bucket.read]
-        for _, within in groupby(messages, key=self._segment_number):
-            part = RawBatch(batch.bucket, list(within))
+        for part in self._by_segment(batch, open_bucket.read):
             self._advance(batch.bucket.number, part.messages[0].offset())
             rows = self._taken(part)
             if rows.num_rows:
@@ -238,8 +236,14 @@ class CategoryArchive:
                 open_bucket.days.take(_times(rows, self._clock), _times(rows, "_arrived"), self._manner.now_ms())
             self._advance(batch.bucket.number, part.next_offset)
 
-    def _segment_number(self, message: Message) -> int:
-        return message.offset() // self._length
+    def _by_segment(self, batch: RawBatch, since: int) -> Iterator[RawBatch]:
+        """Cut what comes from an offset on where segments end."""
+        offsets = [message.offset() for message in batch.messages]
+        start = bisect_left(offsets, since)
+        while start < len(offsets):
+            end = bisect_left(offsets, (offsets[start] // self._length + 1) * self._length)
+            yield RawBatch(batch.bucket, batch.messages[start:end])
+            start = end
 
     def _advance(self, number: int, offset: int) -> None:
         """Note how far a bucket is read; where that is past its open segment, write it and begin the next."""

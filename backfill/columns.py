@@ -16,6 +16,7 @@ from msgspec import inspect as shapes
 
 from ..processors.errors import DeclarationError
 from ..processors.records import Record, fields_of, plain, without_null
+from .layout import DAY_MS, day_of
 
 _MARKS: list[pa.Field[Any]] = [
     pa.field("_bucket", pa.int32(), nullable=False),
@@ -137,6 +138,13 @@ class Columns:
             factory: Callable[[], Any] = field.default_factory
             return factory
         return lambda: field.default
+
+
+def days_of(times: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the UTC day of each event time; there are fewer days than times."""
+    encoded = pa.array(times.to_numpy() // DAY_MS).dictionary_encode()
+    names = [day_of(number * DAY_MS) for number in encoded.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(encoded.indices)
 
 
 def _column(record: type, name: str, field: shapes.Field, around: tuple[type, ...]) -> pa.Field[Any]:

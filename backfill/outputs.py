@@ -14,8 +14,7 @@ import pyarrow as pa
 from ..processors.errors import ProcessorFailed
 from ..processors.kinds import Processor
 from ..processors.routes import Routes
-from .columns import DAY_COLUMN, MARKS, UNFIT, Columns
-from .layout import DAY_MS, day_of
+from .columns import DAY_COLUMN, MARKS, UNFIT, Columns, days_of
 from .session import BATCH_EVENTS
 
 OUTPUT_MARKS = pa.schema([MARKS.field("_key"), MARKS.field("_event_time")])
@@ -101,17 +100,10 @@ class OutputRows:
         """Return rows with the marks of outputs, and nothing in the slots of other categories."""
         own = pa.StructArray.from_arrays(arrays, fields=list(self._columns[category].schema))
         slots = [own if name == category else pa.nulls(len(times), struct) for name, struct in self._structs.items()]
-        return pa.RecordBatch.from_arrays([keys, times, _days_of(times), *slots], schema=self.schema)
+        return pa.RecordBatch.from_arrays([keys, times, days_of(times), *slots], schema=self.schema)
 
 
 def _as(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     if column.null_count and not field.nullable:
         raise pa.ArrowInvalid(f"{field.name} is null in {column.null_count} of {len(column)} outputs")
     return column.cast(field.type)
-
-
-def _days_of(times: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the UTC day of each event time; there are fewer days than times."""
-    encoded = pa.array(times.to_numpy() // DAY_MS).dictionary_encode()
-    names = [day_of(number * DAY_MS) for number in encoded.dictionary.to_pylist()]
-    return pa.array(names, pa.string()).take(encoded.indices)

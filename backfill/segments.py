@@ -6,15 +6,16 @@ same names. A segment is one file for each day that its events happened on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .columns import days_of
 from .evolution import content_of, fitted, table_of
-from .layout import StoredFile, day_of
+from .layout import StoredFile
 from .notes import Addition, Closing, Late, late_from, late_note, read_note, write_note
 from .warehouse import WRITERS, Warehouse
 
@@ -66,11 +67,12 @@ class Segment:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append events, in order of offset."""
-        days = [day_of(time) for time in batch.column(self._clock).to_pylist() if time is not None]
-        for day in dict.fromkeys(days):
+        days = days_of(batch.column(self._clock))
+        found = cast("list[str]", days.unique().to_pylist())
+        for day in found:
             if day in self._done:
                 continue
-            part = batch if days.count(day) == len(days) else batch.take(_places(days, day))
+            part = batch if len(found) == 1 else batch.filter(pc.equal(days, pa.scalar(day)))
             held = self._days.setdefault(day, [])
             held.append(part)
             self._unwritten.add(day)
@@ -136,7 +138,3 @@ def write_changed(segments: Iterable[Unwritten], warehouse: Warehouse) -> list[s
             )
         )
     return [day for _, day in changed]
-
-
-def _places(days: Sequence[str], wanted: str) -> pa.Array[pa.Int64Scalar]:
-    return pa.array([at for at, day in enumerate(days) if day == wanted], pa.int64())
