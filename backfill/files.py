@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from .errors import BackfillFailed, NotStored
-from .evolution import fitted, is_same
+from .evolution import fitted, is_same, merged
 from .layout import Days, StoredFile
 from .listing import Listing
-from .unfit import gone, unreadable
+from .unfit import naming
 from .warehouse import Warehouse
 
 TASK_BYTES = 32 * 2**20
@@ -74,21 +73,16 @@ class Files:
             BackfillFailed: a file does not read.
         """
         for file in files:
-            place = f"{self.warehouse.location}/{file.path}"
-            try:
-                content = self.warehouse.read(file)
-                for batch in self._batches(content, file, columns, rows):
+            with naming(f"{self.warehouse.location}/{file.path}"):
+                for batch in self._batches(self.warehouse.read(file), file, columns, rows):
                     found = batch if self.by_event_time else _within(batch, days)
                     if found.num_rows:
                         yield found
-            except NotStored as error:
-                raise BackfillFailed(gone(place)) from error
-            except (pa.ArrowException, OSError) as error:
-                raise BackfillFailed(unreadable(place, str(error))) from error
 
     def _batches(self, content: bytes, file: StoredFile, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         stored = pq.ParquetFile(BytesIO(content))
         wanted = pa.schema([self.schema.field(name) for name in columns])
+        merged(stored.schema_arrow.remove_metadata(), wanted)  # raises where a column holds what the record does not
         there = [name for name in columns if name in stored.schema_arrow.names]
         for batch in stored.iter_batches(rows, columns=there):
             yield _as_wanted(batch, wanted, file)

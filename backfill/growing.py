@@ -15,11 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from .columns import DAY_COLUMN
-from .evolution import fitted, table_of
+from .evolution import fitted, merged, table_of
 from .failures import carried
 from .layout import StoredFile
 from .session import BATCH_EVENTS
 from .steps import Batches
+from .unfit import naming
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ def _events(path: str, content: bytes, schema: pa.Schema) -> Iterator[pa.RecordB
     file = StoredFile.parse("", folder, name)
     if file is None:
         raise ValueError(f"{path} is no file of the archive")
-    table = table_of(content)
+    with naming(path):
+        table = table_of(content)
+        merged(table.schema.remove_metadata(), schema)
     dated = table.append_column(DAY_COLUMN, pa.repeat(pa.scalar(file.day), table.num_rows))
     yield from fitted(dated, schema, file).to_batches(BATCH_EVENTS)

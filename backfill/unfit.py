@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from .errors import BackfillFailed, NotStored
 from .evolution import OtherType
+
+
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Say which file it is that does not read within the block.
+
+    Raises:
+        BackfillFailed: it does not.
+    """
+    try:
+        yield
+    except NotStored as error:
+        raise BackfillFailed(gone(place)) from error
+    except OtherType as other:
+        raise BackfillFailed(other_type(place, other)) from other
+    except (pa.ArrowException, OSError) as error:
+        raise BackfillFailed(unreadable(place, str(error))) from error
 
 
 def unreadable(place: str, reason: str) -> str:
@@ -13,7 +36,7 @@ def unreadable(place: str, reason: str) -> str:
         reason: what the reader says.
     """
     return (
-        f"{place} does not read as Parquet: {reason.strip().rstrip('.')}. It was cut off, damaged, or written by something else; nothing was "
+        f"{place} does not read as Parquet: {' '.join(reason.split()).rstrip('.')}. It was cut off, damaged, or written by something else; nothing was "
         "changed. Put it back from a copy, or move it out of the folder: what it held is then missing from its day, until it is archived "
         "again from its bucket's first offset there or computed again."
     )

@@ -275,7 +275,7 @@ def mistype(file: Path) -> None:
         (
             "SumUpLately",
             mistype,
-            r"column \[value\]\. Expected Spark type bigint, actual Parquet type BINARY, which is what the record has there",
+            "column value holds string, and the record has int64 there",
         ),
     ],
 )
