@@ -34,7 +34,7 @@ def test_stream_and_batch_agree_on_hdfs(cli: Cli, app: Path, prefix: str, hdfs: 
         cli.ok("archive", "run", str(app), "--until-end", *where)
     cli.ok("backfill", str(app), *batch)
     refused = cli("backfill", str(app), *batch)
-    cli.ok("backfill", str(app), *batch, "--overwrite")
+    cli.ok("backfill", f"{app}:Large", *batch, "--overwrite")
     compared = json.loads(cli.ok("compare", str(app), *batch, "--json"))
     explained = json.loads(cli.ok("compare", f"{app}:Hours", *batch, "--explain", "m3", "--json"))
     both = cli.ok("query", f"{app}:Hours", "--hybrid", *batch, "--batch-until", "1970-01-01", "--key", "m3", "--json")
