@@ -99,6 +99,17 @@ def _stored_type(wanted: pa.DataType, stored: pa.DataType) -> pa.DataType:
     return stored
 
 
+def relaxed(kind: pa.DataType) -> pa.DataType:
+    """Return a type of which any part may be null: what Spark has read of files is that, and is cast to nothing narrower."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(relaxed(field.type)).with_nullable(True) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(relaxed(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, relaxed(kind.item_type))
+    return kind
+
+
 def is_widened(stored: pa.Schema, wider: pa.Schema) -> bool:
     """Tell whether files with the stored columns must be written anew to be read as the wider ones."""
     return not all(is_same(one.type, wider.field(one.name).type) for one in stored if one.name in wider.names)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
 from ..processors.categories import AnyCategory
@@ -19,7 +19,7 @@ from .archived_rows import archive_schema
 from .bus_side import BusSide
 from .columns import DAY_COLUMN, Columns
 from .errors import BackfillRefused
-from .evolution import OtherType, merged, stored_as
+from .evolution import OtherType, merged, relaxed, stored_as
 from .files import TASKS_PER_CORE, Files, Planned
 from .growing import OpenFrom, read_growing
 from .hadoop import Folders
@@ -128,10 +128,7 @@ class Source(NamedTuple):
         """Return an archived category as a record type of today has it."""
         stored = stored_as(schema, terms.arrow)
         found = self._read(folder, stored, open_from).select(
-            *(
-                F.col(f"`{one.name}`").cast(spark_schema(pa.schema([one]))[0].dataType).alias(one.name)
-                for one in schema
-            ),
+            *(F.col(f"`{one.name}`").cast(from_arrow_type(relaxed(one.type))).alias(one.name) for one in schema),
             DAY_COLUMN,
         )
         if terms.by is By.EVENT_TIME:

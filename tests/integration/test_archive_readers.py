@@ -10,17 +10,22 @@ from typing import Any
 import duckdb
 import msgspec
 import polars as pl
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock.backfill.archived_rows import archive_schema
 from penstock.backfill.archiver import Archiver
+from penstock.backfill.columns import Columns
 from penstock.backfill.compacting import compact
 from penstock.backfill.completeness import Patience
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.layout import DAY_MS, By
+from penstock.backfill.evolution import content_of
+from penstock.backfill.layout import DAY_MS, By, Note, StoredFile
+from penstock.backfill.notes import ARCHIVE, Terms, write_note
 from penstock.backfill.session import spark_session
 from penstock.backfill.sources import Source
 from penstock.backfill.spark import run_backfill
@@ -63,6 +68,24 @@ def key_of(_: object) -> str:
 readings = ps.Category("readings", Reading, key=key_of, event_time="at", buckets=1)
 arrived = ps.Category("arrived", Reading, key=key_of, event_time="at", buckets=1)
 passed = ps.Category("passed", Reading, key=key_of, event_time="at", buckets=1)
+
+
+class Stop(ps.Record, frozen=True):
+    """Where somebody stopped."""
+
+    place: str
+    minutes: int
+
+
+class Trip(ps.Record, frozen=True):
+    """A record that holds records."""
+
+    at: ps.EventTime
+    stops: list[Stop]
+    longest: dict[str, Stop]
+
+
+trips = ps.Category("trips", Trip, key=key_of, event_time="at", buckets=1)
 
 
 class Pass(ps.Stateless):
@@ -157,6 +180,24 @@ def test_what_was_replaced_and_is_still_there_is_not_read_twice(world: World, tm
         old.unlink()
 
     assert read == len(TIMES) + 1
+
+
+def test_records_within_records_are_read_of_settled_files_and_of_those_that_may_grow(
+    world: World, tmp_path: Path
+) -> None:
+    """Both as one table, although only one of them is read by Spark itself."""
+    columns = Columns(Trip)
+    schema = archive_schema(columns)
+    warehouse = LocalWarehouse(tmp_path)
+    write_note(warehouse, Note("trips", ARCHIVE), Terms.of(By.EVENT_TIME, 1, schema))
+    sent = [Trip(at, [Stop("A", at), Stop("B", 1)], {"A": Stop("A", at)}) for at in range(3)]
+    for offset, trip in enumerate(sent):
+        marks: list[list[Any]] = [[0], [offset], ["k"], [trip.at], [trip.at]]
+        table = pa.table([*columns.arrays([trip]), *(pa.array(mark) for mark in marks)], schema=schema)
+        warehouse.write(StoredFile("trips", "1970-01-01", 0, offset), content_of(table))
+    found = Source(world.spark, warehouse).events(trips).toArrow().sort_by("_offset")
+
+    assert [trip for batch in found.to_batches() for trip in columns.records(batch)] == sent
 
 
 def test_by_arrival_days_of_event_time_are_chosen_by_the_events(world: World, tmp_path: Path) -> None:
