@@ -7,6 +7,10 @@ class StoreFenced(StateError):
     """Somebody else owns the shard now, or the store lost what we saved: drop what is not saved, and open the shard again."""
 
 
+class StoreMoved(StateError):
+    """The shard has counted other events than those that were computed: compute anew."""
+
+
 class StoreUnreachable(StateError):
     """The store gave no answer for as long as one call waits: close the shard, and open it again, until it answers."""
 

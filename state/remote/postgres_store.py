@@ -56,7 +56,7 @@ _CLAIM = """
 _SHAPE = "SELECT format, shape FROM penstock_shards WHERE processor = %s AND bucket = %s"
 _BEGIN = """
     UPDATE penstock_shards
-    SET saves = saves + 1, position = %s, outbox = coalesce(%s, outbox), appended = appended OR %s
+    SET saves = saves + 1, position = %s, outbox = coalesce(%s, outbox), appended = appended OR %s, shape = coalesce(%s, shape)
     WHERE processor = %s AND bucket = %s AND owner = %s AND epoch = %s AND saves = %s
     RETURNING shard, appended
 """
@@ -158,7 +158,7 @@ class PostgresStore:
         """Write if the shard stands so; return how it stood."""
         appends = write.changes.appends
         with self._connection.transaction() as connection:
-            values = (json.dumps(write.position), write.outbox, appends, *shard, *standing)
+            values = (json.dumps(write.position), write.outbox, appends, write.shape, *shard, *standing)
             row = connection.execute(_BEGIN, values).fetchone()
             if row is None:
                 found = connection.execute(_STANDING, shard).fetchone()

@@ -55,7 +55,7 @@ local owner, epoch, saves = standing[1] or '', tonumber(standing[2] or 0), tonum
 if owner ~= ARGV[1] or epoch ~= tonumber(ARGV[2]) or saves ~= tonumber(ARGV[3]) then
     return {owner, epoch, saves}
 end
-local ahead = tonumber(ARGV[6])
+local ahead = tonumber(ARGV[7])
 if ahead > 0 and redis.call('LLEN', staged) ~= ahead then
     return redis.error_reply('PENSTOCKSTAGED chunks are missing')
 end
@@ -63,6 +63,9 @@ end
 redis.call('HSET', shard, 'saves', saves + 1, 'position', ARGV[4])
 if ARGV[5] ~= 'keep' then
     redis.call('HSET', shard, 'outbox', string.sub(ARGV[5], 2))
+end
+if ARGV[6] ~= '' then
+    redis.call('HSET', shard, 'shape', ARGV[6])
 end
 
 local function drop(slots, keys)
@@ -155,14 +158,14 @@ for at = 0, ahead - 1 do
     apply(redis.call('LINDEX', staged, at))
 end
 redis.call('DEL', staged)
-for at = 7, #ARGV do
+for at = 8, #ARGV do
     apply(ARGV[at])
 end
 return {owner, epoch, saves}
 """
 )
-"""Keys: shard, the hashes, staged. Arguments: owner, epoch, saves, position, outbox ('keep', or '=' and its bytes), how many chunks are
-staged, chunks. Gives owner, epoch and saves as they were: what was asked for means that it wrote.
+"""Keys: shard, the hashes, staged. Arguments: owner, epoch, saves, position, outbox ('keep', or '=' and its bytes), shape (or
+nothing, to keep it), how many chunks are staged, chunks. Gives owner, epoch and saves as they were: what was asked for means that it wrote.
 
 HINCRBYFLOAT would write seventeen digits after the point, which makes zero of 1e-20: floats are added here, as the doubles they are.
 """

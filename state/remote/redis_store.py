@@ -80,7 +80,7 @@ class RedisStore:
         outbox = b"keep" if write.outbox is None else b"=" + write.outbox
         keys = [_key(shard, "shard"), *_keys(shard), staged]
         owner, epoch, saves = self._connection.run(
-            scripts.COMMIT, keys, [*standing, json.dumps(write.position), outbox, ahead, *chunks]
+            scripts.COMMIT, keys, [*standing, json.dumps(write.position), outbox, write.shape or "", ahead, *chunks]
         )
         return Standing(owner.decode(), epoch, saves)
 

@@ -121,11 +121,13 @@ class Write:
         changes: what it does to slots.
         position: the whole position that holds after it.
         outbox: replaces the outbox; None leaves it, empty bytes drop it.
+        shape: what the shard is from now on; None leaves it what it is.
     """
 
     changes: SlotChanges
     position: Offsets
     outbox: bytes | None = None
+    shape: str | None = None
 
 
 class Crowd(NamedTuple):
@@ -208,3 +210,7 @@ class ReadStore(Protocol):
     def close(self) -> None:
         """Let go of the connection. May be repeated."""
         ...
+
+
+class RebuiltStore(OwnedStore, ReadStore, Protocol):
+    """Shards whose values are computed anew elsewhere: written as their owner, by what they hold. StoreInterrupted: repeat the call."""

@@ -91,6 +91,10 @@ class RemoteShardState:
         """Drop the outbox."""
         self._commit(Write(SlotChanges(), self._position, b""))
 
+    def become(self, shape: str, position: Offsets) -> None:
+        """Let the shard be something else from now on, at a position, as one."""
+        self._commit(Write(SlotChanges(), position, shape=shape))
+
     def close(self) -> None:
         """Stop working on the shard. It stays ours until somebody else opens it."""
         self._open = False

@@ -1,0 +1,178 @@
+"""What remote state promises of values that are computed elsewhere: they replace and never add, and a death on the way does no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from support.stores import APPENDING, OVERWRITING, Opened, aggregator, values
+
+import penstock as ps
+from penstock.processors.kinds import Aggregator
+from penstock.processors.slots import decode_slot, encode_slot
+from penstock.processors.stores import Writing
+from penstock.state.errors import ForeignState
+from penstock.state.remote import StoreFenced, read_results, rebuilding
+from penstock.state.remote.errors import StoreMoved
+from penstock.state.remote.rebuilding import Rebuilds, Replaced, rebuilds
+
+HOUR = 3_600_000
+COUNT = ps.Count()
+FIRST_HOUR = [encode_slot(f"k{number}", 0) for number in range(4)]
+SECOND_HOUR = [encode_slot(f"k{number}", HOUR) for number in range(4)]
+SLOTS = [*FIRST_HOUR, *SECOND_HOUR]
+END = {"hits": 7}
+
+
+class Killed(Exception):
+    """The process died."""
+
+
+@pytest.fixture
+def counted() -> type[Aggregator]:
+    """An aggregator of a name that no other test uses."""
+    return aggregator(COUNT, ps.Tumbling(timedelta(hours=1)))
+
+
+@pytest.fixture
+def elsewhere(url: str, counted: type[Aggregator]) -> Iterator[Rebuilds]:
+    """Its shards, for whoever computes them."""
+    with closing(rebuilds(url, counted)) as it:
+        yield it
+
+
+def computed(**counts: int) -> list[tuple[bytes, bytes]]:
+    """Return counts of the first hour, as they were computed."""
+    return [(encode_slot(key, 0), COUNT.encode(count)) for key, count in counts.items()]
+
+
+def in_first_hour(slot: bytes) -> bool:
+    """Tell whether it was computed."""
+    return decode_slot(slot)[1] == 0
+
+
+def dying(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Give rows, and die."""
+    yield from rows
+    raise Killed
+
+
+def count_once(url: str, counted: type[Aggregator], opened: Opened, writing: Writing = APPENDING) -> None:
+    """Let a worker count one hit for each slot."""
+    opened(url, counted, writing).save_together({slot: COUNT.encode(1) for slot in SLOTS}, END)
+
+
+@pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
+def test_what_was_computed_replaces_what_was_counted(
+    url: str, counted: type[Aggregator], elsewhere: Rebuilds, opened: Opened, writing: Writing
+) -> None:
+    """Slots for which nothing was computed are gone, others are as they were, and the next worker goes on from the same position."""
+    count_once(url, counted, opened, writing)
+    assert elsewhere.counted() == {0: END}
+    assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == Replaced(2, 3)
+    opened(url, counted, writing).save({encode_slot("k3", 0): COUNT.encode(1)})
+    assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == Replaced(2, 1)
+    worker = opened(url, counted)
+    assert worker.position() == END
+    assert values(worker, COUNT, *FIRST_HOUR, encode_slot("k9", 0)) == [10, None, None, None, 90]
+    assert values(worker, COUNT, *SECOND_HOUR) == [1, 1, 1, 1]
+    worker.save({FIRST_HOUR[0]: COUNT.encode(5)})
+    assert values(worker, COUNT, FIRST_HOUR[0]) == [15]
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_death_between_chunks_leaves_old_or_computed_values(
+    url: str,
+    counted: type[Aggregator],
+    elsewhere: Rebuilds,
+    opened: Opened,
+    written: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slot by slot, at the position that both were counted to; begun anew, it comes to its end."""
+    monkeypatch.setattr(rebuilding, "CHUNK_SLOTS", 1)
+    count_once(url, counted, opened)
+    rows = computed(k0=10, k1=20, k2=30)
+    elsewhere.counted()
+    with pytest.raises(Killed):
+        elsewhere.replace(0, END, dying(rows[:written]), in_first_hour)
+    survivor = opened(url, counted)
+    assert survivor.position() == END
+    assert values(survivor, COUNT, *FIRST_HOUR) == [*[10, 20, 30][:written], *[1] * (4 - written)]
+
+    assert elsewhere.replace(0, END, rows, in_first_hour) == Replaced(3, 1)
+    assert values(opened(url, counted), COUNT, *FIRST_HOUR) == [10, 20, 30, None]
+
+
+def test_a_shard_that_went_on_is_not_replaced(
+    url: str, counted: type[Aggregator], elsewhere: Rebuilds, opened: Opened
+) -> None:
+    """What was computed lacks the events that it has counted since."""
+    count_once(url, counted, opened)
+    elsewhere.counted()
+    opened(url, counted).save_together({FIRST_HOUR[0]: COUNT.encode(1)}, {"hits": 8})
+    with pytest.raises(StoreMoved, match=r"has counted up to .*8.* were computed up to .*7"):
+        elsewhere.replace(0, END, computed(k0=10), in_first_hour)
+
+    assert values(opened(url, counted), COUNT, FIRST_HOUR[0]) == [2]
+
+
+def test_a_worker_that_takes_over_is_not_written_over(
+    url: str, counted: type[Aggregator], elsewhere: Rebuilds, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From then on nothing is replaced; what was is what the worker adds to."""
+    monkeypatch.setattr(rebuilding, "CHUNK_SLOTS", 1)
+    count_once(url, counted, opened)
+
+    def interrupted() -> Iterator[tuple[bytes, bytes]]:
+        yield from computed(k0=10)
+        opened(url, counted).save_together({slot: COUNT.encode(1) for slot in SLOTS}, {"hits": 15})
+        yield from computed(k1=20)
+
+    with pytest.raises(StoreFenced):
+        elsewhere.replace(0, END, interrupted(), in_first_hour)
+
+    assert values(opened(url, counted), COUNT, *FIRST_HOUR) == [11, 2, 2, 2]
+
+
+@pytest.mark.parametrize("written", range(3))
+def test_nobody_goes_by_a_state_that_is_being_built(
+    url: str,
+    counted: type[Aggregator],
+    elsewhere: Rebuilds,
+    opened: Opened,
+    written: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No worker counts on top of a part, and nobody is told it; when it is whole, workers go on behind what was computed."""
+    monkeypatch.setattr(rebuilding, "CHUNK_SLOTS", 1)
+    rows = computed(k0=10, k1=20)
+    elsewhere.begin()
+    with pytest.raises(Killed):
+        elsewhere.replace(0, END, dying(rows[:written]), lambda _: True)
+    with pytest.raises(ForeignState, match="being built"):
+        opened(url, counted)
+    with read_results(url, counted) as results, pytest.raises(ForeignState, match="being built"):
+        list(results.scan(10))
+    assert (elsewhere.counted(), elsewhere.broken_off()) == ({}, list(range(4)))
+
+    elsewhere.begin()
+    assert elsewhere.replace(0, END, rows[:1], lambda _: True) == Replaced(1, max(written - 1, 0))
+    elsewhere.begin()
+    assert (elsewhere.counted(), elsewhere.broken_off()) == ({0: END}, [1, 2, 3])
+    worker = opened(url, counted)
+    assert worker.position() == END
+    assert values(worker, COUNT, *FIRST_HOUR) == [10, None, None, None]
+
+
+def test_what_a_worker_saved_without_a_position_is_built_anew(
+    url: str, counted: type[Aggregator], elsewhere: Rebuilds, opened: Opened
+) -> None:
+    """It died between its first two saves: the stream would count those events again."""
+    opened(url, counted).save({slot: COUNT.encode(1) for slot in SLOTS})
+    elsewhere.begin()
+    elsewhere.replace(0, END, computed(k0=10), lambda _: True)
+
+    assert values(opened(url, counted), COUNT, *SLOTS) == [10, *[None] * 7]
