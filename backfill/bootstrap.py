@@ -129,10 +129,10 @@ def bootstrap(
         BackfillFailed: an event or Spark failed; the bus was not touched.
         GroupInUse: a worker of it runs; its positions are what they were.
     """
-    processor = _only_one(app_name)
+    processor = only_one(app_name)
     _refuse(processor)
     if not overwrite:
-        _refuse_begun(processor, destination.bus)
+        refuse_begun(processor, destination.bus)
     read = Days(first or date.min, date.max)
     beyond = allow_missing or until_now is not None  # what the archive has not yet, the bus has
     covered(warehouse, [Wanted(one, read, read) for one in processor.inputs()], allow_missing=beyond)
@@ -142,7 +142,7 @@ def bootstrap(
             app = place(spark.sparkContext, app_name, [processor])
         bus = BusSide.of(spark, until_now, app, warehouse, processor.inputs()) if until_now else None
         source = Source(spark, warehouse, bus=bus)
-        _refuse_unarchived(processor, source)
+        refuse_unarchived(processor, source)
         origins = bus.origins(spark, processor.inputs()) if bus else {}
         steps = [
             Step(app, processor.name, it.name, Counters.of(spark.sparkContext), origins.get(it.name))
@@ -174,7 +174,8 @@ def bootstrap(
     return Bootstrapped(processor.__name__, shards, set_aside, time.monotonic() - began_s, notes)
 
 
-def _only_one(app_name: AppName) -> type[Processor]:
+def only_one(app_name: AppName) -> type[Processor]:
+    """Return the processor that is named; raise BackfillRefused where the app has several."""
     processors = app_name.load().processors
     if len(processors) > 1:
         names = ", ".join(processor.__name__ for processor in processors)
@@ -192,8 +193,8 @@ def _refuse(processor: type[Processor]) -> None:
         raise BackfillRefused(f"{name} keeps no state, so there is nothing to build. Nothing was started. Run it.")
     if is_remote(processor):
         raise BackfillRefused(
-            f"{name} keeps its state in a remote store, which is not built anew behind the back of others. Nothing was started. Let the "
-            "stream read the past into it."
+            f"{name} keeps its state in a remote store, and not in backups. Nothing was started. Name the store (`--store`), which is filled "
+            "instead."
         )
     if isinstance(processor.watermark, Promised):
         raise BackfillRefused(
@@ -204,7 +205,8 @@ def _refuse(processor: type[Processor]) -> None:
         Columns(category.record)
 
 
-def _refuse_begun(processor: type[Processor], bus: Bus) -> None:
+def refuse_begun(processor: type[Processor], bus: Bus) -> None:
+    """Raise BackfillRefused where a processor's group has positions."""
     begun = {category.name: bus.catalog.committed(processor.name, category.name) for category in processor.inputs()}
     if any(begun.values()):
         raise BackfillRefused(
@@ -214,7 +216,8 @@ def _refuse_begun(processor: type[Processor], bus: Bus) -> None:
         )
 
 
-def _refuse_unarchived(processor: type[Processor], source: Source) -> None:
+def refuse_unarchived(processor: type[Processor], source: Source) -> None:
+    """Raise BackfillRefused where the warehouse lacks what a processor reads."""
     archive = Folders(source.spark, source.location)
     missing = [category.name for category in processor.inputs() if not (source.bus or archive.has(category.name))]
     if missing:

@@ -231,7 +231,7 @@ def _aggregated(processor: type[Aggregator], source: Source, days: Days, step_ov
     def lifted(category: AnyCategory) -> DataFrame:
         files, step = source.files(category), step_over(category)
         if files is None or not processor.monoid.commutative:
-            events = _in_bus_order(processor, source.events(category).where(wanted))
+            events = in_bus_order(processor, source.events(category).where(wanted))
             return events.mapInArrow(partials(step), spark_schema(PARTIALS))
         planned = source.planned(files, reach)
         return planned.frame(source.spark).mapInArrow(file_partials(step, planned), spark_schema(PARTIALS))
@@ -258,7 +258,7 @@ def _days_of_windows(processor: type[Aggregator], days: Days) -> tuple[Days, str
     return Days(days.first, date.fromisoformat(last)), f"windows that begin in the range{until}"
 
 
-def _in_bus_order(processor: type[Aggregator], events: DataFrame) -> DataFrame:
+def in_bus_order(processor: type[Aggregator], events: DataFrame) -> DataFrame:
     """Where the order of partials counts, give each task a stretch of the bus's own order.
 
     The files alone do not: those of two days hold offsets of one segment by turns.

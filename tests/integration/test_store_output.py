@@ -1,0 +1,277 @@
+"""A backfill into a remote store, next to the workers that count there: neither too much nor too little. This file is the app."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import penstock as ps
+from penstock.backfill.archiver import Archiver
+from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.layout import DAY_MS
+from penstock.backfill.session import spark_session
+from penstock.backfill.store_output import Refilled, StoreDestination, bootstrap_store, refill_store
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.ops.assembling import Surroundings, assembled
+from penstock.ops.preflight import ends_of, prepare
+from penstock.processors.apps import AppName
+from penstock.processors.buckets import bucket_of
+from penstock.processors.kinds import Aggregator
+from penstock.processors.slots import encode_slot
+from penstock.state.errors import ForeignState
+from penstock.state.remote import read_results, remote_states
+from penstock.state.remote.rebuilding import rebuilds
+from penstock.state.store import ShardIdentity
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.codec_of import Codecs
+from penstock.transport.errors import GroupInUse
+from penstock.transport.memory import MemoryBus
+from penstock.transport.promises import ensure_watermarks
+
+MASTER = "local[2]"
+START = date(2013, 1, 1)
+START_MS = 15_706 * DAY_MS
+WINDOW_MS = 6 * 3_600_000
+SECOND_DAY = START + timedelta(days=1)
+LIMIT_S = 60.0
+
+Slots = dict[tuple[str, int], Any]
+
+
+class Use(ps.Record, frozen=True):
+    """What a meter measured."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+
+uses = ps.Category("uses", Use, key="meter", event_time="at", buckets=3)
+
+
+class Summed(ps.Aggregator):
+    """Litres by meter and six hours, added up by the store."""
+
+    reads, window = uses, ps.Tumbling(timedelta(milliseconds=WINDOW_MS))
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
+    store = ps.Remote(ps.Writing.APPEND)
+
+    def observe(self, event: Use) -> Any:
+        """Return what was used."""
+        return event.litres
+
+
+class Listed(Summed):
+    """What a meter measured last in six hours, and how often, as whole values."""
+
+    monoid = ps.TupleOf(ps.Last(), ps.Count())
+    store = ps.Remote(ps.Writing.READ_MERGE_WRITE)
+
+    def observe(self, event: Use) -> Any:
+        """Return it for both parts."""
+        return event.litres, 1
+
+
+class SummedFromTheArchive(Summed):
+    """The same, of which the archive makes the beginning."""
+
+
+class ListedFromTheArchive(Listed):
+    """The same."""
+
+
+class Refused(Summed):
+    """The same, which is never replaced."""
+
+
+def measured(count: int) -> list[Use]:
+    """Return what seven meters measured in three days; times go back now and then."""
+    return [Use(f"m{n % 7}", START_MS + (n * 7_919_000) % (3 * DAY_MS), n) for n in range(count)]
+
+
+def truth(processor: type[Aggregator], events: list[Use]) -> Slots:
+    """Compute the results from the events, one by one."""
+    found: Slots = {}
+    for one in events:
+        slot = one.meter, one.at - one.at % WINDOW_MS
+        if issubclass(processor, Listed):
+            found[slot] = (one.litres, found.get(slot, (0, 0))[1] + 1)
+        else:
+            found[slot] = found.get(slot, 0) + one.litres
+    return found
+
+
+class World:
+    """A bus, its archive, and a store."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.now_ms = START_MS + 9 * DAY_MS
+        self.bus = MemoryBus(lambda: self.now_ms)
+        self.bus.create(CategorySpec.of(uses))
+        ensure_watermarks(self.bus)
+        self.warehouse = LocalWarehouse(folder / "warehouse")
+        self.destination = StoreDestination(self.bus, url)
+
+    def send(self, events: list[Use]) -> None:
+        """Let events come."""
+        encoded = Codecs(self.bus).of(uses).encode(events)
+        self.bus.writer().send(uses.name, map(Outgoing, [key.encode() for key in uses.keys_of(events)], encoded))
+
+    def archive(self) -> None:
+        """Archive all that is on the bus."""
+        ends = {Bucket(uses.name, number): end for number, end in self.bus.ends(uses.name).items()}
+        Archiver(self.bus, [uses], self.warehouse).run(lambda it: it.has_reached(ends))
+
+    def run(self, processor: type[Aggregator]) -> None:
+        """Run a worker to the end of what is on the bus."""
+        targets, deadline = ends_of(processor.inputs(), self.bus), time.monotonic() + LIMIT_S
+        around = Surroundings(self.folder / "state", store=self.url)
+        with assembled(prepare(processor, self.bus), self.bus, around) as worker:
+            worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
+
+    def results(self, processor: type[Aggregator]) -> Slots:
+        """Return what the store has."""
+        with read_results(self.url, processor) as results:
+            return {(key, window.start): value for key, window, value in results.scan(10_000)}
+
+    def spoil(self, processor: type[Aggregator], key: str, start: int, observation: Any) -> None:
+        """Put another value at a slot, as a bug did."""
+        bucket = bucket_of(key.encode(), uses.buckets)
+        states = remote_states(self.url, processor)
+        with closing(states):
+            state = states.open(ShardIdentity(processor.name, bucket, processor.state_shape()))
+            state.save({encode_slot(key, start): processor.monoid.encode(processor.monoid.lift(observation))})
+
+    def refill(self, processor: type[Aggregator], first: date, last: date) -> Refilled:
+        """Replace some days of a processor's store."""
+        return refill_store(app(processor), self.warehouse, self.destination, first=first, last=last, master=MASTER)
+
+
+def app(processor: type[Aggregator]) -> AppName:
+    """Return the name of a processor in this file."""
+    return AppName(Path(__file__), processor.__name__)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[None]:
+    """One session for all."""
+    if not shutil.which("java"):
+        pytest.skip("Spark needs Java 17 or later on PATH: no backfill into a store is tested")
+    with spark_session(MASTER):
+        yield
+
+
+@pytest.fixture(params=["postgres", "redis_server"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    """A bus without events, and each kind of store in turn."""
+    return World(tmp_path, request.getfixturevalue(request.param).url)
+
+
+@pytest.mark.parametrize("processor", [Summed, Listed])
+def test_days_are_replaced_up_to_what_the_store_has_counted(
+    spark: None, world: World, processor: type[Aggregator]
+) -> None:
+    """However much more is archived; other days stay as they are, and the worker goes on without counting anything twice."""
+    events = measured(600)
+    world.send(events[:400])
+    world.run(processor)
+    world.send(events[400:])
+    world.archive()
+    right, second, third = truth(processor, events[:400]), START_MS + DAY_MS, START_MS + 2 * DAY_MS
+    spoiled = 10**6 if processor is Summed else (10**6, 1)
+    for key, start in (("m1", second), ("bogus", second), ("m1", third)):
+        world.spoil(processor, key, start, spoiled)
+    wrong = world.results(processor)
+    for _ in range(2):
+        done = world.refill(processor, SECOND_DAY, SECOND_DAY)
+
+    assert world.results(processor) == right | {("m1", third): wrong["m1", third]}
+    assert wrong["m1", third] != right["m1", third]
+    assert sum(shard.written for shard in done.shards) == sum(second <= start < third for _, start in right)
+    assert done.events == sum(second <= one.at < third for one in events[:400])
+
+    world.run(processor)
+    world.refill(processor, SECOND_DAY, SECOND_DAY + timedelta(days=1))
+    assert world.results(processor) == truth(processor, events)
+
+
+@pytest.mark.parametrize("processor", [SummedFromTheArchive, ListedFromTheArchive])
+def test_a_store_that_was_filled_from_the_archive_is_gone_on_with(
+    spark: None, world: World, processor: type[Aggregator]
+) -> None:
+    """What broke off is begun anew, and nobody counts on top of it meanwhile; then the worker takes the events behind the archive."""
+    events = measured(600)
+    world.send(events[:400])
+    world.archive()
+    world.send(events[400:])
+    with pytest.raises(BackfillRefused, match="has counted nothing yet"):
+        world.refill(processor, START, SECOND_DAY)
+    break_off(world, processor)
+    with pytest.raises(ForeignState, match="being built"):
+        world.run(processor)
+    with pytest.raises(BackfillRefused, match="being built"):
+        world.refill(processor, START, SECOND_DAY)
+    filled = bootstrap_store(app(processor), world.warehouse, world.destination, master=MASTER)
+    assert world.results(processor) == truth(processor, events[:400])
+    assert filled.events == 400
+    assert {shard.bucket: shard.position[uses.name] for shard in filled.shards} == world.bus.committed(
+        "archiver.uses", uses.name
+    )
+
+    world.run(processor)
+    assert world.results(processor) == truth(processor, events)
+    with pytest.raises(BackfillRefused, match="has run already"):
+        bootstrap_store(app(processor), world.warehouse, world.destination, master=MASTER)
+
+
+def break_off(world: World, processor: type[Aggregator]) -> None:
+    """Leave behind what a bootstrap does that is killed after its first shard, and in the next."""
+
+    def dying() -> Iterator[tuple[bytes, bytes]]:
+        yield encode_slot("bogus", START_MS), processor.monoid.encode(processor.monoid.identity())
+        raise KeyboardInterrupt
+
+    ends = world.bus.committed("archiver.uses", uses.name)
+    with rebuilds(world.url, processor) as shards:
+        shards.begin()
+        shards.replace(0, {uses.name: ends[0]}, [], lambda _: True)
+        with pytest.raises(KeyboardInterrupt):
+            shards.replace(1, {uses.name: ends[1]}, dying(), lambda _: True)
+
+
+def test_what_would_be_wrong_is_refused(world: World) -> None:
+    """Before Spark is started, and without a change: events that are not archived, workers that run, and states that are elsewhere."""
+    world.send(measured(50))
+    world.run(Refused)
+    before = world.results(Refused)
+    with pytest.raises(BackfillRefused, match=r"has counted uses/\d up to offset \d+, and it is archived up to 0"):
+        world.refill(Refused, START, SECOND_DAY)
+    member = world.bus.reader(Refused.name, [uses.name], Nobody())
+    with closing(member), pytest.raises(GroupInUse):
+        world.refill(Refused, START, SECOND_DAY)
+    with pytest.raises(BackfillRefused, match="give the earlier one first"):
+        world.refill(Refused, SECOND_DAY, START)
+    world.archive()
+    other = LocalWarehouse(world.folder / "other")
+    with pytest.raises(BackfillRefused, match="does not say that it has the events before"):
+        refill_store(app(Refused), other, world.destination, first=START, last=START, master=MASTER)
+
+    assert world.results(Refused) == before
+
+
+class Nobody:
+    """Owns what a member is given."""
+
+    def gained(self, buckets: Any) -> None:
+        """Do nothing."""
+
+    given_up = lost = gained
