@@ -162,7 +162,7 @@ class MemoryBus:
         """Return a writer."""
         return _MemoryWriter(self)
 
-    def transactional_writer(self, identity: str, member: Reader, timeout_s: float) -> _TransactionalWriter:  # noqa: ARG002 - time stands still here
+    def transactional_writer(self, identity: str, member: Reader | None, timeout_s: float) -> _TransactionalWriter:  # noqa: ARG002 - time stands still here
         """Return a writer whose commits carry the positions of `member`; an earlier one of the identity is fenced."""
         self._transactional[identity] = _TransactionalWriter(self, member, identity)
         return self._transactional[identity]
@@ -337,7 +337,7 @@ class _MemoryWriter:
 class _TransactionalWriter:
     """Keeps messages until they are committed."""
 
-    def __init__(self, bus: MemoryBus, member: Reader, identity: str) -> None:
+    def __init__(self, bus: MemoryBus, member: Reader | None, identity: str) -> None:
         self.identity = identity
         self._bus = bus
         self._member = member
@@ -358,7 +358,8 @@ class _TransactionalWriter:
         if not self._bus.is_current(self):
             raise Fenced(f"A later writer uses the identity {self.identity}; nothing was written.")
         try:
-            self._member.commit(positions)
+            if self._member:
+                self._member.commit(positions)
         except Fenced as error:
             self.abort()
             raise Aborted(f"{error} Nothing was written.") from error

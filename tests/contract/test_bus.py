@@ -317,6 +317,23 @@ def test_what_is_aborted_never_was(bus: Bus, unique: str) -> None:
     assert [value for _, _, value in scan_all(bus, unique)[Bucket(unique, 0)]] == [b"kept"]
 
 
+def test_transactions_without_positions_need_no_group(bus: Bus, unique: str) -> None:
+    """A later writer of the identity ends what the earlier one left open, which cannot commit any more."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    earlier = bus.transactional_writer(unique, None, 60)
+    earlier.send(unique, [Outgoing(b"k", b"dropped")])
+    earlier.flush()
+    later = bus.transactional_writer(unique, None, 60)
+    with pytest.raises(Fenced):
+        earlier.commit([])
+    later.send(unique, [Outgoing(b"k", b"kept")])
+    later.commit([])
+    later.close()
+    earlier.close()
+
+    assert [value for _, _, value in scan_all(bus, unique)[Bucket(unique, 0)]] == [b"kept"]
+
+
 def test_a_later_writer_of_an_identity_fences_the_earlier(bus: Bus, unique: str) -> None:
     """What the earlier one left open is ended at once, and it cannot commit any more."""
     bus.catalog.create(CategorySpec(unique, 1))

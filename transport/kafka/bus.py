@@ -38,12 +38,14 @@ class KafkaBus:
         """Return a producer."""
         return KafkaWriter(self.settings.for_writer())
 
-    def transactional_writer(self, identity: str, member: Reader, timeout_s: float) -> KafkaTransactionalWriter:
+    def transactional_writer(self, identity: str, member: Reader | None, timeout_s: float) -> KafkaTransactionalWriter:
         """Return a transactional producer.
 
         Raises:
             TypeError: `member` is not a member of a group on this bus.
         """
+        if member is None:
+            return KafkaTransactionalWriter(self.settings, identity, lambda: None, timeout_s)
         if not isinstance(member, GroupReader):
             raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
         return KafkaTransactionalWriter(self.settings, identity, member.membership, timeout_s)
