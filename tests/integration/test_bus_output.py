@@ -1,0 +1,194 @@
+"""A batch's output on the bus: each record once, however often the sending dies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.batches import write_batch
+
+import penstock as ps
+from penstock.backfill import bus_output
+from penstock.backfill.bus_output import SentCategory, is_to_be_computed, send_batch
+from penstock.backfill.errors import BackfillFailed, BackfillRefused
+from penstock.backfill.layout import DAY_MS, Days
+from penstock.backfill.warehouse import LocalWarehouse
+from penstock.processors.buckets import bucket_of
+from penstock.transport.bus import Bucket, Bus, CategorySpec, Position
+from penstock.transport.codec_of import Codecs
+from penstock.transport.errors import Aborted
+from penstock.transport.memory import MemoryBus
+from penstock.transport.stretches import Stretch, read_stretch
+
+START_MS = 15_706 * DAY_MS
+DAYS = Days(date(2013, 1, 1), date(2013, 1, 2))
+LATER = Days(date(2013, 1, 3), date(2013, 1, 3))
+
+
+class Killed(Exception):
+    """The process died."""
+
+
+class Total(ps.Record, frozen=True):
+    """What is sent."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+
+def totals(count: int, first_day: int = 0) -> list[Total]:
+    """Return totals of two days, with times that go back."""
+    return [Total(f"m{n % 5}", START_MS + first_day * DAY_MS + (n * 7_919_000) % (2 * DAY_MS), n) for n in range(count)]
+
+
+class Dying:
+    """A bus whose user dies at one of its transactions, before or after that is committed."""
+
+    def __init__(self, bus: Bus, at: int, *, after: bool) -> None:
+        self._bus, self._left, self._after = bus, at, after
+        self._writer: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    def transactional_writer(self, *how: Any) -> Any:
+        """Return what dies."""
+        self._writer = self._bus.transactional_writer(*how)
+        self.send, self.flush, self.close = self._writer.send, self._writer.flush, self._writer.close
+        return self
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Commit, or die."""
+        self._left -= 1
+        if self._left < 0 and not self._after:
+            raise Killed
+        self._writer.commit(positions)
+        if self._left < 0:
+            raise Killed
+
+
+class World:
+    """A category on a bus, and the folder of a batch."""
+
+    def __init__(self, bus: Bus, name: str, folder: Path) -> None:
+        self.bus, self.folder = bus, folder
+        self.category = ps.Category(name, Total, key="meter", event_time="at", buckets=3, codec="avro")
+        bus.catalog.create(CategorySpec.of(self.category))
+
+    def write(self, records: list[Total], folder: str = "batch") -> LocalWarehouse:
+        """Write a batch to files."""
+        write_batch(self.folder / folder, self.category, records)
+        return LocalWarehouse(self.folder / folder)
+
+    def send(self, batch: LocalWarehouse, days: Days = DAYS, bus: Any = None) -> SentCategory:
+        """Send it."""
+        return send_batch(bus or self.bus, batch, self.category, days, lambda *_: None)
+
+    def on_bus(self) -> dict[int, list[Total]]:
+        """Return what committed readers find, by bucket."""
+        found = self.bus.catalog.describe(self.category.name)
+        codec = Codecs(self.bus).of(self.category)
+        return {
+            number: [
+                event
+                for batch in read_stretch(self.bus, Stretch(Bucket(self.category.name, number), 0, end))
+                for event in codec.decode(batch.values()).events
+            ]
+            for number, end in found.ends.items()
+            if end
+        }
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def world(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> World:
+    """Each kind of bus in turn."""
+    bus: Bus = MemoryBus() if request.param == "memory" else request.getfixturevalue("kafka_bus")
+    return World(bus, unique[-60:], tmp_path)
+
+
+def test_each_record_is_on_the_bus_once_wherever_the_sending_dies(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its key's bucket, each day in order of event time; who goes on begins behind what was committed."""
+    monkeypatch.setattr(bus_output, "CHUNK_RECORDS", 7)
+    records = totals(80)
+    batch = world.write(records)
+    assert is_to_be_computed(world.bus, batch, [world.category], DAYS)
+    for after in (False, True, False, True):
+        with pytest.raises(Killed):
+            world.send(batch, bus=Dying(world.bus, 1, after=after))
+        assert not is_to_be_computed(world.bus, batch, [world.category], DAYS)
+    done = world.send(batch)
+
+    found = world.on_bus()
+    assert done.records == 80
+    assert 0 < done.sent_before < 80
+    assert sorted((one for own in found.values() for one in own), key=lambda one: one.litres) == records
+    for number, own in found.items():
+        assert {bucket_of(one.meter.encode(), 3) for one in own} == {number}
+        assert [one.at for one in own] == sorted(one.at for one in own)
+
+
+def test_what_is_on_the_bus_is_not_sent_again(world: World) -> None:
+    """Neither the batch, nor another of its days; other days are sent."""
+    with pytest.raises(BackfillRefused, match="writes to a category"):
+        is_to_be_computed(world.bus, LocalWarehouse(world.folder), [], DAYS)
+    batch = world.write(totals(10))
+    world.send(batch)
+    with pytest.raises(BackfillRefused, match="is on the bus already, all 10 records"):
+        is_to_be_computed(world.bus, batch, [world.category], DAYS)
+    another = world.write(totals(12), "another")
+    for days in (DAYS, Days(DAYS.last, LATER.last)):
+        with pytest.raises(BackfillRefused, match="cannot be taken back"):
+            is_to_be_computed(world.bus, another, [world.category], days)
+        with pytest.raises(BackfillRefused, match="cannot be taken back"):
+            world.send(another, days)
+    later = world.write(totals(3, first_day=2), "later")
+    assert is_to_be_computed(world.bus, later, [world.category], LATER)
+    world.send(later, LATER)
+    with pytest.raises(BackfillRefused, match="2013-01-01 to 2013-01-02 is on the bus already"):
+        world.send(another)
+
+    assert sum(map(len, world.on_bus().values())) == 13
+
+
+def test_a_batch_that_is_on_its_way_is_finished_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one in its place would leave the same days there twice."""
+    monkeypatch.setattr(bus_output, "CHUNK_RECORDS", 4)
+    batch = world.write(totals(10))
+    with pytest.raises(Killed):
+        world.send(batch, bus=Dying(world.bus, 1, after=False))
+    with pytest.raises(BackfillRefused, match=r"4 of 10 records of an earlier batch.* Put the earlier batch back"):
+        world.send(world.write(totals(12), "another"))
+    with pytest.raises(BackfillRefused, match="2013-01-01 to 2013-01-02 is on its way"):
+        world.send(batch, LATER)
+
+    assert world.send(batch).sent_before == 4
+
+
+def test_a_batch_without_records_is_sent_once_too(world: World) -> None:
+    """Nothing is on the bus but that it was."""
+    nothing = LocalWarehouse(world.folder / "nothing")
+    assert world.send(nothing).records == 0
+
+    with pytest.raises(BackfillRefused, match="all 0 records"):
+        is_to_be_computed(world.bus, nothing, [world.category], DAYS)
+
+
+class Refusing(Dying):
+    """A bus that takes a transaction back."""
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Take it back."""
+        raise Aborted("No broker took it.")
+
+
+def test_a_bus_that_fails_is_told_with_what_it_means(world: World) -> None:
+    """How much is on the bus, and that the next run goes on there."""
+    batch = world.write(totals(10))
+    with pytest.raises(BackfillFailed, match=r"up to 0 of 10 records\. Start the same backfill again"):
+        world.send(batch, bus=Refusing(world.bus, 0, after=False))
