@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 from enum import Enum
 from json import dumps
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
@@ -15,17 +16,20 @@ from ...backfill.warehouse import open_warehouse
 from ...processors.apps import AppName
 from ...state.backups.places import open_place
 from .batch_progress import batch_progress
+from .into_bus import folder_before_bus, into_bus, names_bus
+from .into_store import fill, keeps_remote_state, refill
 from .options import (
     DEFAULT_FOLDER,
     AllowMissing,
     AsJson,
-    BatchOutput,
+    Backup,
     First,
     Folder,
     Kafka,
     KafkaConfig,
     Master,
     OneDay,
+    Store,
     Target,
     Warehouse,
     WebHdfs,
@@ -37,7 +41,20 @@ from .output import as_json, note, table
 from .signals import breaking_off
 from .times import days_of, parse_day
 
-NOW = "now"
+if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
+    from ...backfill.spark import NodeResult
+
+NOW, STORE = "now", "store"
+_Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        metavar="LOCATION|bus|store",
+        help="Where the batch's output goes; by default the folder backfill in --dir. bus (or bus:LOCATION): from there to the processors' "
+        "own categories. store: into the aggregator's remote store, in the place of what that has for these days.",
+        show_default=False,
+    ),
+]
 _DayOrNow = Annotated[
     str | None,
     typer.Option(
@@ -72,7 +89,7 @@ def backfill(
     first: First = None,
     last: _DayOrNow = None,
     day: OneDay = None,
-    output: BatchOutput = None,
+    output: _Output = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what the output holds already.")] = False,
     order: Annotated[
         Ordering,
@@ -95,6 +112,7 @@ def backfill(
     ] = None,
     allow_missing: AllowMissing = False,
     master: Master = "local[*]",
+    store: Store = None,
     kafka: Kafka = None,
     kafka_config: KafkaConfig = None,
     warehouse: Warehouse = None,
@@ -110,23 +128,68 @@ def backfill(
     from ...backfill.spark import run_backfill  # noqa: PLC0415 - Spark is slow to import, and most commands do without
 
     days = days_of(first, str(date.max) if last == NOW else last, day)
-    says = "Categories that were complete are published; of all others nothing changed."
-    with breaking_off(says), batch_progress() as show:
-        results = run_backfill(
+    if output == STORE:
+        _refuse_beside_store(
+            {
+                "--to now": last == NOW,
+                "--order": order is not Ordering.FITTING,
+                "--chained": chained,
+                "--input": bool(inputs),
+                "--overwrite": overwrite,
+            }
+        )
+        refill(
             AppName.parse(target),
             open_warehouse(warehouse_of(warehouse, folder), webhdfs),
-            first=days[0],
-            last=days[1],
-            output=batch_output_of(output, folder),
+            connect(kafka, kafka_config, folder),
+            store,
+            days,
             master=master,
-            order=None if order is Ordering.FITTING else Order(order.value),
-            chained=chained,
-            overwrite=overwrite,
-            until_now=connect(kafka, kafka_config, folder) if last == NOW else None,
             allow_missing=allow_missing,
-            places={name: open_warehouse(place, webhdfs) for name, place in map(parse_input, inputs or ())},
-            progress=show,
+            json=json,
         )
+        return
+    to_bus = output is not None and names_bus(output)
+    location = folder_before_bus(output, folder) if output and to_bus else batch_output_of(output, folder)
+
+    def compute() -> list[NodeResult]:
+        says = "Categories that were complete are published; of all others nothing changed."
+        with breaking_off(says), batch_progress() as show:
+            return run_backfill(
+                AppName.parse(target),
+                open_warehouse(warehouse_of(warehouse, folder), webhdfs),
+                first=days[0],
+                last=days[1],
+                output=location,
+                master=master,
+                order=None if order is Ordering.FITTING else Order(order.value),
+                chained=chained,
+                overwrite=overwrite,
+                until_now=connect(kafka, kafka_config, folder) if last == NOW else None,
+                allow_missing=allow_missing,
+                places={name: open_warehouse(place, webhdfs) for name, place in map(parse_input, inputs or ())},
+                progress=show,
+            )
+
+    if to_bus:
+        if last == NOW:
+            raise typer.BadParameter(
+                "--to now cannot go with --output bus, where it is noted by days what was sent: name the last."
+            )
+        into_bus(
+            AppName.parse(target),
+            connect(kafka, kafka_config, folder),
+            location,
+            webhdfs,
+            days,
+            compute if json else lambda: _tell(compute(), location, json=False),
+            json=json,
+        )
+        return
+    _tell(compute(), location, json=json)
+
+
+def _tell(results: Sequence[NodeResult], location: str, *, json: bool) -> None:
     if json:
         as_json([asdict(result) for result in results])
         return
@@ -135,21 +198,22 @@ def backfill(
     for result in results:
         if result.note:
             note(f"{result.processor}: {result.note}.")
-    note(f"Written to {batch_output_of(output, folder)}.")
+    note(f"Written to {location}.")
+
+
+def _refuse_beside_store(given: dict[str, bool]) -> None:
+    unfit = [name for name, is_given in given.items() if is_given]
+    if unfit:
+        raise typer.BadParameter(
+            f"{', '.join(unfit)} cannot go with --output store: values are computed of the archived events that the store has counted, and "
+            "replace what it has."
+        )
 
 
 def bootstrap(
     target: Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="One processor of an app file.")],
-    backup: Annotated[
-        str,
-        typer.Option(
-            "--backup",
-            envvar="PENSTOCK_BACKUP",
-            metavar="LOCATION",
-            help="Where its workers look for backups: a folder, or hdfs://HOST:PORT/PATH.",
-            show_default=False,
-        ),
-    ],
+    backup: Backup = None,
+    store: Store = None,
     first: Annotated[
         str | None,
         typer.Option(
@@ -178,7 +242,9 @@ def bootstrap(
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
-    """Build a processor's state from the archive, in Spark; `penstock run --backup` then goes on behind the last archived event.
+    """Build a processor's state from the archive, in Spark; `penstock run` then goes on behind the last archived event.
+
+    The state becomes backups, or, of an aggregator with a remote store, what that store has.
 
     Example: penstock bootstrap examples/flights/app.py:Scorer --backup backups
     """
@@ -186,16 +252,37 @@ def bootstrap(
         raise typer.BadParameter(
             f"--to {until}: a state is built of all that is archived, or, with --to now, of the bus's events, too."
         )
+    app, bus = AppName.parse(target), connect(kafka, kafka_config, folder)
+    since = None if first is None else parse_day(first)
+    if keeps_remote_state(app):
+        if until == NOW:
+            raise typer.BadParameter("--to now cannot go with a remote store: its values are those of the archive.")
+        archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+        fill(
+            app,
+            archive,
+            bus,
+            store,
+            since,
+            master=master,
+            overwrite=overwrite,
+            allow_missing=allow_missing,
+            json=json,
+        )
+        return
+    if backup is None:
+        raise typer.BadParameter(
+            "Name the place of backups with --backup, or in the environment variable PENSTOCK_BACKUP: a folder, or hdfs://HOST:PORT/PATH."
+        )
     from ...backfill.bootstrap import Destination  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
 
-    app, bus = AppName.parse(target), connect(kafka, kafka_config, folder)
     with breaking_off("No position was set: the processor stands where it stood."), batch_progress() as show:
         done = build(
             app,
             open_warehouse(warehouse_of(warehouse, folder), webhdfs),
             Destination(bus, open_place(backup, webhdfs), webhdfs),
-            first=None if first is None else parse_day(first),
+            first=since,
             master=master,
             overwrite=overwrite,
             until_now=bus if until == NOW else None,

@@ -112,6 +112,25 @@ def test_days_of_the_batch_and_the_store_come_as_one(cli: Cli, app: Path, prefix
     assert {found["from"] for found in rest} == {"live"}
 
 
+def test_a_store_is_filled_from_the_archive_and_gone_on_with(
+    cli: Cli, app: Path, remote_app: Path, prefix: str, redis_server: Redis
+) -> None:
+    """The worker takes what comes behind the archive; days are not replaced by what lacks events that it has counted since."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(400))
+    cli.ok("archive", "run", str(remote_app), "--until-end")
+    target, store = f"{remote_app}:Hours", {"PENSTOCK_STORE": redis_server.url}
+    filled = cli("bootstrap", target, **store)
+    assert (filled.returncode, "400 events" in filled.stderr) == (0, True), filled.stderr
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(100, start=400))
+    assert cli("run", target, "--until-end", **store).returncode == 0
+    behind = cli("backfill", target, "--from", "1970-01-01", "--to", "1970-01-02", "--output", "store", **store)
+    assert (behind.returncode, "is archived up to" in behind.stderr) == (1, True), behind.stderr
+
+    asked = cli("query", target, "--limit", "10000", "--json", **store)
+    assert {(r["key"], r["start"]): r["value"] for r in map(json.loads, asked.stdout.splitlines())} == truth(500)
+
+
 def test_a_store_that_is_not_named_is_asked_for(cli: Cli, app: Path, remote_app: Path) -> None:
     """Nothing is read before it is known where the state is to go."""
     cli.ok("category", "create", str(app))

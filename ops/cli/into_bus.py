@@ -1,0 +1,75 @@
+"""What `penstock backfill --output bus` does: the batch is written to a folder, and from there to the bus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...processors.apps import AppName
+from .options import batch_output_of
+from .output import as_json, note, steps, table
+from .signals import breaking_off
+
+if TYPE_CHECKING:  # Arrow is slow to import, and most commands do without
+    from ...transport.bus import Bus
+
+BUS = "bus"
+
+
+def names_bus(output: str) -> bool:
+    """Tell whether an output is the bus: ``bus``, or ``bus:LOCATION`` with the folder from which it is sent."""
+    return output.partition(":")[0] == BUS
+
+
+def folder_before_bus(output: str, folder: Path) -> str:
+    """Return where the batch lies before it is sent."""
+    return batch_output_of(output.partition(":")[2] or None, folder)
+
+
+def into_bus(
+    app: AppName,
+    bus: Bus,
+    location: str,
+    webhdfs: str | None,
+    days: tuple[date, date],
+    compute: Callable[[], object],
+    *,
+    json: bool,
+) -> None:
+    """Compute a batch, unless one lies in its folder of which a part was sent; then send it, and say what was sent.
+
+    Args:
+        app: whose outputs.
+        bus: where they go.
+        location: the batch's folder.
+        webhdfs: for HDFS, the address of WebHDFS.
+        days: the first and the last.
+        compute: runs the batch into the folder.
+        json: print for programs.
+    """
+    from ...backfill.bus_output import is_to_be_computed, send_batch  # noqa: PLC0415 - as above
+    from ...backfill.layout import Days  # noqa: PLC0415 - as above
+    from ...backfill.warehouse import open_warehouse  # noqa: PLC0415 - as above
+
+    folder, asked = open_warehouse(location, webhdfs), Days(*days)
+    written = {category.name: category for processor in app.load().processors for category in processor.outputs()}
+    for name in written:
+        bus.catalog.ends(name)  # what is missing on the bus is told before anything is computed
+    if is_to_be_computed(bus, folder, list(written.values()), asked):
+        compute()
+    else:
+        note(f"The batch of {asked} lies in {location}, and a part of it was sent: it is not computed again.")
+    says = "What was sent is on the bus once; start it again for the rest."
+    with breaking_off(says), steps() as show:
+        done = [
+            send_batch(bus, folder, category, asked, lambda name, sent, total: show(f"{name}: {sent} of {total}"))
+            for category in written.values()
+        ]
+    if json:
+        as_json([asdict(sent) for sent in done])
+        return
+    table(("category", "records", "sent before"), [(sent.category, sent.records, sent.sent_before) for sent in done])
+    note("They are on the bus, each once.")
