@@ -8,7 +8,7 @@ import sys
 import typer
 
 from ...processors.errors import PenstockError
-from . import archiving, batch, categories, comparing, dev, event_time, querying, running, states
+from . import archiving, backfilling, bootstrapping, categories, comparing, dev, event_time, querying, running, states
 from .output import complain
 
 app = typer.Typer(
@@ -24,8 +24,8 @@ app.add_typer(states.app, name="state")
 app.add_typer(event_time.app, name="watermark")
 app.command("status")(event_time.status)
 app.command("run")(running.run)
-app.command("backfill")(batch.backfill)
-app.command("bootstrap")(batch.bootstrap)
+app.command("backfill")(backfilling.backfill)
+app.command("bootstrap")(bootstrapping.bootstrap)
 app.command("compare")(comparing.compare)
 app.command("query")(querying.query)
 

@@ -9,6 +9,9 @@ import typer
 
 from ...processors.windows import EVER_START_MS, Window
 
+NOW = "now"
+"""What is asked for in the place of a last day, to read on to where the bus ends."""
+
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")
 

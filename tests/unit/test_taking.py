@@ -11,7 +11,7 @@ from penstock.backfill.coverage import Wanted
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.layout import Days, OtherFile
 from penstock.backfill.taking import said_of, taken
-from penstock.ops.cli.batch import parse_input
+from penstock.ops.cli.backfilling import parse_input
 
 
 class Reading(ps.Record, frozen=True):
