@@ -25,22 +25,22 @@ from ..state.checkpoints import is_remote
 from ..state.store import Offsets
 from ..transport.bus import Bucket, Bus, Position
 from ..transport.kafka import KafkaBus
-from .building import BUILT, Target, builder
-from .bus_side import BusSide
-from .columns import Columns
-from .counts import Counters, taken_by
-from .coverage import Wanted, covered
 from .errors import BackfillRefused
-from .failures import told
-from .hadoop import Folders
-from .inputs import Inputs, by_arrival, merged
-from .layout import Days
-from .progress import Progress, followed, silent
-from .session import spark_session
-from .shipping import place
-from .sources import Source, spark_schema
-from .steps import Step
-from .warehouse import Warehouse
+from .sources.bus_side import BusSide
+from .sources.coverage import Wanted, covered
+from .sources.source import Source, spark_schema
+from .spark.counts import Counters, taken_by
+from .spark.failures import told
+from .spark.hadoop import Folders
+from .spark.progress import Progress, followed, silent
+from .spark.session import spark_session
+from .spark.shipping import place
+from .steps.building import BUILT, Target, builder
+from .steps.inputs import Inputs, by_arrival, merged
+from .steps.step import Step
+from .warehouse.columns import Columns
+from .warehouse.layout import Days
+from .warehouse.seam import Warehouse
 
 
 @dataclass(frozen=True)

@@ -24,18 +24,18 @@ from ..processors.categories import AnyCategory
 from ..processors.kinds import Aggregator, Processor, Stateful
 from ..processors.watermarks import Promised
 from ..processors.windows import Ever
-from .aggregating import PARTIALS, file_partials, merger, partials
-from .arrival import arriver
-from .coverage import EVER
 from .errors import BackfillRefused
-from .folding import reducer
-from .inputs import Inputs, by_arrival, by_event_time, merged
-from .layout import Days, day_of
-from .mapping import file_mapper, mapper
-from .outputs import OutputRows, slot_of
-from .sources import Source, in_days, spark_schema
-from .steps import Step
-from .timing import timer
+from .sources.coverage import EVER
+from .sources.source import Source, in_days, spark_schema
+from .steps.aggregating import PARTIALS, file_partials, merger, partials
+from .steps.arrival import arriver
+from .steps.folding import reducer
+from .steps.inputs import Inputs, by_arrival, by_event_time, merged
+from .steps.mapping import file_mapper, mapper
+from .steps.outputs import OutputRows, slot_of
+from .steps.step import Step
+from .steps.timing import timer
+from .warehouse.layout import Days, day_of
 
 _ARRIVAL = ("_bucket", "_offset")
 _TURN = "_turn"

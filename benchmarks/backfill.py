@@ -19,8 +19,8 @@ from flights_app import Flight, flights
 from replayed import DAYS, replayed
 from rounds import broker, command, create, options, rate
 
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.warehouse import open_warehouse
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.warehouse.seam import open_warehouse
 from penstock.ops.collector import relax_collector
 from penstock.ops.preflight import ends_of
 from penstock.transport.bus import Outgoing

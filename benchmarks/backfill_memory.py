@@ -21,15 +21,15 @@ import pyarrow as pa
 from backfill_run import HERE, imported, watched
 from keys_app import Tick, ticks
 
-from penstock.backfill.archived_rows import archive_schema
+from penstock.backfill.archive.archived_rows import archive_schema
+from penstock.backfill.backfilling import run_backfill
 from penstock.backfill.bootstrap import Destination, bootstrap
-from penstock.backfill.columns import Columns
-from penstock.backfill.evolution import content_of
-from penstock.backfill.layout import By, Note, StoredFile, day_of
-from penstock.backfill.notes import ARCHIVE, Terms, write_note
-from penstock.backfill.session import spark_session
-from penstock.backfill.spark import run_backfill
-from penstock.backfill.warehouse import LocalWarehouse, Warehouse
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.evolution import content_of
+from penstock.backfill.warehouse.layout import By, Note, StoredFile, day_of
+from penstock.backfill.warehouse.notes import ARCHIVE, Terms, write_note
+from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
 from penstock.processors.apps import AppName
 from penstock.state.backups.places import open_place
 from penstock.transport.bus import CategorySpec

@@ -28,9 +28,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.window import Window
 
 import penstock as ps
-from penstock.backfill.session import spark_session
-from penstock.backfill.spark import run_backfill
-from penstock.backfill.warehouse import open_warehouse
+from penstock.backfill.backfilling import run_backfill
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.seam import open_warehouse
 from penstock.processors.apps import AppName
 
 HERE = Path(__file__).parent
@@ -89,7 +89,7 @@ def way_of(job: Job, events: DataFrame) -> Callable[[], object]:
 
 def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Have a worker import what it will need."""
-    import penstock.backfill.columnar  # noqa: PLC0415, F401 - here, in the worker
+    import penstock.backfill.steps.columnar  # noqa: PLC0415, F401 - here, in the worker
 
     yield from batches
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 
-from ...backfill.layout import By
-from ...backfill.warehouse import open_warehouse
+from ...backfill.warehouse.layout import By
+from ...backfill.warehouse.seam import open_warehouse
 from ...processors.apps import AppName
 from ...processors.watermarks import Behind, Confidence, Watermark
 from ..preflight import ends_of
@@ -21,7 +21,7 @@ from .signals import stopping_on_signals
 from .times import parse_day, parse_span, shown_time
 
 if TYPE_CHECKING:
-    from ...backfill.standing import DayStanding
+    from ...backfill.archive.standing import DayStanding
 
 app = typer.Typer(help="Keep categories in the warehouse, as Parquet by day.", no_args_is_help=True)
 
@@ -69,8 +69,8 @@ def run(
 
     Example: penstock archive run examples/flights/app.py --until-end
     """
-    from ...backfill.archiver import Archiver  # noqa: PLC0415 - Arrow is slow to import, and most commands do without
-    from ...backfill.completeness import Patience  # noqa: PLC0415 - as above
+    from ...backfill.archive.archiver import Archiver  # noqa: PLC0415 - Arrow is slow to import, and most commands do without
+    from ...backfill.archive.completeness import Patience  # noqa: PLC0415 - as above
 
     declared = {category.name: category for category in AppName.parse(target).load().categories()}
     for name in only or ():
@@ -114,8 +114,8 @@ def status(
 
     Example: penstock archive status examples/flights/app.py
     """
-    from ...backfill.standing import standing_of  # noqa: PLC0415 - as in `run`
-    from ...backfill.terms import terms_of  # noqa: PLC0415 - as in `run`
+    from ...backfill.archive.standing import standing_of  # noqa: PLC0415 - as in `run`
+    from ...backfill.warehouse.terms import terms_of  # noqa: PLC0415 - as in `run`
 
     place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
     standings = {name: standing_of(place, name) for name in _names(target)}
@@ -167,8 +167,8 @@ def compact(
 
     Example: penstock archive compact departures --before 2013-02-01
     """
-    from ...backfill.compacting import compact as compacted  # noqa: PLC0415 - as in `run`
-    from ...backfill.terms import terms_of  # noqa: PLC0415 - as in `run`
+    from ...backfill.archive.compacting import compact as compacted  # noqa: PLC0415 - as in `run`
+    from ...backfill.warehouse.terms import terms_of  # noqa: PLC0415 - as in `run`
 
     place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
     wanted = _wanted(day, before)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...backfill.warehouse import open_warehouse
+from ...backfill.warehouse.seam import open_warehouse
 from ...processors.apps import AppName
 from .batch_progress import batch_progress
 from .into_bus import folder_before_bus, into_bus, names_bus
@@ -38,8 +38,8 @@ from .signals import breaking_off
 from .times import NOW, days_of
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
-    from ...backfill.spark import NodeResult
-    from ...backfill.warehouse import Warehouse as Archive
+    from ...backfill.backfilling import NodeResult
+    from ...backfill.warehouse.seam import Warehouse as Archive
     from ...transport.kafka import KafkaBus
 
 STORE = "store"
@@ -174,10 +174,10 @@ class _Asked(_Options):
 
     def computed(self, location: str) -> list[NodeResult]:
         """Run it into a folder."""
-        from ...backfill.plans import Order  # noqa: PLC0415 - as below
-        from ...backfill.spark import (  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+        from ...backfill.backfilling import (  # noqa: PLC0415 - Spark is slow to import, and most commands do without
             run_backfill,
         )
+        from ...backfill.plans import Order  # noqa: PLC0415 - as below
 
         says = "Categories that were complete are published; of all others nothing changed."
         with breaking_off(says), batch_progress() as show:

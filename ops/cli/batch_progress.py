@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from .output import err, note, span
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
-    from ...backfill.progress import Reached
+    from ...backfill.spark.progress import Reached
 
 LINE_EVERY_S = 10.0
 

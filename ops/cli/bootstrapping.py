@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.filesize import decimal
 
-from ...backfill.warehouse import open_warehouse
+from ...backfill.warehouse.seam import open_warehouse
 from ...processors.apps import AppName
 from ...state.backups.places import open_place
 from .batch_progress import batch_progress

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...backfill.layout import Days
-from ...backfill.warehouse import open_warehouse
+from ...backfill.warehouse.layout import Days
+from ...backfill.warehouse.seam import open_warehouse
 from ...processors.apps import AppName
 from .options import (
     DEFAULT_FOLDER,
@@ -34,8 +34,8 @@ from .signals import breaking_off
 from .times import days_of, shown_time
 
 if TYPE_CHECKING:
-    from ...backfill.compare import Comparison
-    from ...backfill.explaining import Explanation
+    from ...backfill.comparing.compare import Comparison
+    from ...backfill.comparing.explaining import Explanation
 
 FIELDS = 20
 """How many fields of a category are shown."""
@@ -96,8 +96,8 @@ def compare(
 
     Example: penstock compare examples/flights/app.py:Ranker --day 2013-01-31 --explain UA
     """
-    from ...backfill.compare import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
-    from ...backfill.explaining import explain  # noqa: PLC0415 - as above
+    from ...backfill.comparing.compare import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.comparing.explaining import explain  # noqa: PLC0415 - as above
 
     days, allowed = days_of(first, last, day), parse_share(fail_over)
     where = warehouse_of(warehouse, folder), batch_output_of(output, folder)

@@ -50,9 +50,9 @@ def into_bus(
         compute: runs the batch into the folder.
         json: print for programs.
     """
-    from ...backfill.bus_output import is_to_be_computed, send_batch  # noqa: PLC0415 - as above
-    from ...backfill.layout import Days  # noqa: PLC0415 - as above
-    from ...backfill.warehouse import open_warehouse  # noqa: PLC0415 - as above
+    from ...backfill.outputs.bus_output import is_to_be_computed, send_batch  # noqa: PLC0415 - as above
+    from ...backfill.warehouse.layout import Days  # noqa: PLC0415 - as above
+    from ...backfill.warehouse.seam import open_warehouse  # noqa: PLC0415 - as above
 
     folder, asked = open_warehouse(location, webhdfs), Days(*days)
     written = {category.name: category for processor in app.load().processors for category in processor.outputs()}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...backfill.layout import Days
-from ...backfill.warehouse import open_warehouse
+from ...backfill.warehouse.layout import Days
+from ...backfill.warehouse.seam import open_warehouse
 from ...processors.apps import AppName
 from ...processors.errors import AppFileError
 from ...processors.kinds import Aggregator
@@ -42,7 +42,7 @@ from .output import as_json, note, table
 from .times import days_of, parse_day, parse_time_ms, shown_time, shown_window
 
 if TYPE_CHECKING:
-    from ...backfill.hybrid import Live, Result
+    from ...backfill.comparing.hybrid import Live, Result
 
 Found = tuple[str, Window, Any]
 
@@ -103,7 +103,7 @@ def query(
     if of_both:
         if at is not None:
             raise typer.BadParameter("--at asks for one window; with --hybrid, name its day with --day.")
-        from ...backfill.hybrid import Batch, hybrid  # noqa: PLC0415 - Arrow is slow to import, and a query of a store does without
+        from ...backfill.comparing.hybrid import Batch, hybrid  # noqa: PLC0415 - Arrow is slow to import, and a query of a store does without
 
         processor = named_aggregator(target)
         until = None if batch_until is None else parse_day(batch_until)
@@ -133,7 +133,7 @@ def query(
 
 def named_aggregator(target: str) -> type[Aggregator]:
     """Return the one aggregator that a target names, if it has results that can be put together."""
-    from ...backfill.hybrid import expect_results  # noqa: PLC0415 - as in `query`
+    from ...backfill.comparing.hybrid import expect_results  # noqa: PLC0415 - as in `query`
 
     processors = AppName.parse(target).load().processors
     if len(processors) != 1:
@@ -144,7 +144,7 @@ def named_aggregator(target: str) -> type[Aggregator]:
 @contextmanager
 def _live(processor: type[Aggregator], store: str | None, bus: Callable[[], Bus]) -> Iterator[Live]:
     """Give what answers for days that are not complete; connects when it is asked."""
-    from ...backfill.hybrid import live_from_bus, live_from_store  # noqa: PLC0415 - as in `query`
+    from ...backfill.comparing.hybrid import live_from_bus, live_from_store  # noqa: PLC0415 - as in `query`
 
     if not is_remote(processor):
         yield live_from_bus(bus, processor.outputs()[0])

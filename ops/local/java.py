@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...backfill.java import INSTALL, OLDEST, candidates, version_of
+from ...backfill.spark.java import INSTALL, OLDEST, candidates, version_of
 from .errors import JavaMissingError, JavaTooOldError, ServiceFailedError
 from .service import MARKER
 

@@ -14,15 +14,15 @@ from support.proxy import Proxy
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.columns import Columns
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.standing import standing_of
 from penstock.backfill.errors import NotStored, WarehouseError
-from penstock.backfill.evolution import content_of, table_of
-from penstock.backfill.layout import Days, EventFile, Note, OtherFile, Stored, StoredFile
-from penstock.backfill.listing import Listing
-from penstock.backfill.standing import standing_of
-from penstock.backfill.stored import StoredCategory
-from penstock.backfill.warehouse import LocalWarehouse, Warehouse, open_warehouse
+from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.evolution import content_of, table_of
+from penstock.backfill.warehouse.layout import Days, EventFile, Note, OtherFile, Stored, StoredFile
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse, open_warehouse
+from penstock.backfill.warehouse.stored import StoredCategory
 from penstock.ops.local import running_hdfs
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus

@@ -9,10 +9,10 @@ import msgspec
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.category_archive import group_of
-from penstock.backfill.listing import Listing
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.category_archive import group_of
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus
 

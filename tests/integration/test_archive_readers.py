@@ -17,19 +17,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.backfill.archived_rows import archive_schema
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.columns import Columns
-from penstock.backfill.compacting import compact
-from penstock.backfill.completeness import Patience
+from penstock.backfill.archive.archived_rows import archive_schema
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.compacting import compact
+from penstock.backfill.archive.completeness import Patience
+from penstock.backfill.backfilling import run_backfill
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.evolution import content_of
-from penstock.backfill.layout import DAY_MS, By, Note, StoredFile
-from penstock.backfill.notes import ARCHIVE, Terms, write_note
-from penstock.backfill.session import spark_session
-from penstock.backfill.sources import Source
-from penstock.backfill.spark import run_backfill
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.sources.source import Source
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.evolution import content_of
+from penstock.backfill.warehouse.layout import DAY_MS, By, Note, StoredFile
+from penstock.backfill.warehouse.notes import ARCHIVE, Terms, write_note
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.processors.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus

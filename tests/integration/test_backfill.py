@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.compare import Comparison, compare
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.backfilling import NodeResult, run_backfill
+from penstock.backfill.comparing.compare import Comparison, compare
+from penstock.backfill.comparing.explaining import explain
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.explaining import explain
-from penstock.backfill.layout import DAY_MS, Days
-from penstock.backfill.progress import Reached, Stage, silent
-from penstock.backfill.session import spark_session
-from penstock.backfill.spark import NodeResult, run_backfill
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.spark.progress import Reached, Stage, silent
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.layout import DAY_MS, Days
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
 from penstock.transport.bus import Bucket

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.backfilling import NodeResult, run_backfill
 from penstock.backfill.errors import BackfillFailed, BackfillRefused
 from penstock.backfill.plans import Order
-from penstock.backfill.session import spark_session
-from penstock.backfill.spark import NodeResult, run_backfill
-from penstock.backfill.warehouse import LocalWarehouse, Warehouse
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
 from penstock.processors.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus

@@ -17,11 +17,11 @@ import pytest
 from support.cli import Cli
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.backfilling import run_backfill
 from penstock.backfill.errors import BackfillFailed
-from penstock.backfill.session import spark_session
-from penstock.backfill.spark import run_backfill
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.processors.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus

@@ -12,12 +12,12 @@ import pytest
 from support import shop
 from support.shop import FIRST, HOUR_MS, LAST, Payment, Purchase, made_up
 
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.compare import Comparison, compare
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.backfilling import NodeResult, run_backfill
+from penstock.backfill.comparing.compare import Comparison, compare
 from penstock.backfill.plans import Order
-from penstock.backfill.session import spark_session
-from penstock.backfill.spark import NodeResult, run_backfill
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
 from penstock.transport.bus import Bucket

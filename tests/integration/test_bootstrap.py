@@ -16,11 +16,11 @@ import pytest
 from support import shop
 from support.warehouses import Killed
 
-from penstock.backfill.archiver import Archiver
+from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.bootstrap import Bootstrapped, Destination, bootstrap
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.session import spark_session
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.assembling import Surroundings, assembled
 from penstock.ops.preflight import ends_of, prepare
 from penstock.processors.apps import AppName

@@ -11,11 +11,11 @@ import pytest
 from support.batches import write_batch
 
 import penstock as ps
-from penstock.backfill import bus_output
-from penstock.backfill.bus_output import SentCategory, is_to_be_computed, send_batch
 from penstock.backfill.errors import BackfillFailed, BackfillRefused
-from penstock.backfill.layout import DAY_MS, Days
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.outputs import bus_output
+from penstock.backfill.outputs.bus_output import SentCategory, is_to_be_computed, send_batch
+from penstock.backfill.warehouse.layout import DAY_MS, Days
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.processors.buckets import bucket_of
 from penstock.transport.bus import Bucket, Bus, CategorySpec, Position
 from penstock.transport.codec_of import Codecs

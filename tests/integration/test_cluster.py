@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from support.cli import Cli
 from support.spark_cluster import SETTINGS, SparkCluster, running_cluster
 
-from penstock.backfill.archiver import Archiver
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.backfilling import NodeResult, run_backfill
 from penstock.backfill.bootstrap import Destination, bootstrap
-from penstock.backfill.spark import NodeResult, run_backfill
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
 from penstock.state.backups.places import LocalPlace

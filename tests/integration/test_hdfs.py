@@ -12,7 +12,7 @@ from support.cli import Cli
 from support.exactness import large_readings
 from support.meters import readings
 
-from penstock.backfill.layout import DAY_MS
+from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.ops.local import running_hdfs
 
 

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
+from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.layout import DAY_MS
-from penstock.backfill.session import spark_session
-from penstock.backfill.store_output import Refilled, StoreDestination, bootstrap_store, refill_store
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.outputs.store_output import Refilled, StoreDestination, bootstrap_store, refill_store
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.layout import DAY_MS
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.assembling import Surroundings, assembled
 from penstock.ops.preflight import ends_of, prepare
 from penstock.processors.apps import AppName

@@ -19,17 +19,17 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.backfilling import NodeResult, run_backfill
 from penstock.backfill.bootstrap import Destination, bootstrap
-from penstock.backfill.borders import borders_of
-from penstock.backfill.bus_side import BusSide
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.layout import DAY_MS, day_of
-from penstock.backfill.placed import PlacedApp
-from penstock.backfill.session import spark_session
-from penstock.backfill.sources import Source
-from penstock.backfill.spark import NodeResult, run_backfill
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.sources.borders import borders_of
+from penstock.backfill.sources.bus_side import BusSide
+from penstock.backfill.sources.source import Source
+from penstock.backfill.spark.placed import PlacedApp
+from penstock.backfill.spark.session import spark_session
+from penstock.backfill.warehouse.layout import DAY_MS, day_of
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.assembling import Surroundings, assembled
 from penstock.ops.cli.main import app
 from penstock.ops.preflight import ends_of, prepare

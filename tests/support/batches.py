@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.backfill.columns import Columns
-from penstock.backfill.layout import day_of, folder_of
-from penstock.backfill.outputs import OUTPUT_MARKS
+from penstock.backfill.steps.outputs import OUTPUT_MARKS
+from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.layout import day_of, folder_of
 
 
 def write_batch(root: Path, category: ps.Category[Any], records: Sequence[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.accumulators import Accumulator
 
-from penstock.backfill.counts import HIGHEST, Counters, TaskCount
+from penstock.backfill.spark.counts import HIGHEST, Counters, TaskCount
 
 
 def counters() -> Counters:

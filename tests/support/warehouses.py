@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.backfill.errors import NotStored
-from penstock.backfill.layout import Stored, folder_of
-from penstock.backfill.warehouse import Warehouse
+from penstock.backfill.warehouse.layout import Stored, folder_of
+from penstock.backfill.warehouse.seam import Warehouse
 
 T = TypeVar("T")
 

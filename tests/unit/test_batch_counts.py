@@ -7,7 +7,7 @@ from copy import deepcopy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.backfill.counts import HIGHEST, Totals
+from penstock.backfill.spark.counts import HIGHEST, Totals
 
 reports = st.lists(st.dictionaries(st.integers(0, 5), st.integers(0, 100)), max_size=6)
 

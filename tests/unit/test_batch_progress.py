@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.backfill.progress import Pace, Reached, Stage, stage_of
+from penstock.backfill.spark.progress import Pace, Reached, Stage, stage_of
 from penstock.ops.cli.batch_progress import LINE_EVERY_S, Lines
 
 

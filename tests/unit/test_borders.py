@@ -9,13 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.borders import Border, Borders, Standing, border_of, borders_of
+from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.growing import OpenFrom
-from penstock.backfill.layout import Note, StoredFile
-from penstock.backfill.notes import ARCHIVE
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.sources.borders import Border, Borders, Standing, border_of, borders_of
+from penstock.backfill.sources.growing import OpenFrom
+from penstock.backfill.warehouse.layout import Note, StoredFile
+from penstock.backfill.warehouse.notes import ARCHIVE
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from support.step_counts import counters
 
 import penstock as ps
-from penstock.backfill.aggregating import file_partials, merger
-from penstock.backfill.archived_rows import archive_schema
-from penstock.backfill.columns import Columns
-from penstock.backfill.evolution import content_of
-from penstock.backfill.failures import FailedInWorker
-from penstock.backfill.files import Files, Planned, in_tasks
-from penstock.backfill.grouping import partials_of
-from penstock.backfill.layout import DAY_MS, Days, StoredFile, day_of
-from penstock.backfill.mapping import file_mapper
-from penstock.backfill.placed import PlacedApp
-from penstock.backfill.steps import Step, Transform
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.archive.archived_rows import archive_schema
+from penstock.backfill.sources.files import Files, Planned, in_tasks
+from penstock.backfill.spark.failures import FailedInWorker
+from penstock.backfill.spark.placed import PlacedApp
+from penstock.backfill.steps.aggregating import file_partials, merger
+from penstock.backfill.steps.grouping import partials_of
+from penstock.backfill.steps.mapping import file_mapper
+from penstock.backfill.steps.step import Step, Transform
+from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.evolution import content_of
+from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.processors.apps import AppName
 from penstock.processors.errors import DeclarationError
 from penstock.processors.monoids import Count, First, Largest, MapOf, Max, Mean, Min, Monoid, Sum, TopK, TupleOf

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.compare import Comparison, Difference, FieldSummary
-from penstock.backfill.comparing import JUDGED, Compared, judge_of, judged, writers_of
-from penstock.backfill.difference_file import DifferenceFile
-from penstock.backfill.differing import Judge, distance, identical
+from penstock.backfill.comparing.compare import Comparison, Difference, FieldSummary
+from penstock.backfill.comparing.difference_file import DifferenceFile
+from penstock.backfill.comparing.differing import Judge, distance, identical
+from penstock.backfill.comparing.keyed import JUDGED, Compared, judge_of, judged, writers_of
+from penstock.backfill.comparing.presence import Present, presence
 from penstock.backfill.errors import BackfillRefused, WarehouseError
-from penstock.backfill.presence import Present, presence
 from penstock.ops.cli import output
 from penstock.ops.cli.comparing import conclude, parse_share, show
 from penstock.ops.cli.times import days_of

@@ -10,14 +10,14 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.completeness import Patience
-from penstock.backfill.coverage import EVER, Wanted, covered, noted
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.completeness import Patience
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.evolution import content_of, table_of
-from penstock.backfill.layout import DAY_MS, By, Days, OtherFile, day_of
-from penstock.backfill.listing import Listing
 from penstock.backfill.plans import Order, days_read
+from penstock.backfill.sources.coverage import EVER, Wanted, covered, noted
+from penstock.backfill.warehouse.evolution import content_of, table_of
+from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile, day_of
+from penstock.backfill.warehouse.listing import Listing
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 

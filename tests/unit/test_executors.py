@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from penstock.backfill.errors import BackfillFailed
-from penstock.backfill.failures import told
+from penstock.backfill.spark.failures import told
 
 MISSING = """
   An exception was thrown from the Python worker. Please see the stack trace below.

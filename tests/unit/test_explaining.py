@@ -12,13 +12,13 @@ import pytest
 from support.batches import write_batch
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.comparing.explaining import Explanation, explain
 from penstock.backfill.errors import BackfillRefused, WarehouseError
-from penstock.backfill.evolution import content_of, table_of
-from penstock.backfill.explaining import Explanation, explain
-from penstock.backfill.layout import By, Days
-from penstock.backfill.listing import Listing
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.warehouse.evolution import content_of, table_of
+from penstock.backfill.warehouse.layout import By, Days
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
 from penstock.transport.bus import Bucket

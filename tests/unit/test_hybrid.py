@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from support.batches import write_batch
 
 import penstock as ps
+from penstock.backfill.comparing.hybrid import Batch, Place, Result, expect_results, hybrid, live_from_bus
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.hybrid import Batch, Place, Result, expect_results, hybrid, live_from_bus
-from penstock.backfill.layout import DAY_MS, Days, folder_of
-from penstock.backfill.warehouse import LocalWarehouse
+from penstock.backfill.warehouse.layout import DAY_MS, Days, folder_of
+from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.cli.querying import query
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName

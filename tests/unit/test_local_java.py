@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.java import expect_java, major_version
+from penstock.backfill.spark.java import expect_java, major_version
 from penstock.ops.local import JavaMissingError, JavaTooOldError
 from penstock.ops.local.java import find_java
 

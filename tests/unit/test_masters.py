@@ -7,9 +7,9 @@ import socket
 import pytest
 from support.databases import free_port
 
-from penstock.backfill import session
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.masters import expect_answer, is_local
+from penstock.backfill.spark import session
+from penstock.backfill.spark.masters import expect_answer, is_local
 
 
 def test_one_master_of_several_is_enough() -> None:

@@ -14,9 +14,9 @@ import pytest
 from support.warehouses import Killed
 
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.hadoop import Folders
-from penstock.backfill.leftovers import Writer
-from penstock.backfill.publishing import OutputFolder
+from penstock.backfill.outputs.leftovers import Writer
+from penstock.backfill.outputs.publishing import OutputFolder
+from penstock.backfill.spark.hadoop import Folders
 
 NAMES = ("hours", "totals")
 

@@ -13,13 +13,13 @@ import pytest
 from support.step_counts import counters
 
 import penstock as ps
-from penstock.backfill import refilling
-from penstock.backfill.archived_rows import archive_schema
-from penstock.backfill.columns import Columns
-from penstock.backfill.layout import DAY_MS, Days
-from penstock.backfill.placed import PlacedApp
-from penstock.backfill.refilling import SHARD_PARTIALS, Refill, sharder
-from penstock.backfill.steps import Step
+from penstock.backfill.archive.archived_rows import archive_schema
+from penstock.backfill.spark.placed import PlacedApp
+from penstock.backfill.steps import refilling
+from penstock.backfill.steps.refilling import SHARD_PARTIALS, Refill, sharder
+from penstock.backfill.steps.step import Step
+from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.processors.apps import AppName
 from penstock.processors.slots import decode_slot
 from penstock.state.remote.merging import Merging

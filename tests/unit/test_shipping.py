@@ -13,8 +13,8 @@ from pyspark import SparkFiles
 
 import penstock as ps
 from penstock.backfill.errors import BackfillFailed
-from penstock.backfill.placed import HandedAddress, PlacedApp, SentTable
-from penstock.backfill.shipping import Contents, code_beside
+from penstock.backfill.spark.placed import HandedAddress, PlacedApp, SentTable
+from penstock.backfill.spark.shipping import Contents, code_beside
 from penstock.processors.apps import AppName
 from penstock.processors.lookups import LookupJoin
 

@@ -11,16 +11,16 @@ import pytest
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archived_rows import archive_schema
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.columns import Columns
-from penstock.backfill.compacting import compact
-from penstock.backfill.completeness import Patience
+from penstock.backfill.archive.archived_rows import archive_schema
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.compacting import compact
+from penstock.backfill.archive.completeness import Patience
 from penstock.backfill.errors import BackfillRefused, WarehouseError
-from penstock.backfill.evolution import content_of
-from penstock.backfill.layout import DAY_MS, By, Days, OtherFile
-from penstock.backfill.listing import Listing
-from penstock.backfill.stored import StoredCategory
+from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.evolution import content_of
+from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.stored import StoredCategory
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 

@@ -7,10 +7,10 @@ import typer
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.coverage import Wanted
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.layout import Days, OtherFile
-from penstock.backfill.taking import said_of, taken
+from penstock.backfill.sources.coverage import Wanted
+from penstock.backfill.sources.taking import said_of, taken
+from penstock.backfill.warehouse.layout import Days, OtherFile
 from penstock.ops.cli.backfilling import parse_input
 
 

@@ -14,14 +14,14 @@ import pytest
 from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill import segments
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.category_archive import group_of
+from penstock.backfill.archive import segments
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.errors import ArchiveGap
-from penstock.backfill.layout import DAY_MS, StoredFile
-from penstock.backfill.listing import Listing
-from penstock.backfill.notes import BucketNote, bucket_note, read_note
-from penstock.backfill.warehouse import LocalWarehouse, Warehouse
+from penstock.backfill.warehouse.layout import DAY_MS, StoredFile
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.notes import BucketNote, bucket_note, read_note
+from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
 from penstock.processors.watermarks import Progress
 from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
 from penstock.transport.memory import MemoryBus, StoredMessage

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.columns import UNFIT, Columns
+from penstock.backfill.warehouse.columns import UNFIT, Columns
 from penstock.processors.errors import DeclarationError
 
 

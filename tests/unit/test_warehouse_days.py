@@ -12,17 +12,17 @@ import pytest
 from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill import segments
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.category_archive import group_of
-from penstock.backfill.completeness import Patience
+from penstock.backfill.archive import segments
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.category_archive import group_of
+from penstock.backfill.archive.completeness import Patience
+from penstock.backfill.archive.standing import standing_of
 from penstock.backfill.errors import ArchiveRefused
-from penstock.backfill.evolution import table_of
-from penstock.backfill.layout import DAY_MS, By, Note, day_of
-from penstock.backfill.listing import Listing
-from penstock.backfill.notes import SUCCESS, Late, Success, is_late, read_note
-from penstock.backfill.standing import standing_of
-from penstock.backfill.warehouse import Warehouse
+from penstock.backfill.warehouse.evolution import table_of
+from penstock.backfill.warehouse.layout import DAY_MS, By, Note, day_of
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, is_late, read_note
+from penstock.backfill.warehouse.seam import Warehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 

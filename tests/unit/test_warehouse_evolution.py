@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archiver import Archiver
-from penstock.backfill.category_archive import group_of
-from penstock.backfill.columns import Columns
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.errors import ArchiveRefused, WarehouseError
-from penstock.backfill.evolution import is_same, is_widened, merged, stored_as, table_of
-from penstock.backfill.layout import Note
-from penstock.backfill.listing import Listing
-from penstock.backfill.notes import ARCHIVE
+from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.evolution import is_same, is_widened, merged, stored_as, table_of
+from penstock.backfill.warehouse.layout import Note
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.notes import ARCHIVE
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from support.warehouses import MemoryWarehouse
 
+from penstock.backfill.archive.lasting import LastingWarehouse
 from penstock.backfill.errors import NotStored, WarehouseError
-from penstock.backfill.lasting import LastingWarehouse
-from penstock.backfill.layout import Note, Stored
+from penstock.backfill.warehouse.layout import Note, Stored
 
 NOTE = Note("readings", "_note.json")
 

@@ -16,17 +16,17 @@ import pytest
 from support.step_counts import counters
 
 import penstock as ps
-from penstock.backfill import aggregating, arrival
-from penstock.backfill.archived_rows import archive_schema
-from penstock.backfill.arrival import arriver
-from penstock.backfill.columns import MARKS, Columns
-from penstock.backfill.folding import reducer
-from penstock.backfill.inputs import Inputs
-from penstock.backfill.layout import DAY_MS, Days
-from penstock.backfill.mapping import mapper
-from penstock.backfill.placed import PlacedApp
-from penstock.backfill.steps import Step, Transform
-from penstock.backfill.timing import timer
+from penstock.backfill.archive.archived_rows import archive_schema
+from penstock.backfill.spark.placed import PlacedApp
+from penstock.backfill.steps import aggregating, arrival
+from penstock.backfill.steps.arrival import arriver
+from penstock.backfill.steps.folding import reducer
+from penstock.backfill.steps.inputs import Inputs
+from penstock.backfill.steps.mapping import mapper
+from penstock.backfill.steps.step import Step, Transform
+from penstock.backfill.steps.timing import timer
+from penstock.backfill.warehouse.columns import MARKS, Columns
+from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.processors.apps import AppName
 from penstock.processors.cores import open_core, stateful
 from penstock.state.store import MemoryShardState

@@ -1,0 +1,31 @@
+"""Up to where a category is archived, bucket by bucket, however archivers go on meanwhile."""
+
+from __future__ import annotations
+
+from ...transport.bus import Bucket, Bus
+from ..errors import BackfillRefused
+from ..warehouse.notes import BucketNote, bucket_note, read_note
+from ..warehouse.seam import Warehouse
+from .category_archive import group_of
+
+
+def archived_ends(bus: Bus, warehouse: Warehouse, category: str) -> dict[int, int]:
+    """Return by bucket the offset before which every event is in the warehouse; without buckets that nobody has archived yet.
+
+    It is the archiver's committed position. What files hold behind it a new owner of the bucket may just be writing anew.
+
+    Raises:
+        BackfillRefused: the warehouse does not say that it has those events.
+        MissingCategory: it is not on the bus.
+        WarehouseError: the warehouse does not answer.
+    """
+    ends = bus.catalog.committed(group_of(category), category)
+    for number, end in ends.items():
+        note = read_note(warehouse, bucket_note(category, number), BucketNote)
+        if end and (note is None or note.marks[-1].offset < end):
+            raise BackfillRefused(
+                f"{Bucket(category, number)}: its archiver's position on this bus is {end}, and the warehouse {warehouse.location} does not say "
+                "that it has the events before. Nothing was started. Look whether it is the warehouse that this bus is archived to; if it is, "
+                "let the archiver run once (penstock archive run), which notes how far it is."
+            )
+    return ends

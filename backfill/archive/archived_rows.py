@@ -1,0 +1,109 @@
+"""Messages of a category as rows of its archive; what has no row is told apart, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ...processors.categories import AnyCategory
+from ...processors.errors import DeclarationError
+from ...transport.codecs import Codec
+from ..warehouse.columns import MARKS, UNFIT, Columns
+
+
+class Messages(NamedTuple):
+    """Messages of one bucket, in order.
+
+    Args:
+        bucket: its number.
+        values: their payloads.
+        offsets: where they lie.
+        arrived: when they came to the bus, in milliseconds since 1970, UTC.
+    """
+
+    bucket: int
+    values: Sequence[bytes | None]
+    offsets: Sequence[int]
+    arrived: Sequence[int]
+
+
+class Rows(NamedTuple):
+    """What messages are in the archive.
+
+    Args:
+        batch: a row for each event.
+        left_out: why a message has no row, by its index.
+    """
+
+    batch: pa.RecordBatch
+    left_out: Mapping[int, str]
+
+
+class ArchivedRows:
+    """Makes rows of one category's messages.
+
+    Args:
+        category: its declaration.
+        codec: what its messages are written in.
+
+    Raises:
+        DeclarationError: records that have no columns.
+    """
+
+    def __init__(self, category: AnyCategory, codec: Codec) -> None:
+        self._category = category
+        self._codec = codec
+        self._columns = Columns(category.record)
+        self.schema = archive_schema(self._columns)
+
+    def of(self, messages: Messages) -> Rows:
+        """Return the rows of messages."""
+        decoded = self._codec.decode(messages.values)
+        events, at = decoded.events, list(decoded.at)
+        reasons = {bad.at: bad.reason for bad in decoded.bad}
+        try:
+            arrays = self._columns.arrays(events)
+        except UNFIT:
+            unfit = dict(self._unfit(events))
+            reasons |= {at[index]: reason for index, reason in unfit.items()}
+            at = [place for index, place in enumerate(at) if index not in unfit]
+            events = [event for index, event in enumerate(events) if index not in unfit]
+            arrays = self._columns.arrays(events)
+        marks: list[Sequence[Any]] = [
+            [messages.bucket] * len(events),
+            [messages.offsets[place] for place in at],
+            _keys_of(self._category, events),
+            self._category.event_times_of(events),
+            [messages.arrived[place] for place in at],
+        ]
+        marked = [pa.array(values, field.type) for values, field in zip(marks, MARKS, strict=True)]
+        return Rows(pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema), reasons)
+
+    def _unfit(self, events: Sequence[object]) -> Iterator[tuple[int, str]]:
+        for index, event in enumerate(events):
+            try:
+                self._columns.arrays([event])
+            except UNFIT as error:
+                yield index, f"a value does not fit its column: {error}"
+
+
+def archive_schema(columns: Columns) -> pa.Schema:
+    """Return the columns of an archived category: its record's, and where each event lay."""
+    return pa.schema([*columns.schema, *MARKS])
+
+
+def _keys_of(category: AnyCategory, events: Sequence[object]) -> list[str | None]:
+    """Return the key of each event, None for one whose key function raises."""
+    try:
+        return list(category.keys_of(events))
+    except DeclarationError:
+        return [_key_of(category, event) for event in events]
+
+
+def _key_of(category: AnyCategory, event: object) -> str | None:
+    try:
+        return category.keys_of([event])[0]
+    except DeclarationError:
+        return None

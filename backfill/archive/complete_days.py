@@ -1,0 +1,51 @@
+"""The days of a category that are marked as complete, and those that are to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..warehouse.layout import Note
+from ..warehouse.listing import Listing
+from ..warehouse.notes import SUCCESS, BucketNote, Success, closed_until, late_from, write_note
+from ..warehouse.seam import Warehouse
+
+
+class CompleteDays:
+    """Marks the days of one category.
+
+    Args:
+        warehouse: where it is.
+        category: its name.
+    """
+
+    def __init__(self, warehouse: Warehouse, category: str) -> None:
+        self._warehouse = warehouse
+        self._category = category
+        self._unmarked: set[str] = set()
+        self._marked: set[str] = set()
+        self._until: str | None = None
+
+    def look(self) -> Listing:
+        """Look which days there are, and which of them are marked."""
+        listing = Listing.of(self._warehouse, self._category)
+        self._marked = {day for day, notes in listing.notes.items() if SUCCESS in notes}
+        self._unmarked = set(listing.days) - self._marked
+        return listing
+
+    def have(self, days: Iterable[str]) -> None:
+        """Note that days have events."""
+        self._unmarked |= set(days) - self._marked
+
+    def mark(self, notes: Mapping[int, BucketNote], buckets: int, now_ms: int) -> None:
+        """Mark the days that all buckets have closed; may be repeated."""
+        until = closed_until(notes, buckets)
+        if until is None:
+            return
+        if until != self._until:
+            self.look()  # others have written days, too
+        for day in sorted(day for day in self._unmarked if day <= until):
+            positions = {number: late_from(notes[number].closings, day) or 0 for number in range(buckets)}
+            write_note(self._warehouse, Note(self._category, SUCCESS, day), Success(now_ms, positions))
+            self._marked.add(day)
+            self._unmarked.discard(day)
+        self._until = until

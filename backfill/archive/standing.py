@@ -1,0 +1,63 @@
+"""How an archived category stands, day by day."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ..warehouse.footers import footer_of
+from ..warehouse.layout import Note, StoredFile
+from ..warehouse.listing import Listing
+from ..warehouse.notes import SUCCESS, Addition, Late, Success, is_late, read_note
+from ..warehouse.seam import WRITERS, Warehouse
+
+
+@dataclass(frozen=True)
+class DayStanding:
+    """How one day stands.
+
+    Args:
+        day: the UTC day, YYYY-MM-DD.
+        files: how many event files.
+        events: how many events.
+        size_bytes: how large the files are.
+        complete_since_ms: since when the day is complete (milliseconds since 1970, UTC); None while it is not.
+        late: what came since.
+    """
+
+    day: str
+    files: int
+    events: int
+    size_bytes: int
+    complete_since_ms: int | None
+    late: tuple[Addition, ...]
+
+
+def standing_of(warehouse: Warehouse, category: str) -> list[DayStanding]:
+    """Return how each day of a category stands, sorted; of each file just the end is read."""
+    listing = Listing.of(warehouse, category)
+    with ThreadPoolExecutor(WRITERS) as pool:
+        events = dict(
+            zip(
+                listing.files,
+                pool.map(lambda file: footer_of(warehouse, file, listing.sizes[file]).num_rows, listing.files),
+                strict=True,
+            )
+        )
+        return list(pool.map(lambda day: _standing(warehouse, category, day, listing, events), listing.days))
+
+
+def _standing(
+    warehouse: Warehouse, category: str, day: str, listing: Listing, events: dict[StoredFile, int]
+) -> DayStanding:
+    files, notes = listing.of_day(day), listing.notes.get(day, frozenset())
+    success = read_note(warehouse, Note(category, SUCCESS, day), Success) if SUCCESS in notes else None
+    late = [read_note(warehouse, Note(category, name, day), Late) for name in sorted(notes) if is_late(name)]
+    return DayStanding(
+        day,
+        len(files),
+        sum(events[file] for file in files),
+        sum(listing.sizes[file] for file in files),
+        None if success is None else success.complete_since_ms,
+        tuple(addition for one in late if one for addition in one.additions),
+    )

@@ -1,0 +1,1 @@
+"""Stream and batch side by side."""

@@ -1,0 +1,1 @@
+"""Where a batch run writes: folders, the bus, and remote stores."""

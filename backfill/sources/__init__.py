@@ -1,0 +1,1 @@
+"""Where a batch run reads: the archive, earlier outputs, and the bus."""

@@ -1,0 +1,163 @@
+"""Where the archive of a category ends and the bus begins, bucket by bucket, fixed once for a run.
+
+    archive: all events before the border | bus: those from the border up to the end
+
+The border is the position that the archiver has committed: what lies before it is in the warehouse and stays there, whatever an archiver
+does meanwhile. What files hold beyond it is left alone, since a new owner of the bucket may just be writing that anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...transport.bus import Bucket, Bus
+from ...transport.stretches import Stretch
+from ..archive.category_archive import group_of
+from ..errors import BackfillRefused
+from ..warehouse.listing import Listing
+from ..warehouse.notes import BucketNote, bucket_note, read_note
+from ..warehouse.seam import Warehouse
+from ..warehouse.terms import terms_of
+
+
+class Standing(NamedTuple):
+    """What is known of a bucket.
+
+    Args:
+        committed: the archiver's position; None where its group has none.
+        noted: up to where the warehouse itself says that it is archived; None where it says nothing.
+        has_files: whether the warehouse has events of it.
+        start: the first offset that the bus keeps.
+        end: the offset behind the last event that is decided.
+    """
+
+    committed: int | None
+    noted: int | None
+    has_files: bool
+    start: int
+    end: int
+
+
+class Border(NamedTuple):
+    """Where a bucket's events are.
+
+    Args:
+        offset: those before it come from the archive, the others from the bus.
+        end: up to where there are any.
+    """
+
+    offset: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Borders:
+    """The borders of one category.
+
+    Args:
+        category: its name.
+        by_bucket: the border of each bucket.
+        segment_events: how many offsets share a file of the archive; 0 where nothing is archived.
+        dropped: how many offsets the bus has dropped of buckets of which nothing is archived.
+    """
+
+    category: str
+    by_bucket: Mapping[int, Border]
+    segment_events: int
+    dropped: int = 0
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """The borders alone."""
+        return {number: border.offset for number, border in self.by_bucket.items()}
+
+    def stretches(self, offsets: int) -> list[Stretch]:
+        """Return what is to be read from the bus, in pieces of at most so many offsets."""
+        whole = (Stretch(Bucket(self.category, n), *border) for n, border in sorted(self.by_bucket.items()))
+        return [piece for stretch in whole for piece in stretch.cut(offsets)]
+
+
+def borders_of(bus: Bus, warehouse: Warehouse, category: str) -> Borders:
+    """Find the borders of a category as of now.
+
+    Raises:
+        BackfillRefused: events are neither in the warehouse nor on the bus, or the two do not belong together.
+        MissingCategory: it is not on the bus.
+        WarehouseError: the warehouse does not answer.
+    """
+    # In this order: what is noted is written before the position is committed, and the end only grows.
+    committed = bus.catalog.committed(group_of(category), category)
+    files = {file.bucket for file in Listing.of(warehouse, category).files}
+    terms = terms_of(warehouse, category)
+    starts, ends = bus.catalog.describe(category).starts, bus.catalog.stable_ends(category)
+    found = {
+        number: Standing(
+            committed.get(number),
+            _noted(warehouse, category, number) if terms else None,
+            number in files,
+            start,
+            ends[number],
+        )
+        for number, start in starts.items()
+    }
+    _refuse_others(category, files - starts.keys(), len(starts), warehouse)
+    by_bucket = {number: border_of(Bucket(category, number), one, warehouse.location) for number, one in found.items()}
+    dropped = sum(one.start for one in found.values() if one.committed is None and one.noted is None)
+    return Borders(category, by_bucket, terms.segment_events if terms else 0, dropped)
+
+
+def _refuse_others(category: str, others: Collection[int], buckets: int, warehouse: Warehouse) -> None:
+    if others:
+        raise BackfillRefused(
+            f"The warehouse {warehouse.location} has bucket {max(others)} of {category}, which has {buckets} buckets on this bus: it is not the "
+            "category that was archived. Nothing was started. Name the bus and the warehouse that belong together."
+        )
+
+
+def _noted(warehouse: Warehouse, category: str, number: int) -> int | None:
+    note = read_note(warehouse, bucket_note(category, number), BucketNote)
+    return None if note is None else note.marks[-1].offset
+
+
+def border_of(bucket: Bucket, found: Standing, location: str) -> Border:
+    """Return where a bucket's border is.
+
+    Args:
+        bucket: which.
+        found: what is known of it.
+        location: the warehouse, for messages.
+
+    Raises:
+        BackfillRefused: events are missing between the two, or the two do not belong together.
+    """
+    if found.noted is None and found.committed is None and not found.has_files:
+        return Border(found.start, found.end)
+    if found.noted is None or found.noted < (found.committed or 0):
+        raise BackfillRefused(
+            f"{bucket}: {_where(found)}, and the warehouse {location} does not say that it has the events before. Nothing was started. Look "
+            "whether it is the warehouse that this bus is archived to; if it is, let the archiver run once (penstock archive run), which "
+            "notes how far it is."
+        )
+    archived = found.noted if found.committed is None else found.committed
+    if archived > found.end:
+        raise BackfillRefused(
+            f"{bucket} is archived up to offset {archived}, but on this bus it ends at offset {found.end}: the category was made anew, or it is "
+            f"another bus than the one that is archived in {location}. Nothing was started. Name the bus and the warehouse that belong "
+            "together."
+        )
+    if archived < found.start:
+        raise BackfillRefused(
+            f"{bucket} is archived up to offset {archived}, but the bus keeps it only from offset {found.start} on: "
+            f"{found.start - archived:,} offsets are in neither. Nothing was started. Name a last day that the archive has (`--to DAY`); or, to "
+            "do without those events, let an archiver go on with gaps accepted, and run this again."
+        )
+    # Without a committed position an archiver begins at the first event on the bus, and writes anew what files hold from there on.
+    return Border(found.start if found.committed is None else found.committed, found.end)
+
+
+def _where(found: Standing) -> str:
+    if found.committed is None:
+        return "it has files of this bucket"
+    return f"its archiver's position is {found.committed}"

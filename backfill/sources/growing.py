@@ -1,0 +1,90 @@
+"""Files of the archive that an archiver may write anew while Spark reads them: those of each bucket's open segment.
+
+Spark notes a file's length when it lists it, and passes over whatever lies beyond; of a file that has grown since that may be all of it,
+and nothing is said. So such a file is read whole, as what it is when it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ..spark.failures import carried
+from ..spark.session import BATCH_EVENTS
+from ..steps.step import Batches
+from ..warehouse.columns import DAY_COLUMN
+from ..warehouse.evolution import fitted, merged, table_of
+from ..warehouse.layout import StoredFile
+from ..warehouse.unfit import naming
+
+
+@dataclass(frozen=True)
+class OpenFrom:
+    """From where on a category's files may change.
+
+    Args:
+        segments: by bucket, the first offset of the segment that is open.
+    """
+
+    segments: Mapping[int, int]
+
+    @staticmethod
+    def last_of(files: Iterable[StoredFile]) -> OpenFrom:
+        """Return it where only the files are known: each bucket's last segment."""
+        last: dict[int, int] = {}
+        for file in files:
+            last[file.bucket] = max(file.last_segment, last.get(file.bucket, 0))
+        return OpenFrom(last)
+
+    @staticmethod
+    def at(borders: Mapping[int, int], segment_events: int) -> OpenFrom:
+        """Return it for positions up to which buckets are archived."""
+        return OpenFrom({number: offset - offset % segment_events for number, offset in borders.items()})
+
+    def is_growing(self, file: StoredFile) -> bool:
+        """Tell whether a file is that of an open segment."""
+        return not file.is_compacted and file.segment == self.segments.get(file.bucket)
+
+    def is_beyond(self, file: StoredFile) -> bool:
+        """Tell whether all of a file lies behind the open segment."""
+        return file.segment > self.segments.get(file.bucket, -1)
+
+
+def read_growing(spark: SparkSession, folder: str, files: Collection[StoredFile], schema: pa.Schema) -> DataFrame:
+    """Return the events of files of a category, at least one, each as it is when it is read.
+
+    Args:
+        spark: the session.
+        folder: the category's folder, as Spark calls it.
+        files: which.
+        schema: the columns that they have.
+    """
+    paths = [f"{folder}/{file.path.split('/', 1)[1]}" for file in sorted(files)]
+    # As in all that Spark reads of files: what was written before a field existed lacks it.
+    with_day = pa.schema([*(field.with_nullable(True) for field in schema), pa.field(DAY_COLUMN, pa.string())])
+    whole = spark.read.format("binaryFile").load(paths).select("path", "content")
+    return whole.mapInArrow(partial(_run, with_day), from_arrow_schema(with_day))
+
+
+def _run(schema: pa.Schema, batches: Batches) -> Batches:
+    with carried("Reading the archive"):
+        for batch in batches:
+            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+                yield from _events(path.as_py(), content.as_py(), schema)
+
+
+def _events(path: str, content: bytes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    folder, name = path.rsplit("/", 2)[1:]
+    file = StoredFile.parse("", folder, name)
+    if file is None:
+        raise ValueError(f"{path} is no file of the archive")
+    with naming(path):
+        table = table_of(content)
+        merged(table.schema.remove_metadata(), schema)
+    dated = table.append_column(DAY_COLUMN, pa.repeat(pa.scalar(file.day), table.num_rows))
+    yield from fitted(dated, schema, file).to_batches(BATCH_EVENTS)

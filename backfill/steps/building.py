@@ -1,0 +1,74 @@
+"""State built in Spark's workers: a shard's own core over its archived bucket, and what is then its state stored as its backup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import pyarrow as pa
+
+from ...state.backups.owner import claim
+from ...state.backups.places import open_place
+from ...state.backups.shard import ShardBackups
+from ...state.backups.snapshots import snapshot_folder
+from ...state.rocks import RocksShardState
+from ...state.store import Offsets, ShardIdentity
+from .arrival import outputs_of, scratch_state
+from .inputs import Inputs
+from .step import Batches, Transform, guarded
+
+_BUILT: dict[str, pa.DataType] = {
+    "bucket": pa.int32(),
+    "keys": pa.int64(),
+    "size_bytes": pa.int64(),
+    "backup": pa.string(),
+}
+BUILT = pa.schema(_BUILT)
+"""What is said of each shard."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where states go.
+
+    Args:
+        location: the place of backups.
+        webhdfs: for HDFS, the address of WebHDFS.
+        ends: the position that each bucket's state will reflect.
+    """
+
+    location: str
+    webhdfs: str | None
+    ends: Mapping[int, Offsets]
+
+
+def builder(inputs: Inputs, target: Target) -> Transform:
+    """Return the step as Spark runs it, on partitions that hold whole buckets, sorted by bucket and arrival."""
+    return partial(_run, inputs, target)
+
+
+def _run(inputs: Inputs, target: Target, batches: Batches) -> Batches:
+    return guarded(inputs.steps[0], _built(inputs, target, batches))
+
+
+def _built(inputs: Inputs, target: Target, batches: Batches) -> Batches:
+    for bucket, events in groupby(inputs.events(batches), key=lambda one: one.bucket):
+        with scratch_state(inputs.processor, bucket) as state:
+            for _ in outputs_of(inputs, state, events):
+                pass  # what the past gave is the business of a backfill
+            state.save_position(target.ends[bucket])
+            row = [bucket, state.estimated_keys(), *_stored(inputs, target, bucket, state)]
+        yield pa.RecordBatch.from_pylist([dict(zip(BUILT.names, row, strict=True))], schema=BUILT)
+
+
+def _stored(inputs: Inputs, target: Target, bucket: int, state: RocksShardState) -> tuple[int, str]:
+    """Store a state as the newest backup of its shard; return its size, and what it is called."""
+    identity = ShardIdentity(inputs.processor.name, bucket, inputs.processor.state_shape() or "")
+    backups = ShardBackups(open_place(target.location, target.webhdfs), identity.processor, bucket)
+    owner = claim(backups, identity)
+    with snapshot_folder(state.folder) as snapshot:
+        state.snapshot(snapshot)
+        manifest = owner.save(snapshot, target.ends[bucket])
+    return manifest.size_bytes, str(manifest.id)

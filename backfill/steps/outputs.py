@@ -1,0 +1,109 @@
+"""What a processor's step leaves behind in Spark: rows that say which category each output belongs to.
+
+A row has the output's key, its event time and day, and one struct column for each category that the processor writes; all of
+them are null but the output's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+
+from ...processors.errors import ProcessorFailed
+from ...processors.kinds import Processor
+from ...processors.routes import Routes
+from ..spark.session import BATCH_EVENTS
+from ..warehouse.columns import DAY_COLUMN, MARKS, UNFIT, Columns, days_of
+
+OUTPUT_MARKS = pa.schema([MARKS.field("_key"), MARKS.field("_event_time")])
+"""What the output of a batch run has beside its record's columns."""
+
+
+def slot_of(number: int) -> str:
+    """Return the name of the struct column of a processor's output category, by its place in `outputs()`."""
+    return f"_output_{number}"
+
+
+class OutputRows:
+    """The rows of one processor.
+
+    Args:
+        processor: its class.
+
+    Raises:
+        DeclarationError: an output whose records have no columns.
+    """
+
+    def __init__(self, processor: type[Processor]) -> None:
+        self._routes = Routes(processor)
+        self._columns = {category.name: Columns(category.record) for category in processor.outputs()}
+        self._structs = {name: pa.struct(list(columns.schema)) for name, columns in self._columns.items()}
+        slots = [(slot_of(number), struct) for number, struct in enumerate(self._structs.values())]
+        marks = [(field.name, field.type) for field in OUTPUT_MARKS]
+        self.schema = pa.schema([*marks, (DAY_COLUMN, pa.string()), *slots])
+
+    def batches(self, outputs: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+        """Give outputs as rows.
+
+        Raises:
+            ProcessorFailed: an output that its category cannot take.
+        """
+        for start in range(0, len(outputs), BATCH_EVENTS):
+            part = outputs[start : start + BATCH_EVENTS]
+            try:
+                routed = self._routes.split(part)
+                rows = [self._rows(category, records) for category, records in routed]
+            except (TypeError, *UNFIT) as error:
+                raise ProcessorFailed(
+                    f"An output of {self._routes.processor.__name__} does not fit the category it goes to: {error}. Nothing "
+                    "of it was published; mend the processor and run the backfill again."
+                ) from error
+            yield from rows
+
+    def of_columns(self, given: pa.RecordBatch) -> pa.RecordBatch:
+        """Return outputs that are columns already, of the only category, as rows.
+
+        Raises:
+            ProcessorFailed: columns that the category does not have, or that do not fit.
+        """
+        [category] = self._routes.processor.outputs()
+        columns = self._columns[category.name]
+        try:
+            arrays = [_as(given.column(field.name), field) for field in columns.schema]
+        except (KeyError, *UNFIT) as error:
+            raise ProcessorFailed(
+                f"What {self._routes.processor.__name__}.process_columns gives does not fit {category.name}, whose columns are "
+                f"{', '.join(f'{field.name}: {field.type}' for field in columns.schema)}: {error}. Nothing of it was published; mend the processor "
+                "and run the backfill again."
+            ) from error
+        rows = pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
+        if isinstance(category.key, str):
+            keys = rows.column(category.key).cast(pa.string())
+        else:
+            keys = pa.array(category.keys_of(columns.records(rows)), pa.string())
+        return self._placed(category.name, arrays, keys, rows.column(category.event_time))
+
+    def own(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the record's columns of rows of the only category."""
+        return pa.RecordBatch.from_struct_array(cast("pa.StructArray", rows.column(slot_of(0))))
+
+    def _rows(self, category: Any, records: Sequence[Any]) -> pa.RecordBatch:
+        keys = pa.array(category.keys_of(records), pa.string())
+        times = pa.array(category.event_times_of(records), pa.int64())
+        return self._placed(category.name, self._columns[category.name].arrays(records), keys, times)
+
+    def _placed(
+        self, category: str, arrays: Sequence[pa.Array[Any]], keys: pa.Array[Any], times: pa.Array[Any]
+    ) -> pa.RecordBatch:
+        """Return rows with the marks of outputs, and nothing in the slots of other categories."""
+        own = pa.StructArray.from_arrays(arrays, fields=list(self._columns[category].schema))
+        slots = [own if name == category else pa.nulls(len(times), struct) for name, struct in self._structs.items()]
+        return pa.RecordBatch.from_arrays([keys, times, days_of(times), *slots], schema=self.schema)
+
+
+def _as(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    if column.null_count and not field.nullable:
+        raise pa.ArrowInvalid(f"{field.name} is null in {column.null_count} of {len(column)} outputs")
+    return column.cast(field.type)

@@ -1,0 +1,1 @@
+"""Files by category and day: where they lie, what they hold, and what is noted beside them."""

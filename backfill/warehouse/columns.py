@@ -1,0 +1,217 @@
+"""Columns: a record type as an Arrow schema, and records to columns and back, a whole batch at a time.
+
+Flat fields cross as lists of plain values; lists, dicts and records within records are taken apart by msgspec first.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, get_type_hints
+
+import msgspec
+import pyarrow as pa
+from msgspec import inspect as shapes
+
+from ...processors.errors import DeclarationError
+from ...processors.records import Record, fields_of, plain, without_null
+from .layout import DAY_MS, day_of
+
+_MARKS: list[pa.Field[Any]] = [
+    pa.field("_bucket", pa.int32(), nullable=False),
+    pa.field("_offset", pa.int64(), nullable=False),
+    pa.field("_key", pa.string()),
+    pa.field("_event_time", pa.int64(), nullable=False),
+    pa.field("_arrived", pa.int64(), nullable=False),
+]
+MARKS = pa.schema(_MARKS)
+"""What the archive keeps with every event; times in milliseconds since 1970, UTC."""
+
+EVENT_MARKS = ("_bucket", "_offset", "_event_time", "_arrived")
+"""Those that say where an event lay and when, without its key, which its record has."""
+DAY_COLUMN = "ds"
+ROW = "_row"
+"""Where an event stood in its batch, while the batch is taken apart."""
+UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+"""Raised for a value that its column cannot hold, such as a whole number beyond 64 bits."""
+
+_RESERVED = frozenset([*MARKS.names, DAY_COLUMN, ROW])
+_SCALARS: dict[type, pa.DataType] = {
+    shapes.BoolType: pa.bool_(),
+    shapes.IntType: pa.int64(),
+    shapes.FloatType: pa.float64(),
+    shapes.StrType: pa.string(),
+    shapes.BytesType: pa.binary(),
+}
+
+
+class Columns:
+    """The columns of one record type.
+
+    Args:
+        record: the type.
+
+    Raises:
+        DeclarationError: a field that has no column, or the name of one that the warehouse needs itself.
+    """
+
+    def __init__(self, record: type[Record]) -> None:
+        self._record = record
+        self._fields = fields_of(record)
+        for name in _RESERVED & self._fields.keys():
+            raise DeclarationError(
+                f"{record.__name__}.{name}: the warehouse keeps a column of that name for itself. Rename the field, or "
+                f"give it another name in the warehouse and on the bus: `{name}: … = msgspec.field(name=…)`."
+            )
+        self.schema = pa.schema([_column(record, name, field, ()) for name, field in self._fields.items()])
+
+    def arrays(self, records: Sequence[Any]) -> list[pa.Array[Any]]:
+        """Return the columns of records.
+
+        Raises:
+            pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: a value does not fit; see `UNFIT`.
+        """
+        values = zip(*map(msgspec.structs.astuple, records), strict=True) if records else [()] * len(self._fields)
+        return [
+            pa.array(_lowered(field.type, column), column_type)
+            for field, column, column_type in zip(self._fields.values(), values, self.schema.types, strict=True)
+        ]
+
+    def records(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the records of a batch that has at least these columns.
+
+        A null in a field that cannot be null was written before the field existed: it becomes the field's default.
+
+        Raises:
+            DeclarationError: such a field has no default.
+        """
+        columns = [self._values(name, field, batch.column(name)) for name, field in self._fields.items()]
+        if not self._by_name:
+            return list(map(self._record, *columns))
+        names = [field.name for field in self._fields.values()]
+        return [self._record(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+
+    def filled(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """Return some of the fields of a batch as columns, with defaults where `records` gives them.
+
+        Raises:
+            DeclarationError: as `records` does.
+        """
+        arrays = [self._filled(name, self._fields[name], batch.column(name)) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def _filled(self, name: str, field: shapes.Field, column: pa.Array[Any]) -> pa.Array[Any]:
+        if not column.null_count or without_null(field.type)[1]:
+            return column
+        filled: pa.Array[Any] = pa.array(
+            _lowered(field.type, self._values(name, field, column)), self.schema.field(name).type
+        )
+        return filled
+
+    @cached_property
+    def _by_name(self) -> bool:
+        parameters = inspect.signature(self._record).parameters.values()
+        return any(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters)
+
+    @cached_property
+    def _types(self) -> Mapping[str, Any]:
+        return get_type_hints(self._record, include_extras=True)
+
+    def _values(self, name: str, field: shapes.Field, column: pa.Array[Any]) -> list[Any]:
+        values = column.to_pylist()
+        if column.null_count and not without_null(field.type)[1]:
+            default = self._default_of(name, field)
+            values = [default() if value is None else value for value in values]
+        if type(without_null(field.type)[0]) in _SCALARS:
+            return values
+        convert = self._types[field.name]
+        return [msgspec.convert(_raised(field.type, value), convert) for value in values]
+
+    def _default_of(self, name: str, field: shapes.Field) -> Callable[[], Any]:
+        if field.required:
+            raise DeclarationError(
+                f"{self._record.__name__}.{name} is missing in events that were archived before the field existed, and it "
+                "has no default. Give it one, or declare it `| None`."
+            )
+        if field.default_factory is not msgspec.NODEFAULT:
+            factory: Callable[[], Any] = field.default_factory
+            return factory
+        return lambda: field.default
+
+
+def days_of(times: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the UTC day of each event time; there are fewer days than times."""
+    encoded = pa.array(times.to_numpy() // DAY_MS).dictionary_encode()
+    names = [day_of(number * DAY_MS) for number in encoded.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(encoded.indices)
+
+
+def _column(record: type, name: str, field: shapes.Field, around: tuple[type, ...]) -> pa.Field[Any]:
+    shape, optional = without_null(field.type)
+    return pa.field(name, _type(record, name, shape, (*around, record)), nullable=optional or not field.required)
+
+
+def _type(record: type, name: str, shape: Any, around: tuple[type, ...]) -> pa.DataType:
+    shape, _ = without_null(shape)
+    match shape:
+        case shapes.ListType() | shapes.VarTupleType():
+            return pa.list_(_type(record, name, shape.item_type, around))
+        case shapes.DictType() if isinstance(plain(shape.key_type), shapes.StrType):
+            return pa.map_(pa.string(), _type(record, name, shape.value_type, around))
+        case shapes.StructType() if shape.cls in around:
+            raise DeclarationError(
+                f"{record.__name__}.{name}: a record that holds records of its own kind has no end as columns. Declare a "
+                "list of flat records, or leave the category out of the archive."
+            )
+        case shapes.StructType():
+            return pa.struct([_column(shape.cls, field.encode_name, field, around) for field in shape.fields])
+    try:
+        return _SCALARS[type(shape)]
+    except KeyError:
+        raise DeclarationError(
+            f"{record.__name__}.{name}: {type(shape).__name__.removesuffix('Type').lower()} fields have no column in the "
+            "warehouse. Use bool, int, float, str, bytes, a list, a dict with str keys, a record, or one of these | None."
+        ) from None
+
+
+def _lowered(shape: Any, values: Sequence[Any]) -> Sequence[Any]:
+    """Return a field's values as Arrow takes them."""
+    if type(without_null(shape)[0]) in _SCALARS:
+        return values
+    return [_with_pairs(shape, value) for value in msgspec.to_builtins(values, builtin_types=(bytes,))]
+
+
+def _with_pairs(shape: Any, value: Any) -> Any:
+    """Turn dicts that are maps into lists of pairs, at every depth."""
+    if value is None:
+        return None
+    shape, _ = without_null(shape)
+    match shape:
+        case shapes.ListType() | shapes.VarTupleType():
+            return [_with_pairs(shape.item_type, item) for item in value]
+        case shapes.DictType():
+            return [(key, _with_pairs(shape.value_type, item)) for key, item in value.items()]
+        case shapes.StructType():
+            return {field.encode_name: _with_pairs(field.type, value[field.encode_name]) for field in shape.fields}
+    return value
+
+
+def _raised(shape: Any, value: Any) -> Any:
+    """Turn lists of pairs that are maps into dicts, and leave out what a record had not yet, at every depth."""
+    if value is None:
+        return None
+    shape, _ = without_null(shape)
+    match shape:
+        case shapes.ListType() | shapes.VarTupleType():
+            return [_raised(shape.item_type, item) for item in value]
+        case shapes.DictType():
+            return {key: _raised(shape.value_type, item) for key, item in value}
+        case shapes.StructType():
+            fields = {field.encode_name: (field.type, value.get(field.encode_name)) for field in shape.fields}
+            return {
+                name: _raised(kind, item)
+                for name, (kind, item) in fields.items()
+                if item is not None or without_null(kind)[1]
+            }
+    return value

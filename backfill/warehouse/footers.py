@@ -1,0 +1,52 @@
+"""What the end of a Parquet file says of it: how many rows it has, and between which values they lie. No more is read."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import WarehouseError
+from .layout import EventFile
+from .seam import Warehouse
+from .unfit import unreadable
+
+_FOOTER_BYTES = 65_536
+_TAIL = 8  # how long the footer is, and the letters PAR1
+
+
+def footer_of(warehouse: Warehouse, file: EventFile, size_bytes: int) -> pq.FileMetaData:
+    """Return what the end of a file says.
+
+    Args:
+        warehouse: where it is.
+        file: which.
+        size_bytes: how large it is.
+
+    Raises:
+        WarehouseError: the warehouse, or it is no Parquet.
+    """
+    end = warehouse.read(file, max(size_bytes - _FOOTER_BYTES, 0))
+    footer_bytes = int.from_bytes(end[-_TAIL : -_TAIL + 4], "little") + _TAIL
+    if footer_bytes > len(end):
+        end = warehouse.read(file)
+    try:
+        return pq.read_metadata(BytesIO(end))
+    except (OSError, pa.ArrowException) as error:
+        raise WarehouseError(unreadable(f"{warehouse.location}/{file.path}", str(error))) from error
+
+
+def offsets_of(footer: pq.FileMetaData) -> range | None:
+    """Return from which offset to which the events of a file lie; None where its footer does not say."""
+    names = [footer.schema.column(number).path for number in range(footer.num_columns)]
+    if "_offset" not in names or not footer.num_row_groups:
+        return None
+    at = names.index("_offset")
+    ends: list[int] = []
+    for group in range(footer.num_row_groups):
+        held = footer.row_group(group).column(at).statistics
+        if held is None or not held.has_min_max:
+            return None
+        ends += [held.min, held.max]  # type: ignore[list-item]  # a column of whole numbers
+    return range(min(ends), max(ends) + 1)

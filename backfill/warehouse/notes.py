@@ -1,0 +1,182 @@
+"""What the archive notes beside the events, as small files of JSON.
+
+    category=…/_archive.json         how the category is archived: by which time, in segments of which length, with which columns
+    category=…/_bucket-00003.json    how far a bucket's time has come, as of the positions that may be committed
+    category=…/ds=…/_SUCCESS         the day is complete
+    category=…/ds=…/_late-00003.json what came for it since
+
+A bucket's notes are written by its owner alone, and before the position is committed that they hold for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from ...processors.watermarks import Progress
+from ..errors import NotStored, WarehouseError
+from .layout import By, Note
+from .seam import Warehouse
+
+SUCCESS = "_SUCCESS"
+"""The name that others, too, look for."""
+ARCHIVE = "_archive.json"
+
+T = TypeVar("T", bound=msgspec.Struct)
+_encode = msgspec.json.Encoder().encode
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """How a category is archived; chosen once.
+
+    Args:
+        by: by which time events have their days.
+        segment_events: how many offsets share a file name.
+        columns: all columns that were ever written, with the type that all files have today, for people to read.
+        schema: the same, as Arrow writes it.
+    """
+
+    by: By
+    segment_events: int
+    columns: dict[str, str]
+    schema: bytes
+
+    @staticmethod
+    def of(by: By, segment_events: int, schema: pa.Schema) -> Terms:
+        """Note a way."""
+        columns = {field.name: str(field.type) for field in schema}
+        return Terms(by, segment_events, columns, schema.serialize().to_pybytes())
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The columns."""
+        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """How far a bucket's time has come with its events before an offset."""
+
+    offset: int
+    progress: Progress
+
+
+class Closing(msgspec.Struct, frozen=True):
+    """Events of a bucket from an offset on that belong to a day, or to one before it, are late additions."""
+
+    day: str
+    offset: int
+
+
+class BucketNote(msgspec.Struct, frozen=True):
+    """What is known of one bucket.
+
+    Args:
+        marks: of the position that is committed, and of the one that is about to be; in order.
+        closings: from where on events are late additions, for more and more days.
+        heard_ms: when an event was last taken (milliseconds since 1970, UTC), or when the bucket was first looked at.
+        idle: whether nobody is to wait for it.
+    """
+
+    marks: tuple[Mark, ...]
+    closings: tuple[Closing, ...]
+    heard_ms: int
+    idle: bool
+
+
+class Success(msgspec.Struct, frozen=True):
+    """A day is complete.
+
+    Args:
+        complete_since_ms: since when (milliseconds since 1970, UTC).
+        positions: the offset of each bucket from which on its events for the day are late additions.
+    """
+
+    complete_since_ms: int
+    positions: dict[int, int]
+
+
+class Addition(msgspec.Struct, frozen=True):
+    """Events of one segment that came for a day that was complete.
+
+    Args:
+        segment: the segment's first offset.
+        events: how many.
+        first_arrived_ms: when the first of them came to the bus (milliseconds since 1970, UTC).
+        last_arrived_ms: when the last did.
+    """
+
+    segment: int
+    events: int
+    first_arrived_ms: int
+    last_arrived_ms: int
+
+
+class Late(msgspec.Struct, frozen=True):
+    """The late additions of one bucket to one day."""
+
+    bucket: int
+    additions: tuple[Addition, ...]
+
+
+def bucket_note(category: str, bucket: int) -> Note:
+    """Return where a bucket's note lies."""
+    return Note(category, f"_bucket-{bucket:05d}.json")
+
+
+def late_note(category: str, day: str, bucket: int) -> Note:
+    """Return where the late additions of a bucket to a day lie."""
+    return Note(category, f"_late-{bucket:05d}.json", day)
+
+
+def is_late(name: str) -> bool:
+    """Tell whether a note's name is that of late additions."""
+    return name.startswith("_late-") and name.endswith(".json")
+
+
+def read_note(warehouse: Warehouse, note: Note, kind: type[T]) -> T | None:
+    """Return what a note says; None where there is none, or, as others write them, an empty one.
+
+    Raises:
+        WarehouseError: it is not readable.
+    """
+    try:
+        content = warehouse.read(note)
+    except NotStored:
+        return None
+    return decoded(content, kind, f"{warehouse.location}/{note.path}") if content else None
+
+
+def decoded(content: bytes, kind: type[T], place: str) -> T:
+    """Return what the bytes of a note say.
+
+    Raises:
+        WarehouseError: nothing.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise WarehouseError(
+            f"{place} is not what the archiver writes: {error}. Nothing was changed; put it back from a copy, or "
+            "move it away if you know that nobody needs it."
+        ) from error
+
+
+def write_note(warehouse: Warehouse, note: Note, said: msgspec.Struct) -> None:
+    """Store what a note says."""
+    warehouse.write(note, _encode(said))
+
+
+def late_from(closings: tuple[Closing, ...], day: str) -> int | None:
+    """Return from which offset on events that belong to a day are late additions; None while none is."""
+    return next((closing.offset for closing in closings if closing.day >= day), None)
+
+
+def closed_until(notes: Mapping[int, BucketNote], buckets: int) -> str | None:
+    """Return the last day that all buckets of a category have closed; None while there is none."""
+    closed = [notes[number].closings for number in range(buckets) if number in notes]
+    if len(closed) < buckets or not all(closed):
+        return None
+    return min(closings[-1].day for closings in closed)

@@ -1,0 +1,94 @@
+"""How a category is archived is chosen once: by which time its days are, how long its segments, and what its columns hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from ..errors import ArchiveRefused
+from .evolution import OtherType, is_widened, merged, table_of, widen
+from .layout import By, Note, StoredFile
+from .listing import Listing
+from .notes import ARCHIVE, Terms, read_note, write_note
+from .seam import WRITERS, Warehouse
+
+_LOG = logging.getLogger("penstock.archiver")
+
+
+def terms_of(warehouse: Warehouse, category: str) -> Terms | None:
+    """Return how a category is archived; None where that was never noted."""
+    return read_note(warehouse, Note(category, ARCHIVE), Terms)
+
+
+def settle(warehouse: Warehouse, category: str, by: By, segment_events: int, schema: pa.Schema) -> None:
+    """Begin or go on to archive a category in a way.
+
+    Files that are there are written anew where a column of theirs is wider now.
+
+    Raises:
+        ArchiveRefused: it is archived in another way, or its columns do not fit.
+    """
+    files = Listing.of(warehouse, category).files
+    terms = terms_of(warehouse, category) or _before_notes(warehouse, category, files, segment_events)
+    if terms is None:
+        write_note(warehouse, Note(category, ARCHIVE), Terms.of(by, segment_events, schema))
+        return
+    _refuse_other_way(category, terms, by, segment_events)
+    try:
+        wider = merged(terms.arrow, schema)
+    except OtherType as other:
+        raise _refused(warehouse, category, files, other) from other
+    if is_widened(terms.arrow, wider):
+        _widen(warehouse, category, files, wider)
+    wanted = Terms.of(by, segment_events, wider)
+    if wanted != terms:
+        write_note(warehouse, Note(category, ARCHIVE), wanted)
+
+
+def _before_notes(
+    warehouse: Warehouse, category: str, files: Iterable[StoredFile], segment_events: int
+) -> Terms | None:
+    """Return the way of a category that was archived before ways were noted: by event time, with what its files hold."""
+    schema: pa.Schema | None = None
+    for file in files:
+        own = table_of(warehouse.read(file)).schema.remove_metadata()
+        try:
+            schema = own if schema is None else merged(schema, own)
+        except OtherType as other:
+            raise _refused(warehouse, category, [file], other) from other
+    return None if schema is None else Terms.of(By.EVENT_TIME, segment_events, schema)
+
+
+def _refuse_other_way(category: str, terms: Terms, by: By, segment_events: int) -> None:
+    if terms.by is not by:
+        raise ArchiveRefused(
+            f"{category} is archived by {terms.by.value}, and not by {by.value}: its days would mean two things. Nothing was changed. Go on "
+            f"with `--by {terms.by.value}`; to change it, move the folder category={category} away, and set the group archiver.{category} back "
+            "to the first event."
+        )
+    if terms.segment_events != segment_events:
+        raise ArchiveRefused(
+            f"{category} is archived in segments of {terms.segment_events:,} offsets, and not of {segment_events:,}: files of both would hold "
+            f"the same events. Nothing was changed. Go on with {terms.segment_events:,}."
+        )
+
+
+def _refused(warehouse: Warehouse, category: str, files: Iterable[StoredFile], other: OtherType) -> ArchiveRefused:
+    top = other.column.partition(".")[0].partition("[")[0]
+    holds = (file.path for file in files if top in table_of(warehouse.read(file)).column_names)
+    where = next(holds, f"category={category}")
+    return ArchiveRefused(
+        f"{where}: column {other.column} holds {other.stored}, and the record has {other.wanted} there. Fields may be added, left out, become "
+        "optional, and go from int to float; this is none of it. Nothing was changed. Give the field another name, or archive the new type "
+        "of record as another category."
+    )
+
+
+def _widen(warehouse: Warehouse, category: str, files: Iterable[StoredFile], wider: pa.Schema) -> None:
+    _LOG.warning("%s: columns were widened; files with the narrower ones are written anew", category)
+    with ThreadPoolExecutor(WRITERS) as pool:
+        written = sum(pool.map(lambda file: widen(warehouse, file, wider), files))
+    _LOG.warning("%s: %d files were written anew", category, written)
