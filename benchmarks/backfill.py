@@ -21,8 +21,8 @@ from rounds import broker, command, create, options, rate
 
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.warehouse.seam import open_warehouse
-from penstock.ops.collector import relax_collector
-from penstock.ops.preflight import ends_of
+from penstock.ops.working.collector import relax_collector
+from penstock.ops.working.preflight import ends_of
 from penstock.transport.bus import Outgoing
 from penstock.transport.codec_of import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings

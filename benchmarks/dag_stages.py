@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import penstock as ps
-from penstock.ops.assembling import Surroundings, assembled
 from penstock.ops.cli.signals import stopping_on_signals
-from penstock.ops.collector import relax_collector
-from penstock.ops.preflight import prepare
+from penstock.ops.working.assembling import Surroundings, assembled
+from penstock.ops.working.collector import relax_collector
+from penstock.ops.working.preflight import prepare
 from penstock.processors.categories import Category
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 

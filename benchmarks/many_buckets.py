@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 
 import penstock as ps
-from penstock.ops.assembling import Surroundings, assembled
 from penstock.ops.local import running_kafka
-from penstock.ops.preflight import Targets, ends_of, prepare
+from penstock.ops.working.assembling import Surroundings, assembled
+from penstock.ops.working.preflight import Targets, ends_of, prepare
 from penstock.state.backups.places import BackupPlace, LocalPlace
 from penstock.state.backups.shard import newest_position
 from penstock.state.store import Offsets, ShardIdentity

@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import penstock as ps
-from penstock.ops.assembling import Surroundings, assembled
-from penstock.ops.collector import relax_collector
-from penstock.ops.preflight import prepare
-from penstock.ops.tally import Tally
-from penstock.ops.worker import Worker
+from penstock.ops.working.assembling import Surroundings, assembled
+from penstock.ops.working.collector import relax_collector
+from penstock.ops.working.preflight import prepare
+from penstock.ops.working.tally import Tally
+from penstock.ops.working.worker import Worker
 from penstock.state.checkpoints import Gap
 from penstock.transport.bus import Bus
 

@@ -27,11 +27,11 @@ from ..transport.bus import Bucket, CategorySpec, Outgoing
 from ..transport.codec_of import Codecs
 from ..transport.memory import MemoryBus
 from ..transport.promises import ensure_watermarks
-from .changelog import changelog_of
-from .clock import SteeredClock
-from .preflight import ends_of
-from .tally import Tally
-from .worker import Place, Worker
+from .working.changelog import changelog_of
+from .working.clock import SteeredClock
+from .working.preflight import ends_of
+from .working.tally import Tally
+from .working.worker import Place, Worker
 
 R = TypeVar("R", bound=Record)
 

@@ -14,7 +14,7 @@ from ...backfill.warehouse.layout import By
 from ...backfill.warehouse.seam import open_warehouse
 from ...processors.apps import AppName
 from ...processors.watermarks import Behind, Confidence, Watermark
-from ..preflight import ends_of
+from ..working.preflight import ends_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, Warehouse, WebHdfs, connect, warehouse_of
 from .output import as_json, note, progress, table
 from .signals import stopping_on_signals

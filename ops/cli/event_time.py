@@ -15,7 +15,7 @@ from ...processors.watermarks import NEVER_MS
 from ...transport.bus import Bus
 from ...transport.injecting import Injector
 from ...transport.promises import WATERMARKS, Promise, promises_on, taken_back
-from ..standing import Standing, standing_of
+from ..watching.standing import Standing, standing_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, Target, connect
 from .output import as_json, note, table
 from .times import parse_time_ms, shown_time

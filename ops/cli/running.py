@@ -18,12 +18,12 @@ from ...state.backups.places import open_place
 from ...transport.bus import CategorySpec
 from ...transport.errors import CategoryExists
 from ...transport.kafka import KafkaBus
-from ..assembling import Surroundings, assembled, backups_of
-from ..collector import relax_collector
-from ..ending import AtEnd
 from ..nodes import levels_of, penstock_command, run_together
-from ..preflight import ends_of, prepare
-from ..worker import Worker
+from ..working.assembling import Surroundings, assembled, backups_of
+from ..working.collector import relax_collector
+from ..working.ending import AtEnd
+from ..working.preflight import ends_of, prepare
+from ..working.worker import Worker
 from .categories import specs_of
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, KafkaConfig, Store, WebHdfs, connect
 from .output import as_json, note, progress, span

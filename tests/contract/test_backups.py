@@ -25,8 +25,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.ops.backing_up import WorkerBackups
 from penstock.ops.local import LocalServices, running_hdfs
+from penstock.ops.working.backing_up import WorkerBackups
 from penstock.state.backups.errors import BackupAbandoned, BackupError, BackupFenced, NotStored, PlaceUnreachable
 from penstock.state.backups.keeper import BackupKeeper
 from penstock.state.backups.manifest import Manifest, StoredFile
@@ -1132,7 +1132,7 @@ def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
 ) -> None:
     """At once, then now and then, after a while with what can be done; not at each try."""
     for name, value in {"ASK_AGAIN_S": 0.01, "SAY_EVERY_S": 0.5, "LONG_WAIT_S": 0.6}.items():
-        monkeypatch.setattr(f"penstock.ops.backing_up.{name}", value)
+        monkeypatch.setattr(f"penstock.ops.working.backing_up.{name}", value)
     back_up(claim(backups_at(folder_place), ME), state, tmp_path, 1)
     if begun:
         RocksStateFolder(tmp_path / "other").open(ME).close()

@@ -28,9 +28,9 @@ from support.trials import expect_kept, prepared
 from support.verdicts import send
 from support.victims import Job
 
-from penstock.ops.assembling import Surroundings
 from penstock.ops.local import LocalServices
 from penstock.ops.local.hdfs import Hdfs
+from penstock.ops.working.assembling import Surroundings
 from penstock.state.backups import hdfs_place
 from penstock.state.backups.places import BackupPlace, open_place
 from penstock.state.backups.shard import newest_position

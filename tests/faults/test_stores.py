@@ -32,7 +32,7 @@ from support.verdicts import send
 from support.victims import HASTY, Death, Job
 
 import penstock as ps
-from penstock.ops import assembling
+from penstock.ops.working import assembling
 from penstock.state.remote import remote_states
 from penstock.transport.kafka import KafkaBus
 

@@ -21,8 +21,8 @@ from penstock.backfill.bootstrap import Bootstrapped, Destination, bootstrap
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.assembling import Surroundings, assembled
-from penstock.ops.preflight import ends_of, prepare
+from penstock.ops.working.assembling import Surroundings, assembled
+from penstock.ops.working.preflight import ends_of, prepare
 from penstock.processors.apps import AppName
 from penstock.processors.kinds import Processor
 from penstock.state.backups.places import LocalPlace

@@ -19,8 +19,8 @@ from penstock.backfill.outputs.store_output import Refilled, StoreDestination, b
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.assembling import Surroundings, assembled
-from penstock.ops.preflight import ends_of, prepare
+from penstock.ops.working.assembling import Surroundings, assembled
+from penstock.ops.working.preflight import ends_of, prepare
 from penstock.processors.apps import AppName
 from penstock.processors.buckets import bucket_of
 from penstock.processors.kinds import Aggregator

@@ -30,9 +30,9 @@ from penstock.backfill.spark.placed import PlacedApp
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
 from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.assembling import Surroundings, assembled
 from penstock.ops.cli.main import app
-from penstock.ops.preflight import ends_of, prepare
+from penstock.ops.working.assembling import Surroundings, assembled
+from penstock.ops.working.preflight import ends_of, prepare
 from penstock.processors.apps import AppName
 from penstock.state.backups.places import LocalPlace
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position

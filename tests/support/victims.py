@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.ops.assembling import Surroundings, assembled
 from penstock.ops.cli.signals import stopping_on_signals
-from penstock.ops.ending import AtEnd
-from penstock.ops.preflight import ends_of, prepare
+from penstock.ops.working.assembling import Surroundings, assembled
+from penstock.ops.working.ending import AtEnd
+from penstock.ops.working.preflight import ends_of, prepare
 from penstock.processors.errors import PenstockError
 from penstock.state.backups.places import LocalPlace
 from penstock.state.checkpoints import Gap

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver
-from penstock.ops.refusals import EventRefused
+from penstock.ops.working.refusals import EventRefused
 from penstock.processors.errors import DeclarationError
 from penstock.state.checkpoints import Step
 from penstock.transport import memory

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops import meeting
-from penstock.ops.clock import SteeredClock
 from penstock.ops.driver import Driver
-from penstock.ops.meeting import Meeting
+from penstock.ops.working import meeting
+from penstock.ops.working.clock import SteeredClock
+from penstock.ops.working.meeting import Meeting
 from penstock.transport.bus import Bucket, End, Outgoing, Polled, RawBatch
 from penstock.transport.codec_of import Codecs
 from penstock.transport.memory import StoredMessage

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver
-from penstock.ops.upstream import Board, Upstream
+from penstock.ops.working.upstream import Board, Upstream
 from penstock.processors.buckets import bucket_of
 from penstock.processors.errors import DeclarationError
 from penstock.processors.watermarks import NEVER_MS

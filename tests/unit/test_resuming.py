@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.subjects import EXACT, LEAST, MOST, Subject
 
-from penstock.ops.opening import NoBackups, Opened, Openings
-from penstock.ops.resuming import Undecided, counts, expect_reached, first_kept, resume
-from penstock.ops.shard import new_shard
+from penstock.ops.working.opening import NoBackups, Opened, Openings
+from penstock.ops.working.resuming import Undecided, counts, expect_reached, first_kept, resume
+from penstock.ops.working.shard import new_shard
 from penstock.state.overlay import Overlay
 from penstock.state.remote.errors import StoreRefused, StoreUnreachable
 from penstock.state.remote.retrying import REPEAT_LINE_S, Seldom

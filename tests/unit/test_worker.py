@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver, Inline
-from penstock.ops.refusals import EventRefused
-from penstock.ops.sending import OutputRefused
-from penstock.ops.worker import Place, Worker
+from penstock.ops.working.refusals import EventRefused
+from penstock.ops.working.sending import OutputRefused
+from penstock.ops.working.worker import Place, Worker
 from penstock.processors.buckets import bucket_of
 from penstock.processors.errors import DeclarationError, PenstockError, ProcessorFailed
 from penstock.state.checkpoints import Step, steps_of

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..transport.bus import Bucket, End, Polled, RawBatch, Reader
+from ...transport.bus import Bucket, End, Polled, RawBatch, Reader
 from .clock import Clock
 
 AT_ONCE = 500

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from ..processors.changes import Changes, NothingSaved
-from ..processors.cores import Core, join_of, open_core
-from ..processors.kinds import Processor
-from ..state.checkpoints import Step
-from ..state.overlay import Overlay
-from ..state.store import Delta, Offsets, Outbox, ShardState
-from ..transport.bus import Bucket, Position, RawBatch
+from ...processors.changes import Changes, NothingSaved
+from ...processors.cores import Core, join_of, open_core
+from ...processors.kinds import Processor
+from ...state.checkpoints import Step
+from ...state.overlay import Overlay
+from ...state.store import Delta, Offsets, Outbox, ShardState
+from ...transport.bus import Bucket, Position, RawBatch
 from .resuming import Resumption
 
 HeldOutput = tuple[str, bytes | None, bytes | None]

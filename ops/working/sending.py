@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from ..processors.categories import AnyCategory
-from ..processors.dead_letters import DeadLetter, dead_letters_of
-from ..processors.errors import PenstockError
-from ..processors.kinds import Processor
-from ..processors.routes import Routes
-from ..transport.bus import Outgoing, RawBatch
-from ..transport.codec_of import Codecs
+from ...processors.categories import AnyCategory
+from ...processors.dead_letters import DeadLetter, dead_letters_of
+from ...processors.errors import PenstockError
+from ...processors.kinds import Processor
+from ...processors.routes import Routes
+from ...transport.bus import Outgoing, RawBatch
+from ...transport.codec_of import Codecs
 from .clock import Clock
 from .executing import Executing
 from .refusals import Refusal

@@ -8,17 +8,17 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Event
 
-from ..state.backups.ages import Ages
-from ..state.backups.arrears import Arrears
-from ..state.backups.errors import BackupAbandoned, PlaceUnreachable
-from ..state.backups.interruptible import InterruptiblePlace
-from ..state.backups.keeper import BackupKeeper
-from ..state.backups.places import BackupPlace
-from ..state.backups.restoring import restore_shard
-from ..state.backups.shard import newest_position
-from ..state.folder import current, shard_folder
-from ..state.rocks import RocksShardState, viewed
-from ..state.store import Offsets, ShardIdentity, ShardState
+from ...state.backups.ages import Ages
+from ...state.backups.arrears import Arrears
+from ...state.backups.errors import BackupAbandoned, PlaceUnreachable
+from ...state.backups.interruptible import InterruptiblePlace
+from ...state.backups.keeper import BackupKeeper
+from ...state.backups.places import BackupPlace
+from ...state.backups.restoring import restore_shard
+from ...state.backups.shard import newest_position
+from ...state.folder import current, shard_folder
+from ...state.rocks import RocksShardState, viewed
+from ...state.store import Offsets, ShardIdentity, ShardState
 from .resuming import is_behind
 
 _LOG = logging.getLogger("penstock.state")

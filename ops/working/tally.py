@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..processors.kinds import Processor
-from ..processors.lookups import LookedUp
+from ...processors.kinds import Processor
+from ...processors.lookups import LookedUp
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from ..processors.errors import PenstockError
-from ..processors.kinds import Processor
-from ..processors.semantics import Semantics
-from ..state.store import Offsets
-from ..transport.bus import Bucket
-from ..transport.errors import OffsetOutOfRange
+from ...processors.errors import PenstockError
+from ...processors.kinds import Processor
+from ...processors.semantics import Semantics
+from ...state.store import Offsets
+from ...transport.bus import Bucket
+from ...transport.errors import OffsetOutOfRange
 
 _LOG = logging.getLogger("penstock.worker")
 

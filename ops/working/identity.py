@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
-from ..state.errors import StateUnwritable
+from ...state.errors import StateUnwritable
 
 
 @contextmanager

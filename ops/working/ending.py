@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ..transport.bus import Bus
-from ..transport.errors import BusUnreachable
+from ...transport.bus import Bus
+from ...transport.errors import BusUnreachable
 from .preflight import Targets
 from .worker import Worker
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ..processors.changes import Changes
-from ..processors.kinds import Processor
-from ..state.checkpoints import Step, steps_of
-from ..state.store import Offsets, ShardState
-from ..transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
+from ...processors.changes import Changes
+from ...processors.kinds import Processor
+from ...state.checkpoints import Step, steps_of
+from ...state.store import Offsets, ShardState
+from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
 from .shard import Sealed
 
 READ_WAIT_S = 1.0

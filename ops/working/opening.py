@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, NamedTuple, Protocol
 
-from ..processors.kinds import Processor
-from ..processors.pausing import pauses
-from ..state.checkpoints import Step, Steps, steps_of
-from ..state.remote.errors import StoreUnreachable
-from ..state.remote.retrying import Seldom
-from ..state.store import LocalState, Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
-from ..transport.bus import Bucket, Bus, Position
-from ..transport.errors import BusUnreachable
+from ...processors.kinds import Processor
+from ...processors.pausing import pauses
+from ...state.checkpoints import Step, Steps, steps_of
+from ...state.remote.errors import StoreUnreachable
+from ...state.remote.retrying import Seldom
+from ...state.store import LocalState, Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
+from ...transport.bus import Bucket, Bus, Position
+from ...transport.errors import BusUnreachable
 from .changelog import changelog_of, replay
 from .resuming import Resumption, counts, expect_reached, first_kept, is_behind, resume
 from .shard import Shard, new_shard

@@ -11,9 +11,9 @@ from concurrent.futures import Executor
 from math import inf
 from typing import NamedTuple
 
-from ..processors.kinds import Processor
-from ..processors.watermarks import NEVER_MS, Promised
-from ..transport.bus import Bucket, Bus
+from ...processors.kinds import Processor
+from ...processors.watermarks import NEVER_MS, Promised
+from ...transport.bus import Bucket, Bus
 from .clock import Clock
 from .promising import Promising
 from .shard import Sealed, Shard

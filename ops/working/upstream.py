@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..processors.watermarks import NEVER_MS
-from ..transport.bus import Bucket, Bus
-from ..transport.promises import Place, Promise, Promises
+from ...processors.watermarks import NEVER_MS
+from ...transport.bus import Bucket, Bus
+from ...transport.promises import Place, Promise, Promises
 
 KEPT = 64
 """How many promises of one promiser are remembered, or wait until their offsets are read; of more, every other one is left out."""

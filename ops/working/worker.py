@@ -14,17 +14,17 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..processors.dead_letters import dead_letters_of
-from ..processors.errors import Deferred, Halted, PenstockError
-from ..processors.kinds import OnBad, Processor
-from ..processors.lookups import LookupJoin
-from ..processors.semantics import Semantics
-from ..state.checkpoints import Gap, steps_of
-from ..state.remote.errors import StoreFenced, StoreUnreachable
-from ..state.store import StateFolder
-from ..transport.bus import Bucket, Bus, Polled, Position, RawBatch, Reader
-from ..transport.codec_of import Codecs
-from ..transport.errors import Aborted, Dismissed, Fenced, Unsettled
+from ...processors.dead_letters import dead_letters_of
+from ...processors.errors import Deferred, Halted, PenstockError
+from ...processors.kinds import OnBad, Processor
+from ...processors.lookups import LookupJoin
+from ...processors.semantics import Semantics
+from ...state.checkpoints import Gap, steps_of
+from ...state.remote.errors import StoreFenced, StoreUnreachable
+from ...state.store import StateFolder
+from ...transport.bus import Bucket, Bus, Polled, Position, RawBatch, Reader
+from ...transport.codec_of import Codecs
+from ...transport.errors import Aborted, Dismissed, Fenced, Unsettled
 from .clock import Clock, SystemClock
 from .executing import Executing
 from .meeting import Meeting

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from itertools import groupby
 
-from ..processors.errors import PenstockError
-from ..state.checkpoints import Gap, Step, Steps
-from ..transport.errors import Unsettled
+from ...processors.errors import PenstockError
+from ...state.checkpoints import Gap, Step, Steps
+from ...transport.errors import Unsettled
 from .executing import Executing
 from .shard import Sealed, Shard
 

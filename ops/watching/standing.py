@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..processors.kinds import Processor
-from ..processors.watermarks import NEVER_MS
-from ..transport.bus import Bus
-from ..transport.promises import Place, Promise
+from ...processors.kinds import Processor
+from ...processors.watermarks import NEVER_MS
+from ...transport.bus import Bus
+from ...transport.promises import Place, Promise
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ..processors.categories import AnyCategory
-from ..processors.dead_letters import dead_letters_of
-from ..processors.errors import PenstockError, ProcessorFailed
-from ..processors.kinds import Processor
-from ..transport.bus import Bucket, Bus, CategorySpec
-from ..transport.errors import BucketMismatch, CategoryExists, MissingCategory
-from ..transport.promises import ensure_watermarks
+from ...processors.categories import AnyCategory
+from ...processors.dead_letters import dead_letters_of
+from ...processors.errors import PenstockError, ProcessorFailed
+from ...processors.kinds import Processor
+from ...transport.bus import Bucket, Bus, CategorySpec
+from ...transport.errors import BucketMismatch, CategoryExists, MissingCategory
+from ...transport.promises import ensure_watermarks
 from .changelog import changelog_of
 
 Targets = dict[Bucket, int]

@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
-from ..processors.kinds import Processor
-from ..state.checkpoints import Step, steps_of
-from ..state.store import Outbox
-from ..transport.bus import Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
-from ..transport.errors import DeliveryFailed
+from ...processors.kinds import Processor
+from ...state.checkpoints import Step, steps_of
+from ...state.store import Outbox
+from ...transport.bus import Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
+from ...transport.errors import DeliveryFailed
 from .changelog import changelog_of, logged
 from .shard import Sealed, Shard
 

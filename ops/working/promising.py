@@ -8,11 +8,11 @@ from concurrent.futures import Executor, Future, wait
 
 import msgspec
 
-from ..processors.kinds import Processor
-from ..processors.watermarks import NEVER_MS
-from ..transport.bus import Bus
-from ..transport.errors import BusError
-from ..transport.promises import WATERMARKS, Promise, outgoing
+from ...processors.kinds import Processor
+from ...processors.watermarks import NEVER_MS
+from ...transport.bus import Bus
+from ...transport.errors import BusError
+from ...transport.promises import WATERMARKS, Promise, outgoing
 
 _LOG = logging.getLogger("penstock.worker")
 

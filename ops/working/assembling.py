@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from ..processors.errors import PenstockError
-from ..processors.kinds import Aggregator, Processor
-from ..processors.stores import Remote, Writing
-from ..state.backups.places import BackupPlace
-from ..state.checkpoints import Gap
-from ..state.folder import RocksStateFolder
-from ..state.remote import compactor_of, remote_states
-from ..state.store import StateFolder
-from ..transport.bus import Bus
+from ...processors.errors import PenstockError
+from ...processors.kinds import Aggregator, Processor
+from ...processors.stores import Remote, Writing
+from ...state.backups.places import BackupPlace
+from ...state.checkpoints import Gap
+from ...state.folder import RocksStateFolder
+from ...state.remote import compactor_of, remote_states
+from ...state.store import StateFolder
+from ...transport.bus import Bus
 from .backing_up import WorkerBackups
 from .identity import worker_identity
 from .opening import NoBackups

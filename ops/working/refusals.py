@@ -8,13 +8,13 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..processors.categories import AnyCategory
-from ..processors.cores import Fed
-from ..processors.errors import PenstockError
-from ..processors.kinds import OnBad, Processor
-from ..processors.plausible import FIRST_EVENTS, ahead, other_unit
-from ..transport.bus import Bucket
-from ..transport.codecs import Decoded, Undecodable
+from ...processors.categories import AnyCategory
+from ...processors.cores import Fed
+from ...processors.errors import PenstockError
+from ...processors.kinds import OnBad, Processor
+from ...processors.plausible import FIRST_EVENTS, ahead, other_unit
+from ...transport.bus import Bucket
+from ...transport.codecs import Decoded, Undecodable
 
 
 class EventRefused(PenstockError):

@@ -1,0 +1,1 @@
+"""How a deployment is doing: where its processors stand."""

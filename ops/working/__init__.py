@@ -1,0 +1,1 @@
+"""A worker: its loop, and all that it needs around it."""
