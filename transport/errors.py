@@ -11,6 +11,14 @@ class BusUnreachable(BusError):
     """No broker answers: retry later, or mend the address or credentials."""
 
 
+class BusRefuses(BusUnreachable):
+    """A broker answers and does not let this client in: mend the credentials, or what is said of TLS."""
+
+
+class SettingsRefused(BusError):
+    """The client library does not take the settings: mend them; nobody was asked."""
+
+
 class MissingCategory(BusError):
     """A category is not on the bus: create it."""
 

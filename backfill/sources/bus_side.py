@@ -62,9 +62,10 @@ class BusSide:
         stretches = self.borders[category.name].stretches(STRETCH_EVENTS)
         if not stretches:
             return None
-        decoding = Decoding(self.app, category.name, self.bus.settings, self.left_out)
+        settings = self.bus.settings.self_contained()
+        decoding = Decoding(self.app, category.name, settings, self.left_out)
         schema = from_arrow_schema(archive_schema(Columns(category.record)))
-        return messages(spark, self.bus.settings, stretches).mapInArrow(decoding.transform, schema)
+        return messages(spark, settings, stretches).mapInArrow(decoding.transform, schema)
 
     def origins(self, spark: SparkSession, categories: Iterable[AnyCategory]) -> dict[str, Origin]:
         """Return what counts where a processor's events come from, by category; without those that the run itself gives."""

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from ..bus import CategorySpec, CategoryState, Position
-from ..errors import BusUnreachable, GroupInUse, MissingCategory
+from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
+from .reporting import refusal_in, refused
 from .settings import KafkaSettings
 from .translation import translate, translated
 
@@ -23,6 +24,8 @@ SETTLE_LIMIT_S = 30.0
 DECISION_LIMIT_S = 120.0
 """How long a transaction of a worker that died may stay undecided: its timeout, and the time until the broker looks."""
 
+ASK_AGAIN_S = 1.0
+"""How long is waited for metadata before it is looked why none comes."""
 SETTLE_STEP_S = 0.02
 
 # Whoever starts reads such a topic whole: closed segments, which alone are compacted, are to be small.
@@ -48,6 +51,8 @@ _LEADERLESS = frozenset(
     }
 )
 
+_SILENCE = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
+
 _UNDECIDED = frozenset(
     {
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -69,7 +74,11 @@ class KafkaCatalog:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._admin = AdminClient(settings.for_admin())
+        self._refusals: list[str] = []
+        configuration = settings.for_admin()
+        configuration["error_cb"] = self._note_refusal
+        with translated("The Kafka client does not take its settings"):
+            self._admin = AdminClient(configuration)
 
     def create(self, spec: CategorySpec) -> None:
         """Create a topic with the cluster's default replication."""
@@ -77,6 +86,7 @@ class KafkaCatalog:
         config = {"retention.ms": str(retention_ms), "cleanup.policy": "delete"}
         if spec.compacted:
             config |= _COMPACTED
+        self._expect_admission()
         topic = NewTopic(spec.name, num_partitions=spec.buckets, replication_factor=-1, config=config)
         with translated(f"Category {spec.name} was not created"):
             self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[spec.name].result()
@@ -84,12 +94,14 @@ class KafkaCatalog:
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
+        self._expect_admission()
         with translated(f"Category {name} was not deleted"):
             self._admin.delete_topics([name], request_timeout=ANSWER_LIMIT_S)[name].result()
         self._settle(f"the deletion of category {name}", lambda: self._buckets(name) == 0)
 
     def resize(self, name: str, buckets: int) -> None:
         """Raise the number of partitions."""
+        self._expect_admission()
         with translated(f"Category {name} was not resized to {buckets} buckets"):
             request = [NewPartitions(name, buckets)]
             self._admin.create_partitions(request, request_timeout=ANSWER_LIMIT_S)[name].result()
@@ -180,9 +192,29 @@ class KafkaCatalog:
         topic = self._metadata().topics.get(name)
         return 0 if topic is None else len(topic.partitions)
 
+    def _expect_admission(self) -> None:
+        """Hold that a broker answers, and lets us in: to what changes something, a refusal is silence that lasts."""
+        self._metadata()
+
     def _metadata(self) -> Any:
-        with translated(f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s"):
-            return self._admin.list_topics(timeout=ANSWER_LIMIT_S)
+        deadline = time.monotonic() + ANSWER_LIMIT_S
+        while True:
+            try:
+                return self._admin.list_topics(timeout=ASK_AGAIN_S)
+            except KafkaException as error:
+                self._admin.poll(0)
+                if self._refusals:
+                    raise BusRefuses(refused(self._settings.bootstrap, self._refusals.pop())) from error
+                if error.args[0].code() not in _SILENCE or time.monotonic() > deadline:
+                    what = f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s"
+                    raise translate(error.args[0], what) from error
+            time.sleep(SETTLE_STEP_S)
+
+    def _note_refusal(self, error: KafkaError) -> None:
+        """Take note that a broker does not let us in: calls come to nothing then, as they do where nobody answers."""
+        refusal = refusal_in(error)
+        if refusal is not None:
+            self._refusals.append(refusal)
 
     def _offsets(
         self,

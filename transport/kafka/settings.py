@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import BusError
-from .reporting import outage_reporter
+from ..errors import SettingsRefused
+from .reporting import CLIENT_LOG, outage_reporter
 
 Value = str | int | bool
 
+_CRITICAL, _EVERYTHING = 2, 7
 
 _CONNECTING: dict[str, Value] = {
-    # By syslog's number: librdkafka would tell of each attempt to reach a broker; see `reporting`.
-    "log_level": 2,
     # A broker that is back is found within a second; the default waits up to ten.
     "reconnect.backoff.max.ms": 1000,
+}
+
+_PEM_FILES = {
+    "ssl.ca.location": "ssl.ca.pem",
+    "ssl.certificate.location": "ssl.certificate.pem",
+    "ssl.key.location": "ssl.key.pem",
 }
 
 _READING: dict[str, Value] = {
@@ -60,28 +66,19 @@ class KafkaSettings:
     bootstrap: str
     further: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    @staticmethod
-    def from_file(bootstrap: str, path: Path | None) -> KafkaSettings:
-        """Read further settings from a properties file: a ``name=value`` on each line.
+    def self_contained(self) -> KafkaSettings:
+        """Return settings for other machines, which have no files of this one: with what certificates and keys in PEM say themselves.
 
         Raises:
-            BusError: the file cannot be read, or a line is something else.
+            SettingsRefused: a file that is named cannot be read.
         """
-        if path is None:
-            return KafkaSettings(bootstrap)
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise BusError(f"The Kafka settings in {path} cannot be read: {error.strerror}.") from error
-        further: dict[str, str] = {}
-        for number, line in enumerate(map(str.strip, lines), 1):
-            if not line or line.startswith("#"):
-                continue
-            name, equals, value = line.partition("=")
-            if not equals:
-                raise BusError(f"{path}, line {number}: expected name=value, as in security.protocol=SASL_SSL.")
-            further[name.strip()] = value.strip()
-        return KafkaSettings(bootstrap, further)
+        further = dict(self.further)
+        for file in [name for name in further if name in _PEM_FILES]:
+            text = _pem_in(file, Path(further[file]))
+            if text is not None:
+                del further[file]
+                further[_PEM_FILES[file]] = text
+        return KafkaSettings(self.bootstrap, further)
 
     def for_admin(self) -> dict[str, Any]:
         """Return an admin client's configuration."""
@@ -123,5 +120,22 @@ class KafkaSettings:
         return self._with({**_WRITING, **transactional})
 
     def _with(self, ours: Mapping[str, Value]) -> dict[str, Any]:
-        reporting = {"bootstrap.servers": self.bootstrap, "error_cb": outage_reporter(self.bootstrap)}
-        return {**reporting, **_CONNECTING, **ours, **self.further}
+        reporting = {
+            "error_cb": outage_reporter(self.bootstrap),
+            "logger": CLIENT_LOG,
+            # By syslog's number: it would tell of each attempt to reach a broker; see `reporting`.
+            "log_level": _EVERYTHING if CLIENT_LOG.isEnabledFor(logging.DEBUG) else _CRITICAL,
+        }
+        return {"bootstrap.servers": self.bootstrap, **reporting, **_CONNECTING, **ours, **self.further}
+
+
+def _pem_in(setting: str, path: Path) -> str | None:
+    """Return what a file in PEM says; None for a folder, or for a word that librdkafka knows."""
+    if not path.is_file():
+        return None
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsRefused(
+            f"{setting} names {path}, which cannot be read as PEM ({error}); nothing was asked of the bus. Mend [kafka-settings]."
+        ) from error

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from ..errors import (
     BucketMismatch,
     BusError,
+    BusRefuses,
     BusUnreachable,
     CategoryExists,
     DeliveryFailed,
@@ -18,6 +19,7 @@ from ..errors import (
     MessageRefused,
     MissingCategory,
     OffsetOutOfRange,
+    SettingsRefused,
     Unsettled,
 )
 
@@ -38,8 +40,10 @@ _MEANING: dict[int, tuple[type[BusError], str]] = {
     KafkaError.FENCED_LEADER_EPOCH: (BusUnreachable, _SETTLING),
     KafkaError.UNKNOWN_LEADER_EPOCH: (BusUnreachable, _SETTLING),
     KafkaError._NOENT: (BusUnreachable, _SETTLING),
-    KafkaError._AUTHENTICATION: (BusUnreachable, "The broker refused the credentials; mend the Kafka settings."),
-    KafkaError.SASL_AUTHENTICATION_FAILED: (BusUnreachable, "Mend the credentials in the Kafka settings."),
+    KafkaError._AUTHENTICATION: (BusRefuses, "Mend the credentials in [kafka-settings]."),
+    KafkaError.SASL_AUTHENTICATION_FAILED: (BusRefuses, "Mend the credentials in [kafka-settings]."),
+    KafkaError._SSL: (BusRefuses, "Mend what is said of TLS in [kafka-settings]."),
+    KafkaError._INVALID_ARG: (SettingsRefused, "Mend [kafka-settings]; nothing was asked of the bus."),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: (BusError, "Ask for access to the category."),
     KafkaError.GROUP_AUTHORIZATION_FAILED: (BusError, "Ask for access to the consumer group."),
     KafkaError.UNKNOWN_TOPIC_OR_PART: (MissingCategory, "Create it with `penstock category create`."),
@@ -78,7 +82,7 @@ def translate(error: KafkaError, what: str) -> BusError:
         what: what was tried, and on what, as the beginning of a sentence.
     """
     kind, advice = _MEANING.get(error.code(), (BusError, "The bus gave no reason that Penstock knows; see its log."))
-    return kind(f"{what}: {error.str()}. {advice}")
+    return kind(f"{what}: {error.str().strip().rstrip('.')}. {advice}")
 
 
 @contextmanager
