@@ -15,7 +15,7 @@ from ...backfill.warehouse.seam import open_warehouse
 from ...processors.apps import AppName
 from ...processors.watermarks import Behind, Confidence, Watermark
 from ..working.preflight import ends_of
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, Warehouse, WebHdfs, connect, warehouse_of
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, WebHdfs, connect, warehouse_of
 from .output import as_json, note, progress, table
 from .signals import stopping_on_signals
 from .times import parse_day, parse_span, shown_time
@@ -61,7 +61,6 @@ def run(
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -79,7 +78,7 @@ def run(
     categories = [declared[name] for name in only] if only else list(declared.values())
     watermark: Watermark = Confidence(confidence) if behind is None else Behind(parse_span(behind))
     patience = Patience(watermark, parse_span(idle_after))
-    bus = connect(kafka, kafka_config, folder)
+    bus = connect(kafka, folder)
     targets = ends_of(categories, bus)
     location = warehouse_of(warehouse, folder)
     archiver = Archiver(bus, categories, open_warehouse(location, webhdfs), by=by, patience=patience)

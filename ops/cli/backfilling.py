@@ -22,7 +22,6 @@ from .options import (
     First,
     Folder,
     Kafka,
-    KafkaConfig,
     Master,
     OneDay,
     Store,
@@ -112,7 +111,6 @@ def backfill(
     master: Master = "local[*]",
     store: Store = None,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -132,13 +130,13 @@ def backfill(
         overwrite=overwrite,
         allow_missing=allow_missing,
         inputs={name: open_warehouse(place, webhdfs) for name, place in map(parse_input, inputs or ())},
-        until_now=connect(kafka, kafka_config, folder) if last == NOW else None,
+        until_now=connect(kafka, folder) if last == NOW else None,
         json=json,
     )
     if output == STORE:
-        asked.into_store(connect(kafka, kafka_config, folder), store)
+        asked.into_store(connect(kafka, folder), store)
     elif output is not None and names_bus(output):
-        asked.into_bus(connect(kafka, kafka_config, folder), folder_before_bus(output, folder), webhdfs)
+        asked.into_bus(connect(kafka, folder), folder_before_bus(output, folder), webhdfs)
     else:
         location = batch_output_of(output, folder)
         _tell(asked.computed(location), location, json=json)

@@ -21,7 +21,6 @@ from .options import (
     Backup,
     Folder,
     Kafka,
-    KafkaConfig,
     Master,
     Store,
     Warehouse,
@@ -60,7 +59,6 @@ def bootstrap(
     allow_missing: AllowMissing = False,
     master: Master = "local[*]",
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -76,7 +74,7 @@ def bootstrap(
         raise typer.BadParameter(
             f"--to {until}: a state is built of all that is archived, or, with --to now, of the bus's events, too."
         )
-    app, bus = AppName.parse(target), connect(kafka, kafka_config, folder)
+    app, bus = AppName.parse(target), connect(kafka, folder)
     archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
     since = None if first is None else parse_day(first)
     if keeps_remote_state(app):

@@ -19,7 +19,7 @@ from ...transport.codec_of import Codecs
 from ...transport.codecs import JsonCodec
 from ...transport.errors import CategoryExists
 from ...transport.schemas import Schemas
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, connect
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, facts, note, out, table
 from .times import parse_span, parse_start
 
@@ -34,14 +34,13 @@ def create(
     buckets: Annotated[int, typer.Option(help="How many buckets, where a name is given.", min=1)] = 8,
     retention: Annotated[str, typer.Option(help="How long events are kept: 12h, 7d, or 'ever'.")] = "7d",
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Create a category, or every category of an app that is missing.
 
     Example: penstock category create examples/flights/app.py
     """
-    bus = connect(kafka, kafka_config, folder)
+    bus = connect(kafka, folder)
     if target.partition(":")[0].endswith(".py"):
         for spec in specs_of(AppName.parse(target)):
             _create_if_missing(bus, spec)
@@ -67,14 +66,12 @@ def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
 
 
 @app.command("list")
-def list_(
-    kafka: Kafka = None, kafka_config: KafkaConfig = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False
-) -> None:
+def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
     """List the categories on the bus.
 
     Example: penstock category list
     """
-    catalog = connect(kafka, kafka_config, folder).catalog
+    catalog = connect(kafka, folder).catalog
     states = [catalog.describe(name) for name in catalog.names()]
     if json:
         as_json([_summary(state) for state in states])
@@ -89,7 +86,6 @@ def list_(
 def describe(
     name: Name,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -97,7 +93,7 @@ def describe(
 
     Example: penstock category describe departures
     """
-    state = connect(kafka, kafka_config, folder).catalog.describe(name)
+    state = connect(kafka, folder).catalog.describe(name)
     if json:
         as_json({**_summary(state), "starts": state.starts, "ends": state.ends})
         return
@@ -115,7 +111,6 @@ def tail(
     limit: Annotated[int | None, typer.Option(help="Stop after so many records.", min=1, show_default=False)] = None,
     follow: Annotated[bool, typer.Option(help="Wait for new records at the end.")] = True,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -123,7 +118,7 @@ def tail(
 
     Example: penstock category tail scored --from "5m ago" --limit 10
     """
-    bus = connect(kafka, kafka_config, folder)
+    bus = connect(kafka, folder)
     schemas = Schemas(bus)
     for shown, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
         arrived = datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=timezone.utc).isoformat(
@@ -178,7 +173,6 @@ def send(
         Path | None, typer.Argument(help="JSON lines; by default standard input.", show_default=False)
     ] = None,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Write records, given as JSON lines, to a category: checked, keyed and encoded as it declares.
@@ -190,7 +184,7 @@ def send(
         raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
     category = declared[name]
     lines = (file.read_bytes() if file else sys.stdin.buffer.read()).splitlines()
-    bus = connect(kafka, kafka_config, folder)
+    bus = connect(kafka, folder)
     bus.catalog.describe(name)
     decoded = JsonCodec(category).decode(lines)
     if decoded.bad:
@@ -208,14 +202,13 @@ def resize(
     name: Name,
     buckets: Annotated[int, typer.Argument(help="The new number of buckets; it can only grow.", min=1)],
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Give a category more buckets. Later events of a key may then live in another bucket than its earlier ones.
 
     Example: penstock category resize clicks 16
     """
-    connect(kafka, kafka_config, folder).catalog.resize(name, buckets)
+    connect(kafka, folder).catalog.resize(name, buckets)
     note(f"{name} has {buckets} buckets now. Declare the same number in the app before it is started again.")
 
 
@@ -224,14 +217,13 @@ def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Delete a category and all its events.
 
     Example: penstock category delete clicks --yes
     """
-    catalog = connect(kafka, kafka_config, folder).catalog
+    catalog = connect(kafka, folder).catalog
     events = catalog.describe(name).events
     if not yes:
         typer.confirm(f"Delete {name} and its {events:,} events for good?", abort=True)

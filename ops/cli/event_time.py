@@ -16,7 +16,7 @@ from ...transport.bus import Bus
 from ...transport.injecting import Injector
 from ...transport.promises import WATERMARKS, Promise, promises_on, taken_back
 from ..watching.standing import Standing, standing_of
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, KafkaConfig, Target, connect
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Target, connect
 from .output import as_json, note, table
 from .times import parse_time_ms, shown_time
 
@@ -33,7 +33,6 @@ def set_(
         str, typer.Option("--as", metavar="NAME", help="Who promises; where several do, the least counts.")
     ] = "injector",
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Promise that all events of a category before a time are on the bus. It never goes back.
@@ -41,7 +40,7 @@ def set_(
     Example: penstock watermark set flights 2013-02-01T00:00
     """
     time_ms = parse_time_ms(time)
-    with Injector(connect(kafka, kafka_config, folder), category, injector) as injecting:
+    with Injector(connect(kafka, folder), category, injector) as injecting:
         injecting.promise(time_ms)
     note(f"{injector} promises: {category} is complete up to {shown_time(time_ms)} UTC.")
 
@@ -50,7 +49,6 @@ def set_(
 def show(
     category: Annotated[str | None, typer.Argument(help="The category; by default all.")] = None,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -58,7 +56,7 @@ def show(
 
     Example: penstock watermark show flights
     """
-    promises = promises_on(connect(kafka, kafka_config, folder))
+    promises = promises_on(connect(kafka, folder))
     found = [
         (name, promise) for _, promise in sorted(promises.items()) for name in promise.ends if category in (None, name)
     ]
@@ -83,14 +81,13 @@ def _time(time_ms: int | None) -> str:
 def forget(
     promiser: Annotated[str, typer.Argument(help="A processor that is removed for good, or an injector.")],
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Take a promiser's promises back: nobody waits for it any more. If it still works, it promises again.
 
     Example: penstock watermark forget old_filter
     """
-    bus = connect(kafka, kafka_config, folder)
+    bus = connect(kafka, folder)
     places = [place for place in promises_on(bus) if place[0] == promiser]
     if not places:
         raise PenstockError(
@@ -106,7 +103,6 @@ def status(
     target: Target,
     buckets: Annotated[bool, typer.Option("--buckets", help="Show each bucket.")] = False,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -115,7 +111,7 @@ def status(
     Example: penstock status examples/flights/app.py
     """
     name = AppName.parse(target)
-    bus = connect(kafka, kafka_config, folder)
+    bus = connect(kafka, folder)
     found = _standings(name, bus)
     if json:
         as_json([{**asdict(standing), "behind": standing.behind, "low_ms": standing.low_ms} for standing in found])

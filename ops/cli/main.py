@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from ...processors.errors import PenstockError
-from . import archiving, backfilling, bootstrapping, categories, comparing, dev, event_time, querying, running, states
+from ..logs.setting_up import LogFormat, LogLevel, in_json, set_up
+from . import (
+    archiving,
+    backfilling,
+    bootstrapping,
+    categories,
+    comparing,
+    configuring,
+    dev,
+    event_time,
+    querying,
+    running,
+    states,
+)
 from .output import complain
+from .root import CONFIG_VARIABLE, Root
 
 app = typer.Typer(
-    help="Stream processors in Python on Kafka that also run, unchanged, as Spark batch jobs.",
+    cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -22,6 +38,7 @@ app.add_typer(categories.app, name="category")
 app.add_typer(archiving.app, name="archive")
 app.add_typer(states.app, name="state")
 app.add_typer(event_time.app, name="watermark")
+app.add_typer(configuring.app, name="config")
 app.command("status")(event_time.status)
 app.command("run")(running.run)
 app.command("backfill")(backfilling.backfill)
@@ -30,11 +47,41 @@ app.command("compare")(comparing.compare)
 app.command("query")(querying.query)
 
 
+@app.callback()
+def penstock(
+    config_file: Annotated[  # noqa: ARG001 - read before anything else is; see Root
+        Path | None,
+        typer.Option(
+            "--config",
+            envvar=CONFIG_VARIABLE,
+            metavar="FILE",
+            help="The configuration, in TOML; by default penstock.toml, where there is one. Variables and flags go before it.",
+            show_default=False,
+        ),
+    ] = None,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(
+            "--log-format", envvar="PENSTOCK_LOG_FORMAT", help="Lines on standard error: for people, or JSON."
+        ),
+    ] = LogFormat.PRETTY,
+    log_level: Annotated[
+        LogLevel, typer.Option("--log-level", envvar="PENSTOCK_LOG_LEVEL", help="Which lines: from this weight on.")
+    ] = LogLevel.WARNING,
+) -> None:
+    """Stream processors in Python on Kafka that also run, unchanged, as Spark batch jobs."""
+    set_up(log_format, log_level)
+
+
 def main() -> None:
     """Run the command; an error that the user can act on is a paragraph and an exit code, never a stack trace."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
         app()
     except PenstockError as error:
         complain(str(error))
+        sys.exit(1)
+    except Exception:
+        if not in_json():
+            raise
+        logging.getLogger("penstock").critical("Penstock failed, which is a mistake of its own.", exc_info=True)
         sys.exit(1)

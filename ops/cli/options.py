@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ...transport.errors import BusError
+from ...transport.errors import BusError, SettingsRefused
 from ...transport.kafka import KafkaBus, KafkaSettings
+from ..configuring.kafka_settings import explained, kafka_settings
+from ..configuring.toml_file import TomlFile
 from ..local import LocalServices
+from .root import configuration_of
 
 
-def _setting(name: str, metavar: str, says: str) -> Any:
-    """Make an option that a variable of the environment gives as well."""
+def _setting(name: str, metavar: str | None, says: str, **how: Any) -> Any:
+    """Make an option that a variable of the environment gives as well, and the configuration's file for all commands that have it."""
     variable = f"PENSTOCK_{name.upper().replace('-', '_')}"
-    return typer.Option(f"--{name}", envvar=variable, metavar=metavar, help=says, show_default=False)
+    return typer.Option(f"--{name}", envvar=variable, metavar=metavar, help=says, **{"show_default": False, **how})
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Kafka cluster as it is named: by an address, and by what the configuration passes on to the client.
+
+    Args:
+        bootstrap: the address; None for the local one.
+        file: the configuration, with its table of librdkafka's settings.
+    """
+
+    bootstrap: str | None = None
+    file: TomlFile = field(default_factory=TomlFile)
+
+
+def _with_settings(context: typer.Context, named: str | Cluster | None) -> Cluster:
+    bootstrap = named.bootstrap if isinstance(named, Cluster) else named
+    return Cluster(bootstrap, configuration_of(context).file)
 
 
 Kafka = Annotated[
-    str | None, _setting("kafka", "HOST:PORT", "The Kafka cluster; by default the one that `penstock dev up` started.")
+    Cluster | None,
+    _setting(
+        "kafka",
+        "HOST:PORT",
+        "The Kafka cluster; by default the one that `penstock dev up` started. SASL, TLS and other settings of librdkafka: "
+        "kafka-settings in the configuration.",
+        parser=Cluster,
+        callback=_with_settings,
+    ),
 ]
-KafkaConfig = Annotated[
-    Path | None,
-    _setting("kafka-config", "FILE", "Further settings of librdkafka (SASL, TLS, …), a name=value on each line."),
-]
-Folder = Annotated[
-    Path, typer.Option("--dir", envvar="PENSTOCK_DIR", help="Where local services and state keep their data.")
-]
+Folder = Annotated[Path, _setting("dir", None, "Where local services and state keep their data.", show_default=True)]
 Warehouse = Annotated[
     str | None,
     _setting("warehouse", "LOCATION", "A folder, or hdfs://HOST:PORT/PATH; by default the folder warehouse in --dir."),
@@ -35,6 +59,9 @@ Warehouse = Annotated[
 WebHdfs = Annotated[
     str | None,
     _setting("webhdfs", "URL", "Where WebHDFS answers, for what is kept on HDFS; by default port 9870 of its host."),
+]
+BackupEvery = Annotated[
+    float, _setting("backup-every", "SECONDS", "How often a shard's state is backed up.", min=1, show_default=True)
 ]
 Backup = Annotated[
     str | None, _setting("backup", "LOCATION", "Where backups are kept: a folder, or hdfs://HOST:PORT/PATH.")
@@ -44,7 +71,7 @@ Store = Annotated[
     _setting(
         "store",
         "URL",
-        "Where remote state is: postgresql://… or redis://… . With a password, give it in the environment variable.",
+        "Where remote state is: postgresql://… or redis://… . With a password, give it in the configuration or in the variable.",
     ),
 ]
 Target = Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor of it.")]
@@ -76,14 +103,27 @@ BatchOutput = Annotated[
         show_default=False,
     ),
 ]
-Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], yarn, spark://HOST:PORT, …")]
+Master = Annotated[
+    str, _setting("master", None, "Where Spark runs: local[*], yarn, spark://HOST:PORT, …", show_default=True)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 DEFAULT_FOLDER = Path(".penstock")
 
 
-def connect(kafka: str | None, config: Path | None, folder: Path) -> KafkaBus:
-    """Return the bus that the options name, or the local one."""
-    return KafkaBus(KafkaSettings.from_file(kafka or _local_kafka(folder), config))
+def connect(kafka: Cluster | None, folder: Path) -> KafkaBus:
+    """Return the bus that the options name, or the local one.
+
+    Raises:
+        BusError: no bus is named and none runs here.
+        ConfigRefused: the configuration's settings of Kafka cannot be.
+    """
+    cluster = kafka or Cluster()
+    bus = KafkaBus(KafkaSettings(cluster.bootstrap or _local_kafka(folder), kafka_settings(cluster.file)))
+    try:
+        bus.catalog  # noqa: B018 - opened here, where it is known where settings stand
+    except SettingsRefused as error:
+        raise explained(cluster.file, error) from error
+    return bus
 
 
 def _local_kafka(folder: Path) -> str:
@@ -92,7 +132,7 @@ def _local_kafka(folder: Path) -> str:
             return service.endpoints["bootstrap"]
     raise BusError(
         f"No Kafka is named and none runs in {folder}. Start a local one with `penstock dev up kafka`, or name yours with "
-        "--kafka HOST:PORT or the environment variable PENSTOCK_KAFKA."
+        "--kafka HOST:PORT, the environment variable PENSTOCK_KAFKA, or kafka in penstock.toml."
     )
 
 

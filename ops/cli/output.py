@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..logs.setting_up import in_json
+
+_LOG = logging.getLogger("penstock.command")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 _UNITS = (("days", 86_400), ("h", 3_600), ("min", 60))
@@ -20,12 +24,18 @@ _COUNTED = re.compile(r"(\d+) of (\d+)$")
 
 
 def complain(text: str) -> None:
-    """Print an error."""
+    """Print an error; a line of the log where that is for programs."""
+    if in_json():
+        _LOG.error("%s", text)
+        return
     err.print(f"[bold red]Error:[/] {escape(text)}", soft_wrap=not err.is_terminal)
 
 
 def note(text: str) -> None:
-    """Print what is going on, beside the output proper."""
+    """Print what is going on, beside the output proper; a line of the log where that is for programs."""
+    if in_json():
+        _LOG.info("%s", text)
+        return
     err.print(escape(text), soft_wrap=True)
 
 
@@ -63,7 +73,7 @@ def span(seconds: float) -> str:
 @contextmanager
 def steps() -> Iterator[Callable[[str], None]]:
     """Give a function that shows what is going on: a bar for lines that end in "3 of 46", a note where no bar can be."""
-    if not err.is_terminal:
+    if in_json() or not err.is_terminal:
         yield note
         return
     with Progress(
@@ -87,5 +97,5 @@ def progress() -> Progress:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=err,
-        disable=not err.is_terminal,
+        disable=in_json() or not err.is_terminal,
     )

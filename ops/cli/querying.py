@@ -28,7 +28,6 @@ from .options import (
     First,
     Folder,
     Kafka,
-    KafkaConfig,
     Last,
     OneDay,
     Store,
@@ -87,7 +86,6 @@ def query(
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -109,7 +107,7 @@ def query(
         until = None if batch_until is None else parse_day(batch_until)
         archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
         batch = Batch(archive, open_warehouse(batch_output_of(output, folder), webhdfs), until)
-        with _live(processor, store, partial(connect, kafka, kafka_config, folder)) as live:
+        with _live(processor, store, partial(connect, kafka, folder)) as live:
             _show(hybrid(processor, batch, live, Days(*days_of(first, last, day)), key), limit, json=json)
         return
     if (first, last, day, batch_until) != (None,) * 4:

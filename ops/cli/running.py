@@ -25,8 +25,9 @@ from ..working.ending import AtEnd
 from ..working.preflight import ends_of, prepare
 from ..working.worker import Worker
 from .categories import specs_of
-from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, KafkaConfig, Store, WebHdfs, connect
+from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .output import as_json, note, progress, span
+from .root import handed_on
 from .signals import interrupt, stopping_on_signals
 
 
@@ -54,6 +55,7 @@ class Stopping:
 
 
 def run(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor of it.")],
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop at the end of the input as it is at the start.")
@@ -73,15 +75,12 @@ def run(
     ] = False,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
-    backup_every: Annotated[
-        float, typer.Option("--backup-every", metavar="SECONDS", help="How often a shard's state is backed up.", min=1)
-    ] = 60.0,
+    backup_every: BackupEvery = 60.0,
     store: Store = None,
     create: Annotated[
         bool, typer.Option("--create", help="Create the app's categories where they are missing.")
     ] = False,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -94,7 +93,7 @@ def run(
     """
     name = AppName.parse(target)
     app = name.load()
-    bus = connect(kafka, kafka_config, folder)
+    bus = connect(kafka, folder)
     if create:
         _create_missing(bus, name)
     stopping = Stopping(until_end, keep_place, from_earliest)
@@ -103,8 +102,7 @@ def run(
         around = Surroundings(folder / "state", place, timedelta(seconds=backup_every), store)
         _run_one(app.processors[0], bus, around, stopping, json=json)
         return
-    options = ["--kafka", bus.settings.bootstrap, "--dir", str(folder)]
-    options += ["--kafka-config", str(kafka_config)] if kafka_config else []
+    options = [*handed_on(context), "--kafka", bus.settings.bootstrap, "--dir", str(folder)]
     options += [*_given("--backup", backup), *_given("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
     options += stopping.options() + ["--json"] * json
     if store:

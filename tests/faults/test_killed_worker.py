@@ -37,18 +37,18 @@ def test_killed_workers_lose_nothing(
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin="".join(lines))
     cli.ok("run", f"{app}:Large", "--until-end")
-    impatient = tmp_path / "kafka.properties"
-    impatient.write_text("session.timeout.ms=2000\nheartbeat.interval.ms=500\n")
+    impatient = tmp_path / "impatient.toml"
+    impatient.write_text("[kafka-settings]\nsession.timeout.ms = 2000\nheartbeat.interval.ms = 500\n")
     slow = app.read_text().replace("total = (state", "time.sleep(0.0002); total = (state")
     app.write_text(slow)
     for _ in range(KILLS):
         before = kafka_bus.catalog.describe(f"{prefix}.totals").events
-        worker = cli.start("run", f"{app}:Totals", "--kafka-config", str(impatient))
+        worker = cli.start("run", f"{app}:Totals", "--config", str(impatient))
         wait_until(lambda before=before: kafka_bus.catalog.describe(f"{prefix}.totals").events > before)
         time.sleep(rng.uniform(0, 1.5))
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-    cli.ok("run", f"{app}:Totals", "--until-end", "--kafka-config", str(impatient))
+    cli.ok("run", f"{app}:Totals", "--until-end", "--config", str(impatient))
 
     totals = values(kafka, f"{prefix}.totals")
     truth = Counter(f"m{n % 50}" for n in range(READINGS))

@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from penstock.ops.cli.main import app
+from penstock.ops.cli.root import commands_of
+from penstock.ops.cli.sections import SECTIONS
+from penstock.ops.configuring.configuration import Configuration
+from penstock.ops.configuring.toml_file import TomlFile
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -61,11 +66,23 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 
 def commands_in(text: str) -> set[tuple[str, ...]]:
     """Return the penstock commands that a page names, without their arguments."""
-    named = re.findall(r"penstock((?: (?:dev|category|archive|state|watermark))? [a-z]+)", text)
+    named = re.findall(r"penstock((?: (?:dev|category|archive|state|watermark|config))? [a-z]+)", text)
     return {tuple(words.split()) for words in named if words.split()[0] in COMMANDS}
 
 
-COMMANDS = {"run", "dev", "category", "archive", "backfill", "compare", "state", "query", "status", "watermark"}
+COMMANDS = {
+    "run",
+    "dev",
+    "category",
+    "archive",
+    "backfill",
+    "compare",
+    "state",
+    "query",
+    "status",
+    "watermark",
+    "config",
+}
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
@@ -75,6 +92,16 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
         done = CliRunner().invoke(app, [*words, "--help"])
         assert done.exit_code == 0, words
         assert "Example:" in done.output, words
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_every_configuration_of_a_page_has_a_meaning(page: Path, tmp_path: Path) -> None:
+    """Each by itself, to the commands that there are."""
+    commands = commands_of(get_command(app))
+    for number, block in enumerate(blocks(page.read_text(encoding="utf-8"), "toml")):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block)
+        Configuration(TomlFile.read(file), commands, SECTIONS).check()
 
 
 @pytest.mark.parametrize(

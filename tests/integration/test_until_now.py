@@ -388,9 +388,9 @@ def test_a_file_that_grows_loses_nothing(world: World, tmp_path: Path) -> None:
 def test_settings_of_the_bus_are_shown_nowhere(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """They reach whoever reads, and neither what is printed nor Spark's plans."""
     bootstrap_servers = world.bus.settings.bootstrap
-    settings = tmp_path / "kafka.properties"
-    settings.write_text("sasl.password=s3cret\n")
-    kafka = f"--kafka {bootstrap_servers} --kafka-config {settings} --master {MASTER}"
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[kafka-settings]\nsasl.password = "s3cret"\n')
+    kafka = f"--kafka {bootstrap_servers} --config {settings} --master {MASTER}"
     places = f"--warehouse {world.folder / 'warehouse'} --output {tmp_path / 'batch'}"
     done = CliRunner().invoke(app, f"backfill {APP.path}:Copy --from {FIRST} --to now {kafka} {places}".split())
     bus = KafkaBus(KafkaSettings(bootstrap_servers, {"sasl.password": "s3cret"}))

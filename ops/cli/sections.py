@@ -1,0 +1,8 @@
+"""The tables of the configuration that are not options of a command: what they are called, and who reads them."""
+
+from __future__ import annotations
+
+from ..configuring.section import Section
+
+SECTIONS: dict[str, type[Section]] = {}
+"""By name. A command reads one with `configuration_of(context).section(…)`; all of them are checked before every command."""

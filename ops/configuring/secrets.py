@@ -1,0 +1,28 @@
+"""What must not be shown of a configuration."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...state.remote.addresses import Address
+
+HIDDEN = "***"
+_SECRET = re.compile(r"password|passwd|secret|token|credential|jaas|oauthbearer\.config|webhook|\.pem$", re.IGNORECASE)
+_PUBLIC = re.compile(r"\.location$|^ssl\.(ca|certificate)\.pem$|token\.endpoint\.url$", re.IGNORECASE)
+
+
+def without_secrets(name: str, value: Any) -> Any:
+    """Return a value as it may be shown: nothing of a password, and of an address all but its password.
+
+    Args:
+        name: of the setting, which tells secrets from others.
+        value: of any type that TOML has.
+    """
+    if isinstance(value, dict):
+        return {inner: without_secrets(inner, one) for inner, one in value.items()}
+    if isinstance(value, list):
+        return [without_secrets(name, one) for one in value]
+    if _SECRET.search(name) and not _PUBLIC.search(name):
+        return HIDDEN
+    return str(Address(value)) if isinstance(value, str) else value
