@@ -18,6 +18,7 @@ from ...state.folder import RocksStateFolder
 from ...state.remote import compactor_of, remote_states
 from ...state.store import StateFolder
 from ...transport.bus import Bus
+from ..logs.setting_up import on_each_line
 from .backing_up import WorkerBackups
 from .identity import worker_identity
 from .opening import NoBackups
@@ -70,6 +71,7 @@ def assembled(
     """
     with (
         worker_identity(around.state, processor.name) as identity,
+        on_each_line(processor=processor.name, worker=identity),
         ThreadPoolExecutor(OPENING_THREADS) as threads,
         ThreadPoolExecutor(1) as saver,
         _states(type(processor), around) as states,

@@ -389,6 +389,7 @@ class Worker:
         """Begin to open the shards of buckets that are ours now."""
         before = {bucket.number for bucket in self._owned}
         self._owned.update(buckets)
+        self._tell_owned()
         self._openings.begin(sorted({bucket.number for bucket in buckets} - before))
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
@@ -407,8 +408,13 @@ class Worker:
     def _let_go(self, buckets: Sequence[Bucket]) -> None:
         numbers = {bucket.number for bucket in buckets}
         self._owned = {bucket for bucket in self._owned if bucket.number not in numbers}
+        self._tell_owned()
         self._close_shards(numbers)
         self._openings.drop(sorted(numbers))
+
+    def _tell_owned(self) -> None:
+        numbers = sorted({bucket.number for bucket in self._owned})
+        _LOG.info("Owns %d buckets.", len(numbers), extra={"buckets": numbers})
 
     def _start_over(self, error: PenstockError | None) -> None:
         """Drop what is not saved, and go on from the last checkpoint with whatever is still ours."""
