@@ -5,6 +5,8 @@ Its folder holds `data` (formatted once, kept), the configuration (written at ea
 
 import secrets
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -30,12 +32,35 @@ ANSWER_LIMIT_S = 5.0
 FORMAT_LIMIT_S = 60.0
 
 
+@dataclass(frozen=True)
+class Listener:
+    """How clients come in, other brokers among them; the default lets everybody in.
+
+    Args:
+        protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        broker: what the broker's configuration says of it.
+        formatting: further arguments with which the data folder is formatted, such as those that make users of SCRAM.
+        client: settings of librdkafka with which a client comes in; may hold secrets, never shown.
+    """
+
+    protocol: str = "PLAINTEXT"
+    broker: Mapping[str, object] = field(default_factory=dict, repr=False)
+    formatting: tuple[str, ...] = field(default=(), repr=False)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
 class Kafka:
-    """Owns the Kafka of one folder. Callers hold a lock over `up` and `down`."""
+    """Owns the Kafka of one folder. Callers hold a lock over `up` and `down`.
+
+    Args:
+        folder: a folder of services.
+        listener: how clients come in.
+    """
 
     name = NAME
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, listener: Listener | None = None) -> None:
+        self._listener = listener or Listener()
         self._folder = folder / NAME
         self._data = self._folder / "data"
         self._logging = self._folder / "log4j2.properties"
@@ -85,7 +110,7 @@ class Kafka:
 
     def _configure(self, file: str, ports: dict[str, int], data: Path) -> Path:
         path = self._folder / file
-        lines = (f"{key}={value}\n" for key, value in _settings(ports, data).items())
+        lines = (f"{key}={value}\n" for key, value in _settings(ports, data, self._listener).items())
         path.write_text("".join(lines), encoding="utf-8")
         return path
 
@@ -98,7 +123,7 @@ class Kafka:
         cluster_id = "p" + secrets.token_urlsafe(16)[1:]
         java.run(
             "kafka.tools.StorageTool",
-            ["format", "-t", cluster_id, "-c", str(configuration)],
+            ["format", "-t", cluster_id, "-c", str(configuration), *self._listener.formatting],
             classpath=[f"{jars}/*"],
             logging=self._logging,
             limit_s=FORMAT_LIMIT_S,
@@ -111,7 +136,7 @@ class Kafka:
         if broker is None or not is_listening(broker):
             return False
         try:
-            client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{broker}", "log_level": 0})
+            client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{broker}", "log_level": 0, **self._listener.client})
             metadata = client.list_topics(timeout=ANSWER_LIMIT_S)
         except KafkaException:
             return False
@@ -125,7 +150,7 @@ class Kafka:
         return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)
 
 
-def _settings(ports: dict[str, int], data: Path) -> dict[str, object]:
+def _settings(ports: dict[str, int], data: Path, listener: Listener) -> dict[str, object]:
     broker = f"BROKER://{LOOPBACK}:{ports['broker']}"
     controller = f"{LOOPBACK}:{ports['controller']}"
     return {
@@ -137,7 +162,7 @@ def _settings(ports: dict[str, int], data: Path) -> dict[str, object]:
         "advertised.listeners": broker,
         "inter.broker.listener.name": "BROKER",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": f"BROKER:{listener.protocol},CONTROLLER:PLAINTEXT",
         "log.dirs": data,
         "auto.create.topics.enable": "false",
         # There is one node to replicate to.
@@ -162,4 +187,5 @@ def _settings(ports: dict[str, int], data: Path) -> dict[str, object]:
         "log.retention.ms": -1,
         # 128 MB of the heap by default.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+        **listener.broker,
     }

@@ -557,7 +557,7 @@ def test_a_run_shows_that_backups_are_late(cli: Cli, app: Path, prefix: str) -> 
     screen, terminal = os.openpty()
     options = ["--json", "--backup", "file/place", "--backup-every", "1"]
     command = [sys.executable, "-m", "penstock", "run", f"{app}:Totals", *options]
-    environment = {**cli._environment, "TERM": "xterm"}
+    environment = {**cli.environment, "TERM": "xterm"}
     with subprocess.Popen(
         command, cwd=cli.folder, env=environment, stdout=subprocess.PIPE, stderr=terminal, text=True
     ) as worker:

@@ -11,12 +11,14 @@ LIMIT_S = 120.0
 
 
 class Cli:
-    """Runs `penstock` in a folder of its own, against one broker."""
+    """Runs `penstock` in a folder of its own, against one broker, or where None is named against that of a configuration."""
 
-    def __init__(self, bootstrap: str, folder: Path, limit_s: float = LIMIT_S) -> None:
+    def __init__(self, bootstrap: str | None, folder: Path, limit_s: float = LIMIT_S) -> None:
         self.folder = folder
         self._limit_s = limit_s
-        self._environment = {**os.environ, "PENSTOCK_KAFKA": bootstrap, "COLUMNS": "200", "NO_COLOR": "1"}
+        self.environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+        if bootstrap is not None:
+            self.environment["PENSTOCK_KAFKA"] = bootstrap
         self._started: list[subprocess.Popen[str]] = []
 
     def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,7 +29,7 @@ class Cli:
             capture_output=True,
             text=True,
             cwd=self.folder,
-            env={**self._environment, **environment},
+            env={**self.environment, **environment},
             timeout=self._limit_s,
             check=False,
         )
@@ -46,7 +48,7 @@ class Cli:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env={**self._environment, **environment},
+            env={**self.environment, **environment},
         )
         self._started.append(process)
         return process

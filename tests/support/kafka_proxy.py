@@ -101,9 +101,9 @@ def proxied_kafka(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tup
     settings = local_kafka._settings
     with closing(KafkaProxy()) as proxy, monkeypatch.context() as patched:
 
-        def through_proxy(ports: dict[str, int], data: Path) -> dict[str, object]:
+        def through_proxy(ports: dict[str, int], data: Path, listener: local_kafka.Listener) -> dict[str, object]:
             proxy.target_port = ports["broker"]
-            return {**settings(ports, data), "advertised.listeners": f"BROKER://127.0.0.1:{proxy.port}"}
+            return {**settings(ports, data, listener), "advertised.listeners": f"BROKER://127.0.0.1:{proxy.port}"}
 
         patched.setattr(local_kafka, "_settings", through_proxy)
         with running_kafka(folder):

@@ -1,0 +1,90 @@
+"""A real broker that lets nobody in without TLS, a name and a password; its certificate is made for it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.ops.local.kafka import Kafka, Listener
+
+MECHANISM = "SCRAM-SHA-256"
+USER = "penstock"
+PASSWORD = "hunter2-of-the-tests"  # noqa: S105 - of a broker that lives as long as the tests
+_BROKERS_PASSWORD = "only-between-brokers"  # noqa: S105 - likewise
+
+
+@dataclass(frozen=True)
+class SecuredKafka:
+    """Where such a broker is.
+
+    Args:
+        bootstrap: its address.
+        authority: the file of the certificate that clients trust.
+        log: what it says.
+    """
+
+    bootstrap: str
+    authority: Path
+    log: Path
+
+    def configuration(self, **differing: str | None) -> str:
+        """Return a configuration with which clients come in, by `${KAFKA_PASSWORD}`.
+
+        Args:
+            differing: settings of librdkafka to change, with underscores for dots; None takes one out.
+        """
+        changed = {name.replace("_", "."): value for name, value in differing.items()}
+        settings = {**_client(self.authority, "${KAFKA_PASSWORD}"), **changed}
+        lines = [f'{name} = "{value}"' for name, value in settings.items() if value is not None]
+        return "\n".join([f'kafka = "{self.bootstrap}"', "[kafka-settings]", *lines, ""])
+
+
+@contextmanager
+def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
+    """Keep such a broker running in the block."""
+    authority = _certificate(folder)
+    kafka = Kafka(folder, _listener(folder, authority))
+    try:
+        status = kafka.up(lambda _: None)
+        yield SecuredKafka(status.endpoints["bootstrap"], authority, folder / "kafka" / "log")
+    finally:
+        kafka.down()
+
+
+def _certificate(folder: Path) -> Path:
+    """Make a certificate for 127.0.0.1 that is its own authority, and beside it the file that the broker reads, with its key."""
+    authority, key = folder / "ca.pem", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(authority)]
+    subprocess.run(made, check=True, capture_output=True)
+    (folder / "keystore.pem").write_text(key.read_text() + authority.read_text())
+    return authority
+
+
+def _listener(folder: Path, authority: Path) -> Listener:
+    users = {"admin": _BROKERS_PASSWORD, USER: PASSWORD}
+    formatting = [part for name, word in users.items() for part in ("-S", f"{MECHANISM}=[name={name},password={word}]")]
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    broker = {
+        "sasl.enabled.mechanisms": MECHANISM,
+        "sasl.mechanism.inter.broker.protocol": MECHANISM,
+        "listener.name.broker.scram-sha-256.sasl.jaas.config": f'{login} username="admin" password="{_BROKERS_PASSWORD}";',
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": folder / "keystore.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": authority,
+    }
+    return Listener("SASL_SSL", broker, tuple(formatting), _client(authority, PASSWORD))
+
+
+def _client(authority: Path, password: str) -> Mapping[str, str]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": MECHANISM,
+        "sasl.username": USER,
+        "sasl.password": password,
+        "ssl.ca.location": str(authority),
+    }
