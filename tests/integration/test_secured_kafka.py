@@ -13,7 +13,8 @@ from support.secured_kafka import PASSWORD, SecuredKafka, secured_kafka
 from typer.testing import CliRunner
 
 from penstock.ops.cli.main import app
-from penstock.transport.errors import BusRefuses
+from penstock.transport.errors import BusRefuses, BusUnreachable
+from penstock.transport.kafka import catalog
 
 APP = '''
 import penstock as ps
@@ -108,7 +109,6 @@ def told(secret: str, said: list[subprocess.CompletedProcess[str]], folder: Path
     ("differing", "says"),
     [
         ({"sasl_password": WRONG}, "sasl.password"),
-        ({"security_protocol": "PLAINTEXT"}, "security.protocol"),
         ({"sasl_mechanism": "PLAIN"}, "SCRAM-SHA-256"),
         ({"ssl_ca_location": None}, "certificate"),
     ],
@@ -135,6 +135,18 @@ def test_a_refusal_is_told_with_what_to_look_at_and_without_the_password(
     assert "[kafka-settings]" in message
     for secret in (WRONG, PASSWORD):
         assert secret not in message + "".join(capfd.readouterr())
+
+
+def test_a_client_that_does_not_speak_tls_is_told_to_look_at_that(
+    secured: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker hangs up on it without a word, as one does that is just going down."""
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 1.0)
+    (tmp_path / "plain.toml").write_text(secured.configuration(security_protocol="PLAINTEXT"))
+    command = ["category", "list", "--config", str(tmp_path / "plain.toml")]
+    with pytest.raises(BusUnreachable, match=r"security\.protocol"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 def test_a_worker_that_is_refused_ends_with_one_paragraph(penstock: Cli, secured: SecuredKafka, tmp_path: Path) -> None:

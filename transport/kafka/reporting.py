@@ -19,8 +19,6 @@ REPEAT_S = 30.0
 """How long a condition must last to be reported again."""
 
 _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
-_WRONG_PROTOCOL = "security.protocol"
-"""What the library says where a broker hangs up on a client that does not speak TLS or SASL to it, or does where it should not."""
 _CONNECTION = re.compile(r"^\S+://\S+: ")
 """The library names the connection first, by an address of its own making."""
 
@@ -51,9 +49,7 @@ def _told(bootstrap: str, error: KafkaError) -> str:
 def refusal_in(error: KafkaError) -> str | None:
     """Return why a broker does not let the client in, if that is what an error says."""
     says = error.str().strip().rstrip(".")
-    if error.code() not in _REFUSALS and _WRONG_PROTOCOL not in says:
-        return None
-    return _CONNECTION.sub("", says)
+    return _CONNECTION.sub("", says) if error.code() in _REFUSALS else None
 
 
 def refused(bootstrap: str, refusal: str) -> str:

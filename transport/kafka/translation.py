@@ -23,7 +23,10 @@ from ..errors import (
     Unsettled,
 )
 
-_UNREACHABLE = "Look whether the broker runs and the address is right; nothing was lost, start again when it answers."
+_UNREACHABLE = (
+    "Look whether the broker runs, the address is right, and security.protocol in [kafka-settings] is what is spoken there; nothing was "
+    "lost, start again when it answers."
+)
 _SETTLING = "The cluster is changing or has just begun; nothing was lost, it answers soon."
 _MEANING: dict[int, tuple[type[BusError], str]] = {
     KafkaError._TRANSPORT: (BusUnreachable, _UNREACHABLE),
