@@ -1,5 +1,6 @@
 """Penstock: stream processors on Kafka that also run, unchanged, as Spark batch jobs."""
 
+from .processors.alerts import Alert
 from .processors.categories import Category
 from .processors.dead_letters import DeadLetter
 from .processors.emission import AtCheckpoint, AtWatermark, OnLate
@@ -50,6 +51,7 @@ from .transport.injecting import Injector
 
 __all__ = [
     "Aggregator",
+    "Alert",
     "AtCheckpoint",
     "AtWatermark",
     "Behind",

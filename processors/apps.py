@@ -6,12 +6,13 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 from zlib import crc32
 
+from .alerts import Alert
 from .categories import AnyCategory
 from .errors import AppFileError, DeclarationError, PenstockError
 from .kinds import Processor
@@ -27,10 +28,12 @@ class App:
     Args:
         name: the app file's name without its ending.
         processors: upstream ones first.
+        alerts: what its file wants to be told of.
     """
 
     name: str
     processors: tuple[type[Processor], ...]
+    alerts: tuple[Alert, ...] = ()
 
     @staticmethod
     def of(name: str, processors: Iterable[type[Processor]]) -> App:
@@ -119,12 +122,13 @@ class AppName:
             AppFileError: the file is missing, does not import, declares no processor, or not the one named.
             DeclarationError: what it declares cannot work.
         """
-        app = App.of(self.path.stem, processors_in(_import(self.path)))
+        module = _import(self.path)
+        app = replace(App.of(self.path.stem, processors_in(module)), alerts=alerts_in(module))
         if not app.processors:
             raise AppFileError(
                 f"{self.path} declares no processor: derive a class from penstock.Stateless, Stateful or Aggregator."
             )
-        return app if self.processor is None else App(app.name, (app.processor(self.processor),))
+        return app if self.processor is None else replace(app, processors=(app.processor(self.processor),))
 
     def __str__(self) -> str:
         return f"{self.path}:{self.processor}" if self.processor else str(self.path)
@@ -140,6 +144,15 @@ def processors_in(module: ModuleType) -> list[type[Processor]]:
         and member.__module__ == module.__name__
         and not inspect.isabstract(member)
     ]
+
+
+def alerts_in(module: ModuleType) -> tuple[Alert, ...]:
+    """Return the alerts that a module has at its top level, by themselves or in lists and tuples."""
+    found: dict[Alert, None] = {}
+    for member in vars(module).values():
+        several = member if isinstance(member, (list, tuple)) else [member]
+        found |= dict.fromkeys(one for one in several if isinstance(one, Alert))
+    return tuple(found)
 
 
 def is_app(module: ModuleType) -> bool:

@@ -284,6 +284,13 @@ class Catalog(Protocol):
         """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
         ...
 
+    def waiting_since(self, positions: Sequence[Position]) -> dict[Bucket, int]:
+        """Return when the first event from each position on arrived at the bus (milliseconds since 1970, UTC).
+
+        Buckets without one are left out; so is what belongs to transactions that are still open.
+        """
+        ...
+
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a category, by bucket; without those it has not committed.
 

@@ -126,6 +126,13 @@ class MemoryBus:
             for number, bucket in enumerate(self._find(name).buckets)
         }
 
+    def waiting_since(self, positions: Sequence[Position]) -> dict[Bucket, int]:
+        """Return when the first event from each position on arrived at the bus."""
+        waiting = {
+            bucket: self._find(bucket.category).buckets[bucket.number][offset or 0 :] for bucket, offset in positions
+        }
+        return {bucket: messages[0].arrived_ms for bucket, messages in waiting.items() if messages}
+
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a category, by bucket."""
         positions = self._groups.get(group, _Group()).positions

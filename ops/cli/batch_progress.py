@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from .output import err, note, span
+from ..spans import span
+from .output import err, note
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
     from ...backfill.spark.progress import Reached

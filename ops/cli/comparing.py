@@ -13,6 +13,7 @@ import typer
 from ...backfill.warehouse.layout import Days
 from ...backfill.warehouse.seam import open_warehouse
 from ...processors.apps import AppName
+from ..spans import span
 from .options import (
     DEFAULT_FOLDER,
     AllowMissing,
@@ -29,7 +30,7 @@ from .options import (
     batch_output_of,
     warehouse_of,
 )
-from .output import as_json, err, note, out, span, table
+from .output import as_json, err, note, out, table
 from .signals import breaking_off
 from .times import days_of, shown_time
 

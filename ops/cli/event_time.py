@@ -1,22 +1,18 @@
-"""`penstock watermark` and `penstock status`: how far event time is, who holds it back, and setting it from outside."""
+"""`penstock watermark`: what is promised about event time, and setting it from outside."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
 import typer
 
-from ...processors.apps import AppName
 from ...processors.errors import PenstockError
 from ...processors.watermarks import NEVER_MS
-from ...transport.bus import Bus
 from ...transport.injecting import Injector
 from ...transport.promises import WATERMARKS, Promise, promises_on, taken_back
-from ..watching.standing import Standing, standing_of
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Target, connect
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note, table
 from .times import parse_time_ms, shown_time
 
@@ -97,48 +93,3 @@ def forget(
         writer.send(WATERMARKS.name, taken_back(places))
         writer.flush()
     note(f"Took back {len(places)} promises of {promiser}; nobody waits for it any more.")
-
-
-def status(
-    target: Target,
-    buckets: Annotated[bool, typer.Option("--buckets", help="Show each bucket.")] = False,
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-    json: AsJson = False,
-) -> None:
-    """Show how far an app's processors are: the events that are left, their event time, and the bucket that holds it back.
-
-    Example: penstock status examples/flights/app.py
-    """
-    name = AppName.parse(target)
-    bus = connect(kafka, folder)
-    found = _standings(name, bus)
-    if json:
-        as_json([{**asdict(standing), "behind": standing.behind, "low_ms": standing.low_ms} for standing in found])
-        return
-    table(
-        ["processor", "events left", "low watermark (UTC)", "held back by"],
-        [[one.processor, one.behind, _time(one.low_ms), _holder(one)] for one in found],
-    )
-    if buckets:
-        rows = [
-            [
-                f"{one.processor}/{shard.bucket}",
-                shard.behind,
-                _time(shard.low_ms),
-                "idle" if shard.idle else shard.held_by,
-            ]
-            for one in found
-            for shard in one.shards
-        ]
-        table(["shard", "events left", "low watermark (UTC)", ""], rows)
-
-
-def _standings(name: AppName, bus: Bus) -> list[Standing]:
-    promises = promises_on(bus)
-    return [standing_of(processor, bus, promises) for processor in name.load().processors]
-
-
-def _holder(standing: Standing) -> str:
-    holder = standing.holder
-    return f"bucket {holder.bucket}" + (f", by {holder.held_by}" if holder.held_by else "")

@@ -12,6 +12,7 @@ import typer
 from ...processors.errors import PenstockError
 from ..logs.setting_up import LogFormat, LogLevel, in_json, set_up
 from . import (
+    alerting,
     archiving,
     backfilling,
     bootstrapping,
@@ -20,9 +21,11 @@ from . import (
     configuring,
     dev,
     event_time,
+    metering,
     querying,
     running,
     states,
+    watching,
 )
 from .output import complain
 from .root import CONFIG_VARIABLE, Root
@@ -39,7 +42,10 @@ app.add_typer(archiving.app, name="archive")
 app.add_typer(states.app, name="state")
 app.add_typer(event_time.app, name="watermark")
 app.add_typer(configuring.app, name="config")
-app.command("status")(event_time.status)
+app.add_typer(alerting.app, name="alerts")
+app.command("status")(watching.status)
+app.command("graph")(watching.graph)
+app.command("metrics")(metering.metrics)
 app.command("run")(running.run)
 app.command("backfill")(backfilling.backfill)
 app.command("bootstrap")(bootstrapping.bootstrap)

@@ -19,7 +19,6 @@ from ..logs.setting_up import in_json
 _LOG = logging.getLogger("penstock.command")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-_UNITS = (("days", 86_400), ("h", 3_600), ("min", 60))
 _COUNTED = re.compile(r"(\d+) of (\d+)$")
 
 
@@ -45,14 +44,19 @@ def as_json(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; numbers to the right, with separators."""
+    """Print a table."""
+    out.print(tabular(columns, rows))
+
+
+def tabular(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Return a table; numbers to the right, with separators."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
         shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(f"{cell:,}" if isinstance(cell, (int, float)) else escape(str(cell)) for cell in row))
-    out.print(shown)
+    return shown
 
 
 def facts(values: Mapping[str, object]) -> None:
@@ -60,14 +64,6 @@ def facts(values: Mapping[str, object]) -> None:
     width = max(map(len, values))
     for name, value in values.items():
         out.print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", soft_wrap=True)
-
-
-def span(seconds: float) -> str:
-    """Return a span of time as people say it."""
-    for name, length_s in _UNITS:
-        if seconds >= 2 * length_s:
-            return f"{seconds // length_s:,.0f} {name}"
-    return f"{seconds:.0f} s"
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from ...transport.bus import CategorySpec
 from ...transport.errors import CategoryExists
 from ...transport.kafka import KafkaBus
 from ..nodes import levels_of, penstock_command, run_together
+from ..spans import span
 from ..working.assembling import Surroundings, assembled, backups_of
 from ..working.collector import relax_collector
 from ..working.ending import AtEnd
@@ -26,7 +27,7 @@ from ..working.preflight import ends_of, prepare
 from ..working.worker import Worker
 from .categories import specs_of
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
-from .output import as_json, note, progress, span
+from .output import as_json, note, progress
 from .root import handed_on
 from .signals import interrupt, stopping_on_signals
 

@@ -1,33 +1,98 @@
-"""Where an app's processors stand: how much input is left, how far event time is, and what holds it back."""
+"""Where processors stand, as one looks: how much is left, how fast they are, how far event time is, and who runs what."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...processors.kinds import Processor
 from ...processors.watermarks import NEVER_MS
-from ...transport.bus import Bus
-from ...transport.promises import Place, Promise
+from .findings import Finding
+from .reports import SILENT_AFTER_S, Node
 
 
 @dataclass(frozen=True)
 class ShardStanding:
-    """Where a shard stands, as of its last checkpoint.
+    """Where a shard stands. What only its worker knows is None where none has said it lately.
 
     Args:
         bucket: its bucket number.
+        owner: the worker that has it open; empty where none says so.
         behind: how many events of its inputs lie between what its group has committed and their ends.
-        low_ms: its low watermark (milliseconds since 1970, UTC); None where it has none yet.
+        behind_bytes: about how large those are, by the mean size of the events before them.
+        behind_s: how long the first of them has waited on the bus.
+        expires_s: how long it stays there; None where it stays for ever, or there is none.
+        rate_in: events read in a second.
+        rate_out: records written in a second.
+        low_ms: its low watermark as of its last checkpoint (milliseconds since 1970, UTC); None where it has none yet.
         idle: whether nobody waits for it, since nothing comes.
-        held_by: what holds it back beside its own events; may be empty.
+        held_by: what holds that back beside its own events; may be empty.
+        catching_up: whether it reads again, for its state alone, what was processed before.
+        backup_age_s: how old its newest backup is.
     """
 
     bucket: int
+    owner: str
     behind: int
+    behind_bytes: int | None
+    behind_s: float
+    expires_s: float | None
+    rate_in: float
+    rate_out: float
     low_ms: int | None
     idle: bool
     held_by: str
+    catching_up: bool
+    backup_age_s: float | None
+
+
+@dataclass(frozen=True)
+class WorkerStanding:
+    """Where a worker stands, as it said itself.
+
+    Args:
+        worker: its name.
+        host: its machine.
+        pid: its process.
+        deployment: what deployed it; may be empty.
+        started_ms: since when it runs.
+        silent_s: how long ago it said something.
+        buckets: those that it has open.
+        rate_in: events read in a second.
+        bytes_in: bytes read in a second.
+        rate_out: records written in a second.
+        bytes_out: bytes written in a second.
+        saved_s: how long ago its last checkpoint was complete; None before the first.
+        saving_s: how long that took.
+        cpu: processors that it uses, on average.
+        memory_bytes: the memory that it holds.
+        restarts: how often it was started again in the last hour after an end that nobody had asked for.
+        letters_rate: dead letters in a second.
+        late: events that came after their watermark, since it started.
+        dropped: those of them that came too late for every window.
+        backup_every_s: how often it makes backups; None for never.
+        ended: empty while it runs; then why it does not.
+    """
+
+    worker: str
+    host: str
+    pid: int
+    deployment: str
+    started_ms: int
+    silent_s: float
+    buckets: tuple[int, ...]
+    rate_in: float
+    bytes_in: float
+    rate_out: float
+    bytes_out: float
+    saved_s: float | None
+    saving_s: float
+    cpu: float
+    memory_bytes: int
+    restarts: int
+    letters_rate: float
+    late: int
+    dropped: int
+    backup_every_s: float | None
+    ended: str
 
 
 @dataclass(frozen=True)
@@ -35,12 +100,25 @@ class Standing:
     """Where a processor stands.
 
     Args:
-        processor: its name.
+        node: the processor.
+        at_ms: when this was looked at (milliseconds since 1970, UTC).
         shards: its shards, by bucket.
+        workers: those that run, or ended within the hour.
+        dead_letters: how many the bus keeps.
+        watermark_still_s: for how long its low watermark has stood still although events wait, as far as whoever looks has seen.
     """
 
-    processor: str
+    node: Node
+    at_ms: int
     shards: tuple[ShardStanding, ...]
+    workers: tuple[WorkerStanding, ...]
+    dead_letters: int
+    watermark_still_s: float = 0.0
+
+    @property
+    def running(self) -> tuple[WorkerStanding, ...]:
+        """The workers that said something lately, and have not ended."""
+        return tuple(worker for worker in self.workers if not worker.ended and worker.silent_s <= SILENT_AFTER_S)
 
     @property
     def behind(self) -> int:
@@ -48,9 +126,26 @@ class Standing:
         return sum(shard.behind for shard in self.shards)
 
     @property
+    def behind_bytes(self) -> int | None:
+        """About how large those are; None where nobody knows."""
+        known = [shard.behind_bytes for shard in self.shards if shard.behind_bytes is not None]
+        return sum(known) if known or not self.behind else None
+
+    @property
+    def behind_s(self) -> float:
+        """How long the first of them has waited."""
+        return max((shard.behind_s for shard in self.shards), default=0.0)
+
+    @property
     def low_ms(self) -> int | None:
         """Its low watermark: that of the shard that is waited for longest; None where that has none yet."""
         return self.holder.low_ms
+
+    @property
+    def watermark_lag_s(self) -> float | None:
+        """How far that is behind the time of day; None where it has none yet, or nobody waits for it."""
+        holder = self.holder
+        return None if holder.low_ms is None or holder.idle else (self.at_ms - holder.low_ms) / 1000
 
     @property
     def holder(self) -> ShardStanding:
@@ -58,33 +153,30 @@ class Standing:
         awake = [shard for shard in self.shards if not shard.idle]
         return min(awake, key=_how_far) if awake else max(self.shards, key=_how_far)
 
+    @property
+    def backup_age_s(self) -> float | None:
+        """How old the oldest of its shards' newest backups is; None where none is known of."""
+        return max((shard.backup_age_s for shard in self.shards if shard.backup_age_s is not None), default=None)
+
+    def total(self, what: str) -> float:
+        """Return the sum of a field of its running workers."""
+        return float(sum(getattr(worker, what) for worker in self.running))
+
 
 def _how_far(shard: ShardStanding) -> int:
     return NEVER_MS if shard.low_ms is None else shard.low_ms
 
 
-def standing_of(processor: type[Processor], bus: Bus, promises: Mapping[Place, Promise]) -> Standing:
-    """Return where a processor stands.
+@dataclass(frozen=True)
+class Picture:
+    """All that is watched, as of one moment.
 
     Args:
-        processor: which.
-        bus: where its inputs are.
-        promises: the newest on that bus.
+        at_ms: when (milliseconds since 1970, UTC).
+        standings: upstream ones first.
+        wrong: what is wrong, the worst first.
     """
-    behind = _behind(processor, bus)
-    shards = []
-    for bucket in range(processor.inputs()[0].buckets):
-        promise = promises.get((processor.name, bucket))
-        low_ms = None if promise is None or promise.low_ms == NEVER_MS else promise.low_ms
-        idle, held_by = (False, "") if promise is None else (promise.idle, promise.held_by)
-        shards.append(ShardStanding(bucket, behind.get(bucket, 0), low_ms, idle, held_by))
-    return Standing(processor.name, tuple(shards))
 
-
-def _behind(processor: type[Processor], bus: Bus) -> dict[int, int]:
-    behind: dict[int, int] = {}
-    for category in processor.inputs():
-        state, committed = bus.catalog.describe(category.name), bus.catalog.committed(processor.name, category.name)
-        for bucket, end in state.ends.items():
-            behind[bucket] = behind.get(bucket, 0) + end - committed.get(bucket, state.starts[bucket])
-    return behind
+    at_ms: int
+    standings: tuple[Standing, ...]
+    wrong: tuple[Finding, ...]

@@ -22,6 +22,7 @@ from ..logs.setting_up import on_each_line
 from .backing_up import WorkerBackups
 from .identity import worker_identity
 from .opening import NoBackups
+from .reporting import Reporting
 from .worker import Place, Worker
 
 OPENING_THREADS = 4
@@ -71,13 +72,19 @@ def assembled(
     """
     with (
         worker_identity(around.state, processor.name) as identity,
-        on_each_line(processor=processor.name, worker=identity),
+        on_each_line(processor=processor.name, worker=identity.name),
         ThreadPoolExecutor(OPENING_THREADS) as threads,
         ThreadPoolExecutor(1) as saver,
         _states(type(processor), around) as states,
     ):
-        place = Place(bus, states, identity, backups or backups_of(around) or NoBackups())
-        yield Worker(processor, place, threads, saver, from_earliest=from_earliest, at_gap=at_gap)
+        backups = backups or backups_of(around)
+        place = Place(bus, states, identity.name, backups or NoBackups())
+        with closing(Reporting(type(processor), bus, identity, backups)) as reporting:
+            worker = Worker(
+                processor, place, threads, saver, from_earliest=from_earliest, at_gap=at_gap, at_turn=reporting.look
+            )
+            with reporting.ending(worker):
+                yield worker
 
 
 @contextmanager

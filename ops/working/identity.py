@@ -14,14 +14,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 from uuid import uuid4
 
 from ...state.errors import StateUnwritable
+from .starts import counted_start
+
+
+class Identity(NamedTuple):
+    """By what a worker is known.
+
+    Args:
+        name: the same each time that it is started.
+        restarts_ms: when it was started again after an end that nobody had asked for, in the last day (milliseconds since 1970, UTC).
+    """
+
+    name: str
+    restarts_ms: tuple[int, ...]
 
 
 @contextmanager
-def worker_identity(state: Path, processor: str) -> Iterator[str]:
+def worker_identity(state: Path, processor: str) -> Iterator[Identity]:
     """Give a name that no other live worker of the processor has, and that the next one to start gets when this one ends.
 
     Raises:
@@ -36,8 +49,8 @@ def worker_identity(state: Path, processor: str) -> Iterator[str]:
         raise StateUnwritable(
             f"A worker's place in {folder} cannot be taken: {error}. Make room or give access, then start again."
         ) from error
-    with lock:
-        yield f"{machine}-{place}"
+    with lock, counted_start(folder / f"{place}.starts") as restarts_ms:
+        yield Identity(f"{machine}-{place}", restarts_ms)
 
 
 def _first_free(folder: Path) -> tuple[int, IO[str]]:

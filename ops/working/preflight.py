@@ -12,6 +12,7 @@ from ...processors.kinds import Processor
 from ...transport.bus import Bucket, Bus, CategorySpec
 from ...transport.errors import BucketMismatch, CategoryExists, MissingCategory
 from ...transport.promises import ensure_watermarks
+from ..watching.reports import ensure_reports
 from .changelog import changelog_of
 
 Targets = dict[Bucket, int]
@@ -38,6 +39,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
                 f"{category.buckets}`."
             )
     ensure_watermarks(bus)
+    ensure_reports(bus)
     changelog = changelog_of(processor)
     for spec in (CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])):
         with suppress(CategoryExists):

@@ -64,10 +64,12 @@ class Sending:
                 f"{error} Nothing of this batch was saved; mend {self._name} and start it again."
             ) from error
         self._tally.events_out += len(outputs)
+        shard.events_out += len(outputs)
 
     def _write(self, shard: Shard, category: AnyCategory, records: Sequence[Any]) -> None:
         keys = [key.encode() for key in category.keys_of(records)]
         encoded = self._codecs.of(category).encode(records)
+        self._tally.bytes_out += sum(map(len, encoded))
         self._executing.send(shard, category.name, map(Outgoing, keys, encoded))
 
     def set_aside(self, shard: Shard, batch: RawBatch, refusal: Refusal) -> None:

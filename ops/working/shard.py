@@ -44,6 +44,8 @@ class Shard:
         committed: the group's positions, as far as is known.
         saved_position: the position at the last checkpoint.
         held: outputs that wait for their step of a checkpoint.
+        events_in: how many events were read.
+        events_out: how many records were written.
     """
 
     number: int
@@ -55,6 +57,8 @@ class Shard:
     committed: Offsets
     saved_position: Offsets = field(default_factory=dict)
     held: list[HeldOutput] = field(default_factory=list)
+    events_in: int = 0
+    events_out: int = 0
 
     @property
     def catching_up(self) -> bool:

@@ -20,6 +20,10 @@ class Tally:
         dead_letters: events that could not be processed.
         checkpoints: checkpoints saved.
         unmatched: events left out, as their processor asks, because nothing was found outside that belongs to them.
+        bytes_in: the size of what was read, without keys.
+        bytes_out: the size of what was written, likewise.
+        saved_ms: when the last checkpoint was complete (milliseconds since 1970, UTC); None before the first.
+        saving_s: how long that took.
         lookups: what was counted where the processor looks things up, by the process; None where it does not.
     """
 
@@ -30,6 +34,10 @@ class Tally:
     dead_letters: int = 0
     checkpoints: int = 0
     unmatched: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    saved_ms: int | None = None
+    saving_s: float = 0.0
     lookups: LookedUp | None = None
 
     def __str__(self) -> str:

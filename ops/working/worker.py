@@ -9,7 +9,7 @@ It performs what the cores and the step table say, and chooses nothing itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,6 +77,7 @@ class Worker:
         saver: saves checkpoints, one at a time.
         clock: tells when a checkpoint is due.
         at_gap: called in each gap of a checkpoint; a test may raise there.
+        at_turn: called after each turn.
         from_earliest: whether events that are gone from the bus may be left out.
     """
 
@@ -89,6 +90,7 @@ class Worker:
         *,
         clock: Clock | None = None,
         at_gap: Callable[[Gap], None] = lambda _: None,
+        at_turn: Callable[[Worker], None] = lambda _: None,
         from_earliest: bool = False,
     ) -> None:
         self._processor = processor
@@ -98,6 +100,7 @@ class Worker:
         self._place = place
         self._clock = clock or SystemClock()
         self.at_gap = at_gap
+        self._at_turn = at_turn
         self._codecs = Codecs(place.bus)
         self._openings = Openings(
             processor, place.bus, place.states, place.backups, threads, from_earliest=from_earliest
@@ -107,6 +110,7 @@ class Worker:
         self._reopen_s: float | None = None
         self._pending = Pending(self._clock.monotonic_s())
         self._being_saved = self._pending
+        self._began_saving_s = 0.0
         self._dismissals_s: list[float] = []
         self._stopping = False
         self.tally = Tally(lookups=processor.counts() if isinstance(processor, LookupJoin) else None)
@@ -158,6 +162,7 @@ class Worker:
             self._join_anew(error)
         except _TAKEN_BACK as error:
             self._start_over(error)
+        self._at_turn(self)
 
     def _poll(self) -> Polled:
         polled = self._reader.poll(SAVING_POLL_WAIT_S if self._saving.under_way else POLL_WAIT_S)
@@ -170,6 +175,11 @@ class Worker:
     def stop(self) -> None:
         """Ask `run` to end after the turn it is in; may be called from a signal handler."""
         self._stopping = True
+
+    @property
+    def shards(self) -> Collection[Shard]:
+        """Those that are open."""
+        return self._shards.values()
 
     @property
     def owns_nothing(self) -> bool:
@@ -266,8 +276,11 @@ class Worker:
                 self._sending.set_aside(shard, batch, refusal)
         shard.position[batch.bucket.category] = batch.next_offset
         self._time.heard(batch.bucket)
-        self._pending.add(len(values), sum(map(len, filter(None, values))))
+        size_bytes = sum(map(len, filter(None, values)))
+        self._pending.add(len(values), size_bytes)
+        shard.events_in += len(values)
         self.tally.events_in += len(values)
+        self.tally.bytes_in += size_bytes
         self.tally.late += fed.late
         self.tally.dropped += fed.dropped
         self.tally.unmatched += fed.unmatched
@@ -355,6 +368,7 @@ class Worker:
         shards = [shard for shard in self._shards.values() if shard.has_news]
         if shards:
             self._being_saved, self._pending = self._pending, Pending(self._clock.monotonic_s())
+            self._began_saving_s = self._clock.monotonic_s()
             self._saving.begin(shards)
 
     def _settle(self) -> None:
@@ -367,6 +381,8 @@ class Worker:
         try:
             if self._saving.advance():
                 self.tally.checkpoints += 1
+                self.tally.saved_ms = self._clock.now_ms()
+                self.tally.saving_s = self._clock.monotonic_s() - self._began_saving_s
                 self._time.saved(self._saving.saved)
         except Unsettled as error:
             _LOG.info("%s", error)

@@ -66,7 +66,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 
 def commands_in(text: str) -> set[tuple[str, ...]]:
     """Return the penstock commands that a page names, without their arguments."""
-    named = re.findall(r"penstock((?: (?:dev|category|archive|state|watermark|config))? [a-z]+)", text)
+    named = re.findall(r"penstock((?: (?:dev|category|archive|state|watermark|config|alerts))? [a-z]+)", text)
     return {tuple(words.split()) for words in named if words.split()[0] in COMMANDS}
 
 
@@ -82,6 +82,9 @@ COMMANDS = {
     "status",
     "watermark",
     "config",
+    "graph",
+    "metrics",
+    "alerts",
 }
 
 

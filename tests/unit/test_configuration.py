@@ -40,9 +40,9 @@ class Alerts(Section, frozen=True):
 
 
 @pytest.fixture
-def alerts(monkeypatch: pytest.MonkeyPatch) -> None:
+def paging(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table is known."""
-    monkeypatch.setitem(SECTIONS, "alerts", Alerts)
+    monkeypatch.setitem(SECTIONS, "paging", Alerts)
 
 
 @pytest.fixture(autouse=True)
@@ -283,10 +283,10 @@ def test_the_file_has_variables_for_what_is_run(monkeypatch: pytest.MonkeyPatch)
     }
 
 
-def test_a_section_is_read_as_its_type(alerts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_section_is_read_as_its_type(paging: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys have dashes; tables in tables are read as well, with their variables."""
     monkeypatch.setenv("HOOK", "https://hook")
-    path = written('[alerts]\npoll-every-s = 2\n[[alerts.rules]]\nlag-s = 3\nwebhook = "${HOOK}"\n')
+    path = written('[paging]\npoll-every-s = 2\n[[paging.rules]]\nlag-s = 3\nwebhook = "${HOOK}"\n')
     configuration = Configuration(TomlFile.read(path), {}, SECTIONS)
     configuration.check()
 
@@ -297,19 +297,19 @@ def test_a_section_is_read_as_its_type(alerts: None, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[alerts]\npoll-evry-s = 1", "Did you mean poll-every-s?"),
-        ('[alerts]\npoll-every-s = "x"', "Expected `float`, got `str` - at `$.poll-every-s`"),
-        ("[[alerts.rules]]\n", "missing required field `lag-s` - at `$.rules[0]`"),
+        ("[paging]\npoll-evry-s = 1", "Did you mean poll-every-s?"),
+        ('[paging]\npoll-every-s = "x"', "Expected `float`, got `str` - at `$.poll-every-s`"),
+        ("[[paging.rules]]\n", "missing required field `lag-s` - at `$.rules[0]`"),
     ],
 )
-def test_a_section_that_is_not_as_declared_is_told(alerts: None, text: str, says: str) -> None:
+def test_a_section_that_is_not_as_declared_is_told(paging: None, text: str, says: str) -> None:
     """At every command, so that it is not the night's alert that finds it."""
     message = refusal(text)
     assert says in message
     assert "line 1" in message
 
 
-def test_config_show_tells_what_holds_and_where_it_is_from(alerts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_tells_what_holds_and_where_it_is_from(paging: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of secrets only that they are set."""
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
     monkeypatch.setenv("PENSTOCK_DIR", "elsewhere")
@@ -317,7 +317,7 @@ def test_config_show_tells_what_holds_and_where_it_is_from(alerts: None, monkeyp
     written(
         f'kafka = "broker:9093"\nstore = "postgresql://me:{SECRET}@db/x"\ndir = "here"\n'
         '[kafka-settings]\nsasl.password = "${KAFKA_PASSWORD}"\nsasl.username = "me"\nssl.key.pem = "${UNSET}"\n'
-        f'[run]\nuntil-end = true\n[[alerts.rules]]\nlag-s = 1\nwebhook = "https://{SECRET}"\n'
+        f'[run]\nuntil-end = true\n[[paging.rules]]\nlag-s = 1\nwebhook = "https://{SECRET}"\n'
     )
     shown = {one["setting"]: (one["value"], one["source"]) for one in told("config", "show", "--json", by=whole)}
     table = CliRunner().invoke(whole, ["config", "show"]).output
@@ -330,7 +330,7 @@ def test_config_show_tells_what_holds_and_where_it_is_from(alerts: None, monkeyp
         "kafka-settings: sasl.username": ("me", "penstock.toml, line 6"),
         "kafka-settings: ssl.key.pem": (None, "penstock.toml, line 7: ${UNSET}, not set"),
         "run: until-end": (True, "penstock.toml, line 9"),
-        "alerts: rules": ([{"lag-s": 1, "webhook": "***"}], "penstock.toml, line 10"),
+        "paging: rules": ([{"lag-s": 1, "webhook": "***"}], "penstock.toml, line 10"),
     }
     assert SECRET not in json.dumps(shown) + table
     assert "postgresql://me:***" in table

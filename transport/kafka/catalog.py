@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from ..bus import CategorySpec, CategoryState, Position
+from ..bus import Bucket, CategorySpec, CategoryState, Position
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
+from .peeking import Peeking
 from .reporting import refusal_in, refused
 from .settings import KafkaSettings
 from .translation import translate, translated
@@ -141,6 +143,13 @@ class KafkaCatalog:
         found = self._offsets(name, buckets, OffsetSpec.for_timestamp(int(time.timestamp() * 1000)))
         ends = self._offsets(name, buckets, OffsetSpec.latest())
         return {bucket: ends[bucket] if offset < 0 else offset for bucket, offset in found.items()}
+
+    def waiting_since(self, positions: Sequence[Position]) -> dict[Bucket, int]:
+        """Return when the first event from each position on arrived at the bus."""
+        if not positions:
+            return {}
+        with translated("The oldest waiting events were not read"), closing(Peeking(self._settings)) as peeking:
+            return peeking.arrivals_ms(positions, ANSWER_LIMIT_S)
 
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a topic, by bucket, when no transaction is deciding about them."""

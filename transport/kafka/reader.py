@@ -13,22 +13,10 @@ from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
 from ..errors import BusUnreachable, Dismissed, OffsetOutOfRange, Unsettled
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
 from .settings import KafkaSettings
-from .translation import translate, translated
+from .translation import passes, translate, translated
 
 POLL_LIMIT = 10_000
 """How many messages a poll gives at most."""
-
-# Conditions that the client itself recovers from while we go on polling.
-_PASSING = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-    }
-)
 
 
 class KafkaScanner:
@@ -59,7 +47,7 @@ class KafkaScanner:
         error = message.error()
         if error is not None and error.fatal():
             raise Dismissed(f"{self._what}: {error.str()}. The member has to join anew.")
-        if error is None or error.code() in _PASSING or error.retriable():
+        if error is None or passes(error):
             return None
         if error.code() == KafkaError._PARTITION_EOF:
             return End(Bucket(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0))

@@ -103,6 +103,15 @@ class KafkaSettings:
         """Return the configuration of a reader without a group; librdkafka asks for a name all the same."""
         return self._with({**_READING, "group.id": "penstock-scan"})
 
+    def for_peeking(self) -> dict[str, Any]:
+        """Return the configuration of a reader that wants one message of each bucket, and little beside."""
+        sparing: dict[str, Value] = {
+            "fetch.message.max.bytes": 1,
+            "queued.min.messages": 1,
+            "auto.offset.reset": "earliest",
+        }
+        return self._with({**_READING, **sparing, "group.id": "penstock-peek"})
+
     def for_asking(self, group: str) -> dict[str, Any]:
         """Return the configuration of a client that asks for a group's positions, and joins nothing."""
         return self._with({"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False})

@@ -88,6 +88,24 @@ def translate(error: KafkaError, what: str) -> BusError:
     return kind(f"{what}: {error.str().strip().rstrip('.')}. {advice}")
 
 
+# Conditions that the client itself recovers from while we go on polling.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+
+
+def passes(error: KafkaError) -> bool:
+    """Tell whether a reader that meets this error need only go on polling."""
+    return error.code() in _PASSING or bool(error.retriable())
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """Raise our errors in place of the client's.

@@ -1,0 +1,115 @@
+"""Who watches: looks, judges, keeps and tells. Several may be started; one of them at a time does.
+
+They are members of one consumer group on the one bucket of `penstock.alerts`: whoever owns it watches, and when that one dies
+another takes over, with all that was raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+
+from msgspec.structs import replace
+
+from ...processors.alerts import Alert
+from ...transport.bus import Bucket, Bus, Outgoing
+from ...transport.errors import BusError
+from ..watching.observer import Observer
+from .judging import Change, judged
+from .notices import Delivery, Notice
+from .states import ALERTS, Alerts, KeptAlerts, ensure_alerts, over_message, raised_message, unsilence_message
+
+_LOG = logging.getLogger("penstock.alerts")
+GROUP = "penstock.alerts"
+POLL_S = 0.1
+
+
+class Watchman:
+    """Watches processors while the watch is its own. One thread; close it.
+
+    Args:
+        bus: where they are.
+        observer: looks at them.
+        rules: those that hold.
+        delivery: tells people.
+    """
+
+    def __init__(self, bus: Bus, observer: Observer, rules: Sequence[Alert], delivery: Delivery) -> None:
+        ensure_alerts(bus)
+        self._observer = observer
+        self._rules = rules
+        self._delivery = delivery
+        self._on_watch = False
+        self._kept = KeptAlerts(bus)
+        self._writer = bus.writer()
+        self._reader = bus.reader(GROUP, [ALERTS.name], self)
+
+    @property
+    def on_watch(self) -> bool:
+        """Whether the watch is its own."""
+        return self._on_watch
+
+    def gained(self, buckets: Sequence[Bucket]) -> None:
+        """Take the watch over."""
+        self._on_watch = self._on_watch or bool(buckets)
+
+    def given_up(self, buckets: Sequence[Bucket]) -> None:
+        """Leave it to another."""
+        self._on_watch = self._on_watch and not buckets
+
+    def lost(self, buckets: Sequence[Bucket]) -> None:
+        """Note that another has it."""
+        self.given_up(buckets)
+
+    def turn(self) -> list[Notice]:
+        """Look once, if the watch is its own; return what people are told now."""
+        self._reader.poll(POLL_S)
+        if not self._on_watch:
+            return []
+        alerts = self._kept.read()
+        picture = self._observer.look()
+        told = list[Notice]()
+        messages = [unsilence_message(one.id) for one in alerts.silences.values() if one.until_ms <= picture.at_ms]
+        for change in judged(self._rules, picture, alerts):
+            messages += self._changed(change, alerts, picture.at_ms, told)
+        messages += self._told_of(alerts, picture.at_ms, told)
+        self._keep(messages)
+        return told
+
+    def _changed(self, change: Change, alerts: Alerts, now_ms: int, told: list[Notice]) -> list[Outgoing]:
+        """Note a change, and tell people of what is over; return what is to be kept."""
+        subject, now, before = change
+        if now is not None:
+            alerts.raised[subject] = now
+            return [raised_message(now)]
+        if before is not None and before.told and not self._tell(Notice.of(before, "resolved", now_ms), told):
+            return []  # it is over when everybody knows
+        alerts.raised.pop(subject, None)
+        return [over_message(subject)]
+
+    def _told_of(self, alerts: Alerts, now_ms: int, told: list[Notice]) -> list[Outgoing]:
+        """Tell people of what fires, as far as they do not know; return what is to be kept."""
+        messages = []
+        for raised in list(alerts.raised.values()):
+            untold = raised.firing and not raised.told and not alerts.silenced(raised, now_ms)
+            if untold and self._tell(Notice.of(raised, "firing", now_ms), told):
+                alerts.raised[raised.subject] = replace(raised, told=True)
+                messages.append(raised_message(alerts.raised[raised.subject]))
+        return messages
+
+    def _tell(self, notice: Notice, told: list[Notice]) -> bool:
+        told.append(notice)
+        return self._delivery.tell(notice)
+
+    def _keep(self, messages: Sequence[Outgoing]) -> None:
+        try:
+            self._writer.send(ALERTS.name, messages)
+        except BusError as error:
+            _LOG.warning("Whoever watches next does not know of %d changes: %s", len(messages), error)
+
+    def close(self) -> None:
+        """Watch no more."""
+        with closing(self._kept), closing(self._writer), closing(self._reader):
+            self._reader.leave()
+            self._writer.flush()

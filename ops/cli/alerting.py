@@ -1,0 +1,221 @@
+"""`penstock alerts`: watching processors, and telling somebody when something is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from ...processors.alerts import Alert
+from ...processors.apps import AppName
+from ...processors.dead_letters import dead_letters_of
+from ...processors.errors import PenstockError
+from ...transport.bus import Bus
+from ..alerting.notices import CategoryOfAlerts, Command, Delivery, Notice, Recipient, Webhook
+from ..alerting.rules import Alerting, rules_of
+from ..alerting.states import Raised, Silence, alerts_on, keep, silence_message, unsilence_message
+from ..alerting.watchman import Watchman
+from ..spans import span
+from ..watching.observer import Observer
+from ..watching.reports import node_of
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
+from .output import as_json, note, table
+from .root import configuration_of
+from .signals import stopping_on_signals
+from .times import parse_span, shown_time
+
+app = typer.Typer(help="Be told when something is wrong.", no_args_is_help=True)
+Hook = Annotated[
+    str | None,
+    typer.Option(
+        "--webhook",
+        envvar="PENSTOCK_ALERTS_WEBHOOK",
+        metavar="URL",
+        help="Send each notice there, as JSON by POST. If the address is a secret, give it in the environment variable.",
+        show_default=False,
+    ),
+]
+Run = Annotated[
+    str | None,
+    typer.Option("--command", metavar="LINE", help="Start this for each notice, with JSON on its standard input."),
+]
+Into = Annotated[str | None, typer.Option("--category", metavar="NAME", help="Write each notice to this category.")]
+
+
+@app.command("run")
+def run(
+    context: typer.Context,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[APP]", help="An app file, whose own alerts hold, too; by default all that report."),
+    ] = None,
+    webhook: Hook = None,
+    command: Run = None,
+    category: Into = None,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to look.", min=0.5)] = 10.0,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Watch until stopped, and tell of what is wrong and when it is over. Of several that watch, one tells.
+
+    Example: penstock alerts run examples/flights/app.py --webhook https://example.org/penstock
+    """
+    bus = connect(kafka, folder)
+    recipients = _recipients(bus, webhook, command, category)
+    own, nodes = list[Alert](), []
+    if target is not None:
+        loaded = AppName.parse(target).load()
+        own, nodes = list(loaded.alerts), [node_of(one, dead_letters_of(one).name) for one in loaded.processors]
+    holding = rules_of(own, _configured(context))
+    if not recipients:
+        note("Nobody is told beside this terminal: name --webhook, --command or --category.")
+    going_on = [True]
+    with (
+        closing(Observer(bus, nodes, others=target is None)) as observer,
+        closing(Watchman(bus, observer, holding, Delivery(recipients))) as watchman,
+        stopping_on_signals(going_on.clear),
+    ):
+        while going_on:
+            for notice in watchman.turn():
+                _say(notice, json=json)
+            _wait(every if watchman.on_watch else 1.0, going_on)
+
+
+def _configured(context: typer.Context) -> list[Alert]:
+    section = configuration_of(context).section(Alerting)
+    return [] if section is None else section.alerts()
+
+
+def _wait(seconds: float, going_on: Sequence[bool]) -> None:
+    until_s = time.monotonic() + seconds
+    while going_on and time.monotonic() < until_s:
+        time.sleep(0.1)
+
+
+def _recipients(bus: Bus, webhook: str | None, command: str | None, category: str | None) -> list[Recipient]:
+    recipients: list[Recipient] = []
+    if webhook is not None:
+        recipients.append(Webhook(webhook))
+    if command is not None:
+        recipients.append(Command(command))
+    if category is not None:
+        recipients.append(CategoryOfAlerts(bus, category))
+    return recipients
+
+
+def _say(notice: Notice, *, json: bool) -> None:
+    if json:
+        as_json({name: getattr(notice, name) for name in Notice.__struct_fields__})
+    else:
+        note(f"{shown_time(notice.at_ms)} {notice.status}: {notice.rule}: {notice.says}")
+
+
+@app.command("list")
+def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
+    """Show what is raised, and what is silenced.
+
+    Example: penstock alerts list
+    """
+    now_ms = int(time.time() * 1000)
+    alerts = alerts_on(connect(kafka, folder))
+    raised = sorted(alerts.raised.values(), key=lambda one: one.since_ms)
+    if json:
+        as_json(
+            {
+                "alerts": [
+                    {
+                        **{name: getattr(one, name) for name in Raised.__struct_fields__},
+                        "silenced": alerts.silenced(one, now_ms),
+                    }
+                    for one in raised
+                ],
+                "silences": [
+                    {name: getattr(one, name) for name in Silence.__struct_fields__} for one in alerts.silences.values()
+                ],
+            }
+        )
+        return
+    if not raised:
+        note("No alert is raised.")
+    else:
+        rows = [
+            [
+                "silenced" if alerts.silenced(one, now_ms) else "firing" if one.firing else "pending",
+                one.rule,
+                one.processor,
+                span((now_ms - one.since_ms) / 1000),
+                one.says,
+            ]
+            for one in raised
+        ]
+        table(["", "alert", "processor", "for", "what"], rows)
+    silences = [one for one in alerts.silences.values() if one.until_ms > now_ms]
+    if silences:
+        table(
+            ["silence", "alert", "processor", "until (UTC)", "why"],
+            [[one.id, one.rule, one.processor, shown_time(one.until_ms), one.why] for one in silences],
+        )
+
+
+@app.command()
+def rules(
+    context: typer.Context,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[APP]", help="An app file, whose own alerts are shown, too.")
+    ] = None,
+) -> None:
+    """Show the rules that hold.
+
+    Example: penstock alerts rules examples/flights/app.py
+    """
+    own = [] if target is None else AppName.parse(target).load().alerts
+    table(
+        ["alert", "figure", "limit", "for", "processors"],
+        [
+            [rule.name, rule.measure, rule.limit, span(rule.lasting.total_seconds()), rule.processors]
+            for rule in rules_of(own, _configured(context))
+        ],
+    )
+
+
+@app.command()
+def silence(
+    rule: Annotated[str, typer.Argument(metavar="ALERT", help='Its name; "*" stands for anything.')],
+    lasting: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long: 30m, 2h, 1d.")],
+    processor: Annotated[str, typer.Option("--processor", metavar="NAME", help="Whose; by default everybody's.")] = "*",
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="For others who look.")] = "",
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Tell nobody of an alert for a while; what still fires afterwards is told then.
+
+    Example: penstock alerts silence lag --processor scorer --for 2h --why "the backlog of Monday"
+    """
+    until_ms = int((time.time() + parse_span(lasting).total_seconds()) * 1000)
+    made = Silence(uuid4().hex[:8], rule, processor, until_ms, why)
+    keep(connect(kafka, folder), [silence_message(made)])
+    note(f"Silenced until {shown_time(until_ms)} UTC. `penstock alerts unsilence {made.id}` ends it before.")
+
+
+@app.command()
+def unsilence(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="As `penstock alerts list` shows it.")],
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """End a silence.
+
+    Example: penstock alerts unsilence 3f2a9c01
+    """
+    bus = connect(kafka, folder)
+    if id_ not in alerts_on(bus).silences:
+        raise PenstockError(
+            f"There is no silence {id_}, so nothing was changed. `penstock alerts list` shows those that there are."
+        )
+    keep(bus, [unsilence_message(id_)])
+    note(f"Ended silence {id_}.")

@@ -1,0 +1,233 @@
+"""`penstock status` and `penstock graph`: what runs, how far behind it is, and what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ...processors.apps import AppName
+from ...processors.dead_letters import dead_letters_of
+from ..spans import span
+from ..watching.findings import Finding, Weight
+from ..watching.graph import Drawing, drawn
+from ..watching.observer import Observer
+from ..watching.reports import node_of
+from ..watching.standing import Picture, ShardStanding, Standing, WorkerStanding
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
+from .output import as_json, note, out, tabular
+from .times import shown_time
+
+Watched = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[APP[:PROCESSOR]]", help="An app file, or one processor of it; by default all that report."
+    ),
+]
+_STYLES = {Weight.CRITICAL: "bold red", Weight.WARNING: "yellow", Weight.NOTE: "dim"}
+
+
+def status(
+    target: Watched = None,
+    buckets: Annotated[bool, typer.Option("--buckets", help="Show each bucket.")] = False,
+    workers: Annotated[bool, typer.Option("--workers", help="Show each worker.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often, with --watch.", min=0.5)] = 2.0,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Show what runs and how far it is; what is wrong comes first.
+
+    Example: penstock status examples/flights/app.py --watch
+    """
+    with closing(_observer(target, kafka, folder)) as observer, suppress(KeyboardInterrupt):
+        if not watch:
+            _show(observer.look(), buckets=buckets, workers=workers, json=json)
+        elif json or not out.is_terminal:
+            for picture in _pictures(observer, every):
+                _show(picture, buckets=buckets, workers=workers, json=json)
+        else:
+            with Live(console=out, screen=True, auto_refresh=False) as live:
+                for picture in _pictures(observer, every):
+                    live.update(_laid_out(picture, buckets=buckets, workers=workers), refresh=True)
+
+
+def _observer(target: str | None, kafka: Any, folder: Any) -> Observer:
+    bus = connect(kafka, folder)
+    if target is None:
+        return Observer(bus)
+    processors = AppName.parse(target).load().processors
+    return Observer(bus, [node_of(one, dead_letters_of(one).name) for one in processors], others=False)
+
+
+def _pictures(observer: Observer, every_s: float) -> Iterator[Picture]:
+    while True:
+        yield observer.look()
+        time.sleep(every_s)
+
+
+def _show(picture: Picture, *, buckets: bool, workers: bool, json: bool) -> None:
+    if json:
+        as_json(described(picture))
+    elif not picture.standings:
+        note(
+            "Nothing has run on this bus within the last hour. `penstock status APP` shows an app's processors all the same."
+        )
+    else:
+        out.print(_laid_out(picture, buckets=buckets, workers=workers))
+
+
+def described(picture: Picture) -> dict[str, Any]:
+    """Return a picture for programs."""
+    return {
+        "at_ms": picture.at_ms,
+        "wrong": [{**asdict(finding), "weight": finding.weight.name.lower()} for finding in picture.wrong],
+        "processors": [_described(standing) for standing in picture.standings],
+    }
+
+
+def _described(it: Standing) -> dict[str, Any]:
+    return {
+        "processor": it.node.name,
+        "kind": it.node.kind,
+        "inputs": it.node.inputs,
+        "outputs": it.node.outputs,
+        "behind": it.behind,
+        "behind_bytes": it.behind_bytes,
+        "behind_s": it.behind_s,
+        "rate_in": it.total("rate_in"),
+        "bytes_in": it.total("bytes_in"),
+        "rate_out": it.total("rate_out"),
+        "bytes_out": it.total("bytes_out"),
+        "low_ms": it.low_ms,
+        "watermark_lag_s": it.watermark_lag_s,
+        "backup_age_s": it.backup_age_s,
+        "dead_letters": it.dead_letters,
+        "workers": [asdict(worker) for worker in it.workers],
+        "shards": [asdict(shard) for shard in it.shards],
+    }
+
+
+def _laid_out(picture: Picture, *, buckets: bool, workers: bool) -> RenderableType:
+    parts: list[RenderableType] = [_wrong(picture.wrong), _processors(picture.standings)]
+    if workers:
+        parts += ["", _workers(picture.standings)]
+    if buckets:
+        parts += ["", _buckets(picture.standings)]
+    return Group(*parts)
+
+
+def _wrong(findings: tuple[Finding, ...]) -> RenderableType:
+    if not findings:
+        return Text("Nothing is wrong.\n", style="green")
+    lines = [
+        f"[{_STYLES[finding.weight]}]{finding.kind:<13}[/] [bold]{escape(finding.processor)}[/]  {escape(finding.says)}"
+        for finding in findings
+    ]
+    return Text.from_markup("\n".join(lines) + "\n")
+
+
+def _processors(standings: tuple[Standing, ...]) -> Table:
+    return _filled([_processor(standing) for standing in standings])
+
+
+def _processor(it: Standing) -> dict[str, object]:
+    saved = [worker.saved_s for worker in it.running if worker.saved_s is not None]
+    return {
+        "processor": it.node.name,
+        "workers": len(it.running),
+        "in/s": round(it.total("rate_in")),
+        "out/s": round(it.total("rate_out")),
+        "left": it.behind,
+        "waiting": span(it.behind_s) if it.behind else "",
+        "event time (UTC)": _time(it.low_ms),
+        "held back by": _holder(it) if it.low_ms is not None else "",
+        "saved": f"{span(max(saved))} ago" if saved else "",
+        "backup": "" if it.backup_age_s is None else f"{span(it.backup_age_s)} ago",
+        "dead letters": it.dead_letters or "",
+    }
+
+
+def _filled(rows: list[dict[str, object]]) -> Table:
+    """Return a table of the columns in which anything is to be said."""
+    columns = [name for name in rows[0] if any(row[name] != "" for row in rows)] if rows else []
+    return tabular(columns, [[row[name] for name in columns] for row in rows])
+
+
+def _workers(standings: tuple[Standing, ...]) -> Table:
+    return _filled([_worker(standing, worker) for standing in standings for worker in standing.workers])
+
+
+def _worker(standing: Standing, worker: WorkerStanding) -> dict[str, object]:
+    return {
+        "worker": f"{standing.node.name}/{worker.worker}",
+        "host": worker.host,
+        "process": str(worker.pid),
+        "runs for": "ended" if worker.ended else span((standing.at_ms - worker.started_ms) / 1000),
+        "deployment": worker.deployment,
+        "buckets": " ".join(map(str, worker.buckets)),
+        "in/s": round(worker.rate_in),
+        "MB/s": round(worker.bytes_in / 1e6, 2),
+        "out/s": round(worker.rate_out),
+        "cpu": round(worker.cpu, 2),
+        "MB": round(worker.memory_bytes / 1e6),
+        "checkpoint": f"{worker.saving_s * 1000:.0f} ms",
+        "restarts": worker.restarts or "",
+    }
+
+
+def _buckets(standings: tuple[Standing, ...]) -> Table:
+    return _filled([_bucket(standing, shard) for standing in standings for shard in standing.shards])
+
+
+def _bucket(standing: Standing, shard: ShardStanding) -> dict[str, object]:
+    return {
+        "shard": f"{standing.node.name}/{shard.bucket}",
+        "owner": shard.owner or "nobody",
+        "in/s": round(shard.rate_in),
+        "out/s": round(shard.rate_out),
+        "left": shard.behind,
+        "waiting": span(shard.behind_s) if shard.behind else "",
+        "event time (UTC)": _time(shard.low_ms),
+        "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
+        "backup": "" if shard.backup_age_s is None else f"{span(shard.backup_age_s)} ago",
+    }
+
+
+def _time(time_ms: int | None) -> str:
+    return "" if time_ms is None else shown_time(time_ms)
+
+
+def _holder(standing: Standing) -> str:
+    holder = standing.holder
+    return f"bucket {holder.bucket}" + (f", by {holder.held_by}" if holder.held_by else "")
+
+
+def graph(
+    target: Watched = None,
+    form: Annotated[Drawing, typer.Option("--format", help="How it is drawn.")] = Drawing.TEXT,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Draw the processors and the categories between them, with rates and what is left.
+
+    Example: penstock graph examples/flights/app.py --format mermaid
+    """
+    with closing(_observer(target, kafka, folder)) as observer:
+        picture = observer.look()
+    if not picture.standings:
+        note(
+            "Nothing has run on this bus within the last hour. `penstock graph APP` draws an app's processors all the same."
+        )
+        return
+    out.out(drawn(picture.standings, form), highlight=False)

@@ -1,0 +1,13 @@
+"""How long something is, as people say it."""
+
+from __future__ import annotations
+
+_UNITS = (("days", 86_400), ("h", 3_600), ("min", 60))
+
+
+def span(seconds: float) -> str:
+    """Return a span of time as people say it."""
+    for name, length_s in _UNITS:
+        if seconds >= 2 * length_s:
+            return f"{seconds // length_s:,.0f} {name}"
+    return f"{seconds:.0f} s"

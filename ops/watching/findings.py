@@ -1,0 +1,236 @@
+"""What is wrong with processors, in words: what it is, what it means, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ...state.backups.ages import is_late
+from ..spans import span
+from .reports import SILENT_AFTER_S, STOPPED
+
+if TYPE_CHECKING:
+    from .standing import Standing
+
+LAG_S = 300.0
+"""How long the oldest event may wait."""
+LATE_CHECKPOINT = 3
+"""How many intervals a checkpoint may be old while there is something to save; and never less than the next figure."""
+LATE_CHECKPOINT_S = 30.0
+RETENTION_S = 3_600.0
+"""How long before an unread event leaves the bus that is said."""
+MANY_RESTARTS = 3
+"""How many in an hour are too many."""
+
+
+class Weight(IntEnum):
+    """How bad it is."""
+
+    NOTE = 0
+    """Worth knowing."""
+    WARNING = 1
+    """It will be worse if nobody does anything."""
+    CRITICAL = 2
+    """Events are not processed, or are about to be lost."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Args:
+        weight: how bad it is.
+        kind: what it is, in a word that does not change while the figures do.
+        processor: whose.
+        says: what it is, what it means, and what to do.
+    """
+
+    weight: Weight
+    kind: str
+    processor: str
+    says: str
+
+
+def findings_of(standings: Iterable[Standing]) -> tuple[Finding, ...]:
+    """Return what is wrong with processors, the worst first."""
+    found = [finding for standing in standings for look in _LOOKS for finding in look(standing)]
+    return tuple(sorted(found, key=lambda finding: (-finding.weight, finding.processor, finding.kind)))
+
+
+def _not_run(it: Standing) -> Iterator[Finding]:
+    if not it.shards:
+        yield Finding(
+            Weight.CRITICAL,
+            "no input",
+            it.node.name,
+            f"None of its inputs is on the bus: {', '.join(it.node.inputs)}. Create the app's categories with `penstock category create`.",
+        )
+    elif not it.running and it.behind:
+        yield Finding(
+            Weight.CRITICAL,
+            "not running",
+            it.node.name,
+            f"Nobody runs it, and {_left(it)}. Start it with `penstock run` or `penstock deploy`.",
+        )
+
+
+def _failed(it: Standing) -> Iterator[Finding]:
+    for worker in it.workers:
+        if worker.ended and worker.ended != STOPPED:
+            yield Finding(
+                Weight.WARNING if it.running else Weight.CRITICAL,
+                "failed",
+                it.node.name,
+                f"Worker {worker.worker} on {worker.host} ended {span(worker.silent_s)} ago: {worker.ended}",
+            )
+
+
+def _silent(it: Standing) -> Iterator[Finding]:
+    for worker in it.workers:
+        if not worker.ended and worker.silent_s > SILENT_AFTER_S:
+            yield Finding(
+                Weight.CRITICAL,
+                "silent",
+                it.node.name,
+                f"Worker {worker.worker} on {worker.host} (process {worker.pid}) has said nothing for {span(worker.silent_s)}: it hangs, was "
+                "killed, or does not reach the bus. If it is gone, its buckets go to others when its session ends.",
+            )
+
+
+def _unowned(it: Standing) -> Iterator[Finding]:
+    lost = [shard for shard in it.shards if not shard.owner and shard.behind]
+    if lost and it.running:
+        buckets = ", ".join(str(shard.bucket) for shard in lost)
+        yield Finding(
+            Weight.WARNING,
+            "without owner",
+            it.node.name,
+            f"No worker has bucket {buckets} open, and {sum(shard.behind for shard in lost):,} events wait there. Buckets that move are opened "
+            "within seconds; those of a worker that died when its session ends; a state that has to be restored takes as long as that takes.",
+        )
+
+
+def _lagging(it: Standing) -> Iterator[Finding]:
+    if it.behind_s > LAG_S and it.running:
+        worst = max(it.shards, key=lambda shard: shard.behind_s)
+        rate = it.total("rate_in")
+        pace = f"it reads {rate:,.0f} events/s" if rate else "it reads nothing"
+        yield Finding(
+            Weight.WARNING,
+            "lag",
+            it.node.name,
+            f"{_left(it)}, the oldest for {span(it.behind_s)} (bucket {worst.bucket}); {pace}. Give it more workers, up to {len(it.shards)}, "
+            "or look what holds it up.",
+        )
+
+
+def _expiring(it: Standing) -> Iterator[Finding]:
+    # More than half of its time there is gone as well: a category may be kept for minutes only.
+    near = [
+        (shard.expires_s, shard.bucket)
+        for shard in it.shards
+        if shard.expires_s is not None and shard.expires_s < min(RETENTION_S, shard.behind_s)
+    ]
+    if near:
+        expires_s, bucket = min(near)
+        yield Finding(
+            Weight.CRITICAL,
+            "retention",
+            it.node.name,
+            f"Unread events of bucket {bucket} leave the bus {'now' if expires_s <= 0 else f'in {span(expires_s)}'}. What is gone is not "
+            "processed: raise the category's retention, or see that they are read.",
+        )
+
+
+def _unsaved(it: Standing) -> Iterator[Finding]:
+    limit_s = max(LATE_CHECKPOINT * it.node.checkpoint_s, LATE_CHECKPOINT_S)
+    for worker in it.running:
+        if worker.rate_in > 0 and worker.saved_s is not None and worker.saved_s > limit_s:
+            yield Finding(
+                Weight.WARNING,
+                "checkpoint",
+                it.node.name,
+                f"Worker {worker.worker} reads, but its last checkpoint is {span(worker.saved_s)} old; one is due every "
+                f"{it.node.checkpoint_s:g} s. After a crash all since then is done again. Its log says what it waits for.",
+            )
+
+
+def _stuck(it: Standing) -> Iterator[Finding]:
+    holder = it.holder if it.shards else None
+    if holder is not None and holder.held_by and it.watermark_lag_s is not None and it.watermark_lag_s > LAG_S:
+        yield Finding(
+            Weight.NOTE,
+            "held back",
+            it.node.name,
+            f"Its event time is {span(it.watermark_lag_s)} behind the time of day; bucket {holder.bucket} is held back by {holder.held_by}.",
+        )
+
+
+def _not_backed_up(it: Standing) -> Iterator[Finding]:
+    intervals = [worker.backup_every_s for worker in it.running if worker.backup_every_s is not None]
+    age_s = it.backup_age_s
+    if intervals and age_s is not None and is_late(age_s, max(intervals)):
+        yield Finding(
+            Weight.WARNING,
+            "backup",
+            it.node.name,
+            f"The newest backup of a shard is {span(age_s)} old; one is made every {max(intervals):g} s. If the disk is lost, all since then "
+            "is read again from the bus. Look whether the place of backups answers.",
+        )
+
+
+def _setting_aside(it: Standing) -> Iterator[Finding]:
+    rate = it.total("letters_rate")
+    if rate > 0:
+        yield Finding(
+            Weight.WARNING,
+            "dead letters",
+            it.node.name,
+            f"It sets events aside, {rate * 60:,.0f} in a minute; {it.dead_letters:,} are kept. Look at them with "
+            f"`penstock category tail {it.node.dead_letters}`.",
+        )
+
+
+def _restarting(it: Standing) -> Iterator[Finding]:
+    for worker in it.running:
+        if worker.restarts >= MANY_RESTARTS:
+            yield Finding(
+                Weight.WARNING,
+                "restarts",
+                it.node.name,
+                f"Worker {worker.worker} was started again {worker.restarts} times in the last hour after it ended unasked; its log says why.",
+            )
+
+
+def _versions(it: Standing) -> Iterator[Finding]:
+    versions = sorted({worker.deployment or "started by hand" for worker in it.running})
+    if len(versions) > 1:
+        yield Finding(
+            Weight.NOTE,
+            "versions",
+            it.node.name,
+            f"Its workers run different versions: {', '.join(versions)}. That is so while a deployment rolls on; afterwards stop those that are left.",
+        )
+
+
+_LOOKS: tuple[Callable[[Standing], Iterator[Finding]], ...] = (
+    _not_run,
+    _failed,
+    _silent,
+    _unowned,
+    _lagging,
+    _expiring,
+    _unsaved,
+    _stuck,
+    _not_backed_up,
+    _setting_aside,
+    _restarting,
+    _versions,
+)
+
+
+def _left(it: Standing) -> str:
+    size = "" if not it.behind_bytes else f" (about {it.behind_bytes / 1e6:,.1f} MB)"
+    return f"{it.behind:,} events wait{size}"

@@ -1,0 +1,300 @@
+"""Looking at processors from outside: what their workers report, put beside what the bus itself knows.
+
+reports   -> who runs what, how fast, how old checkpoints and backups are
+promises  -> event time
+the bus   -> how much is left, and for how long that has waited; right also where nobody runs
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
+
+from ...processors.watermarks import NEVER_MS
+from ...transport.bus import Bucket, Bus, CategoryState, Position
+from ...transport.errors import MissingCategory
+from ...transport.promises import Place, Promise, Promises, ensure_watermarks
+from .findings import findings_of
+from .reports import LOOK_BACK, SILENT_AFTER_S, Node, Report, Reports, ShardReport, Stretch, ensure_reports
+from .standing import Picture, ShardStanding, Standing, WorkerStanding
+
+READ_WAIT_S = 1.0
+HOUR_MS = 3_600_000
+
+
+def wall_clock_ms() -> int:
+    """Return the time of day, in milliseconds since 1970, UTC."""
+    return int(time.time() * 1000)
+
+
+class Observer:
+    """Looks at all processors of a bus, or at some. One thread; close it.
+
+    Args:
+        bus: where they are.
+        nodes: those to look at, also if nobody has run them yet.
+        others: whether to look at all others that have reported, too.
+        now_ms: tells the time, in milliseconds since 1970, UTC.
+    """
+
+    def __init__(
+        self, bus: Bus, nodes: Iterable[Node] = (), *, others: bool = True, now_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
+        ensure_watermarks(bus)
+        ensure_reports(bus)
+        self._bus = bus
+        self._nodes = {node.name: node for node in nodes}
+        self._others = others
+        self._now_ms = now_ms
+        self._reports = Reports(bus, datetime.fromtimestamp(now_ms() / 1000, timezone.utc) - LOOK_BACK)
+        self._promises = Promises(bus)
+        self._waiting: dict[Position, int] = {}
+        self._still = Still()
+
+    def look(self) -> Picture:
+        """Return how all of them stand now."""
+        self._read()
+        now_ms = self._now_ms()
+        stretches = self._reports.stretches(now_ms)
+        nodes = self._known(stretch.last for stretch in stretches.values())
+        on_bus = self._on_bus(nodes)
+        standings = tuple(
+            self._still.noted(
+                _standing(
+                    node,
+                    now_ms,
+                    [stretch for (processor, _), stretch in stretches.items() if processor == node.name],
+                    on_bus,
+                    self._promises.newest,
+                )
+            )
+            for node in nodes
+        )
+        return Picture(now_ms, standings, findings_of(standings))
+
+    def _read(self) -> None:
+        """Take what was said meanwhile; at first, all that was said before."""
+        for told in (self._reports, self._promises):
+            told.read(0.0)
+            while not told.complete:
+                told.read(READ_WAIT_S)
+
+    def _known(self, reports: Iterable[Report]) -> list[Node]:
+        """Return what is looked at, upstream first; what a worker runs says more than what was asked for."""
+        nodes = dict(self._nodes)
+        for report in reports:
+            if self._others or report.node.name in nodes:
+                nodes[report.node.name] = report.node
+        return in_order(nodes.values())
+
+    def _on_bus(self, nodes: Iterable[Node]) -> OnBus:
+        names = {name for node in nodes for name in (*node.inputs, node.dead_letters)}
+        categories: dict[str, CategoryState] = {}
+        for name in names:
+            with suppress(MissingCategory):  # which is one of the findings
+                categories[name] = self._bus.catalog.describe(name)
+        committed = {
+            (node.name, name): self._bus.catalog.committed(node.name, name)
+            for node in nodes
+            for name in node.inputs
+            if name in categories
+        }
+        found = OnBus(categories, committed, {})
+        positions = {position for node in nodes for position in found.unread(node)}
+        return found._replace(waiting_ms=self._waiting_since(positions))
+
+    def _waiting_since(self, positions: set[Position]) -> dict[Position, int]:
+        """Return since when the events at these positions wait; a position that has not moved is not looked at again."""
+        unknown = sorted(positions - self._waiting.keys(), key=lambda position: position.bucket)
+        found = self._bus.catalog.waiting_since(unknown) if unknown else {}
+        known = {position: at_ms for position, at_ms in self._waiting.items() if position in positions}
+        known |= {position: found[position.bucket] for position in unknown if position.bucket in found}
+        self._waiting = known
+        return known
+
+    def close(self) -> None:
+        """Look no more."""
+        self._reports.close()
+        self._promises.close()
+
+
+class Still:
+    """Notes for how long event time stands still, from one look to the next."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int | None, int]] = {}  # low watermark, and since when events wait for another
+
+    def noted(self, it: Standing) -> Standing:
+        """Return a standing with for how long its low watermark has not moved although events wait."""
+        before = self._since.pop(it.node.name, None)
+        if not it.behind:
+            return it
+        since_ms = before[1] if before is not None and before[0] == it.low_ms else it.at_ms
+        self._since[it.node.name] = (it.low_ms, since_ms)
+        return replace(it, watermark_still_s=(it.at_ms - since_ms) / 1000)
+
+
+class OnBus(NamedTuple):
+    """What the bus knows.
+
+    Args:
+        categories: those that exist, as they stand.
+        committed: the positions of processors in their inputs, by bucket.
+        waiting_ms: since when the event at a position waits.
+    """
+
+    categories: Mapping[str, CategoryState]
+    committed: Mapping[tuple[str, str], Mapping[int, int]]
+    waiting_ms: Mapping[Position, int]
+
+    def unread(self, node: Node) -> list[Position]:
+        """Return where a processor goes on, for the buckets in which something is left."""
+        return [
+            Position(Bucket(name, bucket), offset)
+            for name in node.inputs
+            if name in self.categories
+            for bucket, end in self.categories[name].ends.items()
+            if (offset := self._reached(node, name, bucket)) < end
+        ]
+
+    def _reached(self, node: Node, category: str, bucket: int) -> int:
+        start = self.categories[category].starts[bucket]
+        return self.committed.get((node.name, category), {}).get(bucket, start)
+
+    def buckets(self, node: Node) -> int:
+        """Return how many shards a processor has."""
+        return max((self.categories[name].spec.buckets for name in node.inputs if name in self.categories), default=0)
+
+    def events(self, category: str) -> int:
+        """Return how many messages of a category the bus keeps."""
+        return self.categories[category].events if category in self.categories else 0
+
+
+def _standing(
+    node: Node, now_ms: int, stretches: list[Stretch], on_bus: OnBus, promises: Mapping[Place, Promise]
+) -> Standing:
+    unread: dict[int, list[Position]] = {}
+    for position in on_bus.unread(node):
+        unread.setdefault(position.bucket.number, []).append(position)
+    shards = tuple(
+        _shard(
+            bucket,
+            now_ms,
+            _Told.of(bucket, now_ms, stretches),
+            _Left.of(unread.get(bucket, []), on_bus),
+            promises.get((node.name, bucket)),
+        )
+        for bucket in range(on_bus.buckets(node))
+    )
+    workers = tuple(_worker(stretch, now_ms) for stretch in stretches)
+    return Standing(node, now_ms, shards, workers, on_bus.events(node.dead_letters))
+
+
+class _Told(NamedTuple):
+    """What a worker says of a shard, where one has it open."""
+
+    owner: str
+    shard: ShardReport | None
+    rate_in: float
+    rate_out: float
+    event_bytes: float | None
+
+    @staticmethod
+    def of(bucket: int, now_ms: int, stretches: list[Stretch]) -> _Told:
+        heard = [stretch for stretch in stretches if now_ms - stretch.last.at_ms < SILENT_AFTER_S * 1000]
+        for stretch in sorted(heard, key=lambda stretch: -stretch.last.at_ms):
+            for shard in stretch.last.shards:
+                if shard.bucket == bucket:
+                    rate_in = stretch.shard_rate(bucket, lambda told: told.events_in)
+                    rate_out = stretch.shard_rate(bucket, lambda told: told.events_out)
+                    return _Told(stretch.last.worker, shard, rate_in, rate_out, _event_bytes(stretches))
+        return _Told("", None, 0.0, 0.0, _event_bytes(stretches))
+
+
+def _event_bytes(stretches: list[Stretch]) -> float | None:
+    """Return the mean size of the events that were read lately."""
+    events = sum(stretch.last.counts.events_in for stretch in stretches)
+    return sum(stretch.last.counts.bytes_in for stretch in stretches) / events if events else None
+
+
+class _Left(NamedTuple):
+    """What is left of a shard's inputs."""
+
+    events: int
+    since_ms: int | None
+    until_ms: int | None
+
+    @staticmethod
+    def of(unread: list[Position], on_bus: OnBus) -> _Left:
+        events, since, until = 0, list[int](), list[int]()
+        for position in unread:
+            category = on_bus.categories[position.bucket.category]
+            events += category.ends[position.bucket.number] - (position.offset or 0)
+            arrived_ms = on_bus.waiting_ms.get(position)
+            if arrived_ms is not None:
+                since.append(arrived_ms)
+                if category.spec.retention is not None:
+                    until.append(arrived_ms + int(category.spec.retention.total_seconds() * 1000))
+        return _Left(events, min(since, default=None), min(until, default=None))
+
+
+def _shard(bucket: int, now_ms: int, told: _Told, left: _Left, promise: Promise | None) -> ShardStanding:
+    low_ms = None if promise is None or promise.low_ms == NEVER_MS else promise.low_ms
+    return ShardStanding(
+        bucket,
+        told.owner,
+        left.events,
+        0 if not left.events else None if told.event_bytes is None else int(left.events * told.event_bytes),
+        0.0 if left.since_ms is None else max(0.0, (now_ms - left.since_ms) / 1000),
+        None if left.until_ms is None else (left.until_ms - now_ms) / 1000,
+        told.rate_in,
+        told.rate_out,
+        low_ms,
+        promise is not None and promise.idle,
+        "" if promise is None else promise.held_by,
+        told.shard is not None and told.shard.catching_up,
+        None if told.shard is None else told.shard.backup_age_s,
+    )
+
+
+def _worker(stretch: Stretch, now_ms: int) -> WorkerStanding:
+    last = stretch.last
+    return WorkerStanding(
+        worker=last.worker,
+        host=last.host,
+        pid=last.pid,
+        deployment=last.deployment,
+        started_ms=last.started_ms,
+        silent_s=max(0.0, (now_ms - last.at_ms) / 1000),
+        buckets=tuple(shard.bucket for shard in last.shards),
+        rate_in=stretch.rate(lambda counts: counts.events_in),
+        bytes_in=stretch.rate(lambda counts: counts.bytes_in),
+        rate_out=stretch.rate(lambda counts: counts.events_out),
+        bytes_out=stretch.rate(lambda counts: counts.bytes_out),
+        saved_s=None if last.saved_ms is None else (now_ms - last.saved_ms) / 1000,
+        saving_s=last.saving_s,
+        cpu=(last.cpu_s - stretch.first.cpu_s) / stretch.seconds if stretch.seconds else 0.0,
+        memory_bytes=last.memory_bytes,
+        restarts=sum(at > now_ms - HOUR_MS for at in last.restarts_ms),
+        letters_rate=stretch.rate(lambda counts: counts.dead_letters),
+        late=last.counts.late,
+        dropped=last.counts.dropped,
+        backup_every_s=last.backup_every_s,
+        ended=last.ended,
+    )
+
+
+def in_order(nodes: Iterable[Node]) -> list[Node]:
+    """Return processors with upstream ones first; in the order of their names where they feed one another in a circle."""
+    named = sorted(nodes, key=lambda node: node.name)
+    upstream = {node.name: [other.name for other in named if set(other.outputs) & set(node.inputs)] for node in named}
+    by_name = {node.name: node for node in named}
+    try:
+        return [by_name[name] for name in TopologicalSorter(upstream).static_order()]
+    except CycleError:
+        return named

@@ -1,0 +1,96 @@
+"""Watching real workers on a real broker, by the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.cli import Cli
+from support.meters import readings
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """An HTTP receiver; its address, and what it was sent."""
+    told: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", told
+    server.shutdown()
+
+
+def test_what_runs_what_is_wrong_and_who_is_told(
+    cli: Cli, app: Path, prefix: str, wait_until: Callable[..., None], hook: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """A worker that is killed is missed, somebody is told, and told again when another has taken over."""
+    url, told = hook
+    with app.open("a") as file:
+        file.write(
+            '\nunattended = ps.Alert("unattended", "workers", below=1, lasting=__import__("datetime").timedelta(0))\n'
+        )
+    large = f"{app}:Large"
+    cli.ok("category", "create", str(app))
+    worker = cli.start("run", large)
+
+    def standing() -> dict[str, Any]:
+        seen: dict[str, Any] = json.loads(cli.ok("status", large, "--json"))["processors"][0]
+        return seen
+
+    wait_until(lambda: len(standing()["workers"]) == 1)
+    watch = cli.start("alerts", "run", large, "--every", "0.5", "--webhook", url, "--json")
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(400))
+    wait_until(lambda: standing()["behind"] == 0 and standing()["rate_in"] > 0)
+    running = standing()
+    scraped = {
+        (sample.name, sample.labels.get("processor")): sample.value
+        for family in text_string_to_metric_families(cli.ok("metrics", "--once"))
+        for sample in family.samples
+    }
+    worker.send_signal(signal.SIGKILL)
+    worker.communicate()
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(40, start=400))
+    wait_until(lambda: any(notice["rule"] == "unattended" for notice in told))
+    raised = json.loads(cli.ok("alerts", "list", "--json"))["alerts"]
+    shown = cli.ok("status", large)
+    assert len(told) == 1
+    again = cli.start("run", large)
+    wait_until(lambda: bool(standing()["workers"][0]["restarts"]))
+    drawn = cli.ok("graph", large)
+    for process in (again, watch):
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+    assert sorted({shard["owner"] for shard in running["shards"]}) == [running["workers"][0]["worker"]]
+    assert scraped["penstock_workers", f"{prefix}.large"] == 1
+    assert (told[0]["rule"], told[0]["processor"], told[0]["status"]) == ("unattended", f"{prefix}.large", "firing")
+    assert ("unattended", True) in {(one["rule"], one["firing"]) for one in raised}
+    assert "has said nothing for" in shown
+    assert "40 events wait" in shown
+    assert f"[{prefix}.large]  1 worker" in drawn
+
+
+def test_what_has_never_run_is_shown_with_what_waits(cli: Cli, app: Path, prefix: str) -> None:
+    """And a bus on which nothing runs says so."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(10))
+    shown = cli.ok("status", str(app))
+
+    assert "Nobody runs it, and 10 events wait" in shown
+    assert cli("alerts", "unsilence", "nothing").returncode == 1
