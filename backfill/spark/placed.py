@@ -14,18 +14,17 @@ import socket
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pyspark import SparkFiles
 
-from ...processors.apps import App, AppName, is_app
+from ...processors.app_files import belongs_to_app
+from ...processors.apps import App, AppName
 from ...processors.errors import AppFileError
 from ...processors.kinds import Processor
 from ...processors.lookups import LookupJoin, Outside
 from ..errors import BackfillFailed
 
-_OURS = __name__.partition(".")[0]
 ARCHIVE_PREFIX = "penstock-app-"
 """How the folders are called in which executors unpack apps."""
 
@@ -138,13 +137,3 @@ def _forget_all_but(folder: Path, state: str) -> None:
             del sys.modules[name]
         del _imported[known]
     _imported[folder] = state
-
-
-def belongs_to_app(module: ModuleType, folder: Path) -> bool:
-    """Tell whether a module is an app's in a folder, or was imported from beside it; an environment that lies there is neither."""
-    top = module.__name__.partition(".")[0]
-    file = getattr(module, "__file__", None)
-    if not file or top == _OURS or not Path(file).is_relative_to(folder):
-        return False
-    beside = Path(file).relative_to(folder).parts[0].partition(".")[0]
-    return beside == top or is_app(module)

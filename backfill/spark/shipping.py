@@ -10,66 +10,22 @@ Archives are named by their content and the same to the byte where that is the s
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
-from hashlib import sha256
-from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
+from dataclasses import replace
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from pyspark import SparkContext, SparkFiles
 
+from ...processors.app_files import Contents, code_beside, files_of
 from ...processors.apps import AppName
 from ...processors.kinds import Processor
 from ...processors.lookups import LookupJoin
 from ...state.lookups import PostgresQuery, PostgresTable, RedisTable
 from ...state.lookups.file_table import FileTable
 from .masters import is_local
-from .placed import ARCHIVE_PREFIX, HandedAddress, PlacedApp, SentTable, belongs_to_app
+from .placed import ARCHIVE_PREFIX, HandedAddress, PlacedApp, SentTable
 
 _PACKAGE = __name__.partition(".")[0]
-_BLOCK_BYTES = 2**20
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The least time that an archive can hold, which all its entries have."""
-
-
-@dataclass(frozen=True)
-class Contents:
-    """Files that go into an archive.
-
-    Args:
-        files: where each is, by its path in the archive.
-    """
-
-    files: dict[str, Path]
-
-    @cached_property
-    def digest(self) -> str:
-        """What tells them from others, in 16 hexadecimal digits."""
-        told = sha256()
-        for name, path in sorted(self.files.items()):
-            told.update(f"{name}\0{path.stat().st_size}\0".encode())
-            for block in _blocks(path):
-                told.update(block)
-        return told.hexdigest()[:16]
-
-    def pack(self, archive: Path) -> None:
-        """Write the archive."""
-        with ZipFile(archive, "w", ZIP_DEFLATED) as packed:
-            for name, path in sorted(self.files.items()):
-                entry = ZipInfo(name, _EPOCH)
-                entry.compress_type, entry.file_size = ZIP_DEFLATED, path.stat().st_size
-                with packed.open(entry, "w") as target:
-                    for block in _blocks(path):
-                        target.write(block)
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            yield block
 
 
 def place(context: SparkContext, name: AppName, processors: Iterable[type[Processor]]) -> PlacedApp:
@@ -111,35 +67,9 @@ def _send(contents: Contents, prefix: str, add: Callable[[str], None]) -> None:
         add(str(archive))
 
 
-def code_beside(app: Path) -> dict[str, Path]:
-    """Return what an app can import from its folder, by paths below that, the app file itself among it.
-
-    Those are Python files, packages with all that is in them, and what else was imported from there: a folder without `__init__.py` may be
-    part of the app, and may be anything.
-    """
-    folder = app.parent
-    found = [path for path in folder.iterdir() if path.name.endswith((*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES))]
-    for package in folder.iterdir():
-        if package.name != _PACKAGE and (package / "__init__.py").is_file():
-            found += _tree(package)
-    found += [Path(str(one.__file__)) for one in list(sys.modules.values()) if belongs_to_app(one, folder)]
-    return {path.relative_to(folder).as_posix(): path for path in found if path.is_file()}
-
-
 def _own_code() -> dict[str, Path]:
     folder = Path(__file__).parents[2]
-    return {f"{_PACKAGE}/{path.relative_to(folder).as_posix()}": path for path in _tree(folder)}
-
-
-def _tree(package: Path) -> Iterator[Path]:
-    """Give the files of a package, also those that links lead to, each folder once."""
-    known: set[str] = set()
-    for folder, inner, files in os.walk(package, followlinks=True):
-        known.add(os.path.realpath(folder))
-        inner[:] = [
-            name for name in inner if name != "__pycache__" and os.path.realpath(Path(folder, name)) not in known
-        ]
-        yield from (Path(folder, name) for name in files)
+    return {f"{_PACKAGE}/{path.relative_to(folder).as_posix()}": path for path in files_of(folder)}
 
 
 def _tables(joins: Iterable[type[LookupJoin]]) -> Iterator[tuple[SentTable, Path]]:

@@ -14,7 +14,7 @@ from pyspark import SparkFiles
 import penstock as ps
 from penstock.backfill.errors import BackfillFailed
 from penstock.backfill.spark.placed import HandedAddress, PlacedApp, SentTable
-from penstock.backfill.spark.shipping import Contents, code_beside
+from penstock.processors.app_files import Contents, code_beside
 from penstock.processors.apps import AppName
 from penstock.processors.lookups import LookupJoin
 
