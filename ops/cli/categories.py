@@ -56,6 +56,22 @@ def specs_of(name: AppName) -> list[CategorySpec]:
     return [CategorySpec.of(category) for category in (*declared.categories(), *letters)]
 
 
+def create_missing(bus: Bus, name: AppName) -> None:
+    """Create an app's categories, and its dead letters, where they are missing."""
+    existing = set(bus.catalog.names())
+    for spec in specs_of(name):
+        if spec.name not in existing:
+            _create(bus, spec)
+
+
+def _create(bus: Bus, spec: CategorySpec) -> None:
+    try:
+        bus.catalog.create(spec)
+    except CategoryExists:
+        return  # another worker was first
+    note(f"Created category {spec.name} with {spec.buckets} buckets.")
+
+
 def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
     try:
         bus.catalog.create(spec)

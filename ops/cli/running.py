@@ -15,17 +15,16 @@ from ...processors.apps import App, AppName
 from ...processors.kinds import Processor
 from ...state.backups.ages import Ages
 from ...state.backups.places import open_place
-from ...transport.bus import CategorySpec
-from ...transport.errors import CategoryExists
 from ...transport.kafka import KafkaBus
 from ..nodes import levels_of, penstock_command, run_together
 from ..spans import span
 from ..working.assembling import Surroundings, assembled, backups_of
 from ..working.collector import relax_collector
 from ..working.ending import AtEnd
+from ..working.health import Address, Pulse, told_at
 from ..working.preflight import ends_of, prepare
 from ..working.worker import Worker
-from .categories import specs_of
+from .categories import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .output import as_json, note, progress
 from .root import handed_on
@@ -78,6 +77,15 @@ def run(
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
     store: Store = None,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            "--health",
+            metavar="[HOST:]PORT",
+            help="Answer there, at /health and /ready, whether the worker is well; one processor only. A port alone is of this machine.",
+            show_default=False,
+        ),
+    ] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Create the app's categories where they are missing.")
     ] = False,
@@ -88,7 +96,7 @@ def run(
     """Run a processor, or every processor of an app in a process of its own.
 
     Start the same command again, here or elsewhere, to share the work: workers of one processor divide its buckets.
-    SIGTERM or Ctrl-C stop it after a last checkpoint.
+    SIGTERM or Ctrl-C stop it after a last checkpoint; SIGUSR1 does the same as with --keep-place.
 
     Example: penstock run examples/flights/app.py:Scorer --until-end
     """
@@ -96,13 +104,17 @@ def run(
     app = name.load()
     bus = connect(kafka, folder)
     if create:
-        _create_missing(bus, name)
+        create_missing(bus, name)
     stopping = Stopping(until_end, keep_place, from_earliest)
     if len(app.processors) == 1:
         place = open_place(backup, webhdfs) if backup else None
         around = Surroundings(folder / "state", place, timedelta(seconds=backup_every), store)
-        _run_one(app.processors[0], bus, around, stopping, json=json)
+        _run_one(app.processors[0], bus, around, stopping, None if health is None else Address.parse(health), json=json)
         return
+    if health is not None:
+        raise typer.BadParameter(
+            f"--health is for one worker, and {target} has several processors: run one as {target}:NAME."
+        )
     options = [*handed_on(context), "--kafka", bus.settings.bootstrap, "--dir", str(folder)]
     options += [*_given("--backup", backup), *_given("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
     options += stopping.options() + ["--json"] * json
@@ -117,29 +129,21 @@ def _given(option: str, value: str | None) -> list[str]:
     return [] if value is None else [option, value]
 
 
-def _create_missing(bus: KafkaBus, name: AppName) -> None:
-    existing = set(bus.catalog.names())
-    for spec in specs_of(name):
-        if spec.name not in existing:
-            _create(bus, spec)
-
-
-def _create(bus: KafkaBus, spec: CategorySpec) -> None:
-    try:
-        bus.catalog.create(spec)
-    except CategoryExists:
-        return  # another worker was first
-    note(f"Created category {spec.name} with {spec.buckets} buckets.")
-
-
 def _run_one(
-    processor: type[Processor], bus: KafkaBus, around: Surroundings, stopping: Stopping, *, json: bool
+    processor: type[Processor],
+    bus: KafkaBus,
+    around: Surroundings,
+    stopping: Stopping,
+    health: Address | None,
+    *,
+    json: bool,
 ) -> None:
-    backups, ages = backups_of(around), Ages({}, 0.0)
+    backups, ages, pulse = backups_of(around), Ages({}, 0.0), Pulse()
     with (
+        told_at(health, pulse),
         closing(prepare(processor, bus)) as opened,
         assembled(opened, bus, around, from_earliest=stopping.from_earliest, backups=backups) as worker,
-        stopping_on_signals(worker.stop),
+        stopping_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
         progress() as bars,
     ):
         at_end = AtEnd(ends_of(processor.inputs(), bus), processor.name, bus)
@@ -148,6 +152,7 @@ def _run_one(
 
         def finished(worker: Worker) -> bool:
             nonlocal ages
+            pulse.note(worker)
             if backups is not None:
                 ages = backups.ages()  # at each turn: when the run has ended, the shards are others'
             bars.update(bar, completed=worker.tally.events_in, description=f"{processor.__name__}{_lateness(ages)}")

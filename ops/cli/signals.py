@@ -18,13 +18,17 @@ def interrupt() -> None:
 
 
 @contextmanager
-def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at SIGTERM and SIGINT."""
+def stopping_on_signals(stop: Callable[[], None], pause: Callable[[], None] | None = None) -> Iterator[None]:
+    """Call `stop` at SIGTERM and SIGINT, and `pause`, where there is one, at SIGUSR1."""
 
     def handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        stop()
+        if pause is not None and signum == signal.SIGUSR1:
+            pause()
+        else:
+            stop()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = (signal.SIGTERM, signal.SIGINT, *([] if pause is None else [signal.SIGUSR1]))
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

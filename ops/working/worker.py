@@ -113,6 +113,7 @@ class Worker:
         self._began_saving_s = 0.0
         self._dismissals_s: list[float] = []
         self._stopping = False
+        self._keeps_place = False
         self.tally = Tally(lookups=processor.counts() if isinstance(processor, LookupJoin) else None)
         self._reader = self._joined()
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
@@ -138,7 +139,7 @@ class Worker:
             while not (self._stopping or finished(self)):
                 self.turn()
             self.save()
-            if not keep_place:
+            if not (keep_place or self._keeps_place):
                 self._reader.leave()
         except BaseException:
             self._saving.abandon()
@@ -172,9 +173,23 @@ class Worker:
         self._meeting.hold_back(self._reader)
         return met
 
-    def stop(self) -> None:
-        """Ask `run` to end after the turn it is in; may be called from a signal handler."""
-        self._stopping = True
+    def stop(self, *, keep_place: bool = False) -> None:
+        """Ask `run` to end after the turn it is in; may be called from a signal handler.
+
+        Args:
+            keep_place: as for `run`.
+        """
+        self._stopping, self._keeps_place = True, keep_place
+
+    @property
+    def owned(self) -> tuple[int, ...]:
+        """The numbers of the buckets that are its own, in order, whether or not it reads them yet."""
+        return tuple(sorted({bucket.number for bucket in self._owned}))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it reads all the buckets that are its own."""
+        return self._shards.keys() == set(self.owned)
 
     @property
     def shards(self) -> Collection[Shard]:

@@ -1,0 +1,98 @@
+"""What a worker says of itself to whoever keeps it alive."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+import penstock as ps
+from penstock.ops.driver import Driver, Inline
+from penstock.ops.local.ports import choose_ports
+from penstock.ops.working.health import STUCK_S, Address, Health, HealthUnavailable, Pulse, told_at
+from penstock.ops.working.worker import Place, Worker
+from penstock.state.store import MemoryStateFolder
+
+
+class Reading(ps.Record, frozen=True):
+    """A meter's reading."""
+
+    meter: str
+    at: ps.EventTime
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=3)
+
+
+class Count(ps.Stateful):
+    """Counts."""
+
+    reads, state = readings, int
+
+    def process(self, event: Reading, state: Any, context: ps.Context) -> tuple[Any, Iterable[ps.Record]]:
+        return (state or 0) + 1, ()
+
+
+class Steered:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.s = 100.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def asked(address: Address, path: str) -> tuple[int, Health | None]:
+    """Ask, and return the status and what was said."""
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, msgspec.json.decode(body, type=Health) if body else None
+
+
+def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before its first turn, nor when it has stood still; ready only while it reads the buckets that are its own."""
+    monkeypatch.setenv("PENSTOCK_DEPLOYMENT", "count@3")
+    driver, clock = Driver(Count), Steered()
+    worker = Worker(Count(), Place(driver.bus, MemoryStateFolder(), "test"), Inline(), Inline(), clock=driver.clock)
+    pulse, address = Pulse(clock), Address("127.0.0.1", choose_ports(["health"], {})["health"])
+    with told_at(address, pulse):
+        assert asked(address, "/health")[0] == 503
+        worker.turn()
+        worker.turn()
+        pulse.note(worker)
+        clock.s += 7
+        pulse.note(worker)
+        status, said = asked(address, "/health")
+        assert status == asked(address, "/ready")[0] == 200
+        assert said is not None
+        assert (said.deployment, said.buckets, said.settled_s, said.since_turn_s) == ("count@3", (0, 1, 2), 7.0, 0.0)
+        worker._close_shards({1})
+        pulse.note(worker)
+        assert (asked(address, "/health")[0], asked(address, "/ready")[0]) == (200, 503)
+        clock.s += STUCK_S + 1
+        assert asked(address, "/health")[0] == 503
+
+        assert asked(address, "/other") == (404, None)
+
+
+def test_an_address_that_cannot_be_had_is_named() -> None:
+    """Before anything is read."""
+    address = Address("127.0.0.1", choose_ports(["health"], {})["health"])
+    with (
+        told_at(address, Pulse()),
+        pytest.raises(HealthUnavailable, match=f"{address.port}.*another port"),
+        told_at(address, Pulse()),
+    ):
+        pass
+    assert Address.parse("8080") == ("127.0.0.1", 8080)
+    assert Address.parse("0.0.0.0:80") == ("0.0.0.0", 80)  # noqa: S104 - what a pod is told
+
+    with pytest.raises(HealthUnavailable, match="give a port"):
+        Address.parse("here")
