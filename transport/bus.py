@@ -302,6 +302,10 @@ class Catalog(Protocol):
         """Set where a group goes on that has no members; raise GroupInUse where it has."""
         ...
 
+    def forget_group(self, group: str) -> None:
+        """Remove a group that has no members, with all its positions; nothing where there is none; raise GroupInUse where it has."""
+        ...
+
 
 class Bus(Protocol):
     """Where categories live."""

@@ -145,6 +145,13 @@ class MemoryBus:
             raise GroupInUse(f"Group {group} has members.")
         found.positions.update((bucket, offset) for bucket, offset in positions if offset is not None)
 
+    def forget_group(self, group: str) -> None:
+        """Remove a group, with its positions."""
+        found = self._groups.get(group)
+        if found is not None and found.members:
+            raise GroupInUse(f"Group {group} has members.")
+        self._groups.pop(group, None)
+
     def reader(
         self,
         group: str,

@@ -203,6 +203,23 @@ def test_where_a_group_goes_on_is_set_while_it_has_no_members(bus: Bus, unique: 
     assert bus.catalog.committed("group-" + unique, unique) == {0: 9}
 
 
+def test_a_group_without_members_is_forgotten(bus: Bus, unique: str) -> None:
+    """With its positions, so that it begins anew; one that has members is not; one that is not there need not be."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"%d" % n) for n in range(3)])
+    member = joined(bus, unique)
+    read(member, 3)
+    member.commit([Position(Bucket(unique, 0), 3)])
+    with pytest.raises(GroupInUse):
+        bus.catalog.forget_group("group-" + unique)
+    member.leave()
+    member.close()
+    for _ in range(2):
+        bus.catalog.forget_group("group-" + unique)
+
+    assert bus.catalog.committed("group-" + unique, unique) == {}
+
+
 def test_a_bucket_that_is_paused_gives_nothing_until_it_goes_on(bus: Bus, unique: str) -> None:
     """Where it was; the other goes on meanwhile. Started anew it is not paused any more."""
     bus.catalog.create(CategorySpec(unique, 2))

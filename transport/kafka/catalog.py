@@ -187,6 +187,20 @@ class KafkaCatalog:
         finally:
             asking.close()
 
+    def forget_group(self, group: str) -> None:
+        """Remove a group that has no members."""
+        try:
+            self._admin.delete_consumer_groups([group], request_timeout=ANSWER_LIMIT_S)[group].result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.NON_EMPTY_GROUP:
+                raise GroupInUse(
+                    f"Group {group} has members: a worker of that name runs, or was killed so lately that its buckets still wait for it. Its "
+                    "positions were not removed. Stop its workers, wait a minute, and try again."
+                ) from error
+            if code != KafkaError.GROUP_ID_NOT_FOUND:
+                raise translate(error.args[0], f"Group {group} was not removed") from error
+
     def _existing(self, name: str) -> int:
         buckets = self._buckets(name)
         if not buckets:
