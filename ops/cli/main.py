@@ -19,6 +19,7 @@ from . import (
     categories,
     comparing,
     configuring,
+    deploying,
     dev,
     event_time,
     metering,
@@ -47,6 +48,11 @@ app.command("status")(watching.status)
 app.command("graph")(watching.graph)
 app.command("metrics")(metering.metrics)
 app.command("run")(running.run)
+app.command("deploy")(deploying.deploy)
+app.command("undeploy")(deploying.undeploy)
+app.command("deployments")(deploying.list_deployments)
+app.command("rollback")(deploying.rollback)
+app.command("scale")(deploying.scale)
 app.command("backfill")(backfilling.backfill)
 app.command("bootstrap")(bootstrapping.bootstrap)
 app.command("compare")(comparing.compare)

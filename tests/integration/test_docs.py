@@ -85,6 +85,11 @@ COMMANDS = {
     "graph",
     "metrics",
     "alerts",
+    "deploy",
+    "undeploy",
+    "deployments",
+    "rollback",
+    "scale",
 }
 
 

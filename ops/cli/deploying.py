@@ -1,0 +1,330 @@
+"""`penstock deploy`, `undeploy`, `deployments`, `rollback` and `scale`: processors that are kept running."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ...processors.apps import AppName
+from ...transport.kafka import KafkaBus
+from ..deploying.catalogue import Deployment, Records, changing, deployment_named, deployments
+from ..deploying.coming_up import UP_LIMIT_S
+from ..deploying.deploying import Plan, Wanted, carry_out, planned, rolled_back, set_workers, taken_down
+from ..deploying.dry_run import described
+from ..deploying.environment import STORE, needed
+from ..deploying.manifests import outside_of
+from ..deploying.purging import Remains, purge, remains_of
+from ..deploying.showing import Shown, shown
+from ..deploying.version import Pods, Settings, Target, Version
+from .categories import create_missing
+from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, KafkaConfig, Store, WebHdfs, connect
+from .options import Target as AppTarget
+from .output import as_json, complain, note, out, table
+from .signals import breaking_off
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The processor's name, as `penstock deployments` lists it.")]
+Patience = Annotated[
+    float, typer.Option("--patience", metavar="SECONDS", help="How long a worker may take to come up.", min=1)
+]
+HALF_WAY = "Workers are kept alive as they are; the same command goes on."
+
+
+def deploy(
+    target: AppTarget,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="How many workers each processor has; by default as many as now, or one.",
+            show_default=False,
+        ),
+    ] = None,
+    where: Annotated[
+        Target,
+        typer.Option("--target", help="What keeps the workers alive: supervisord here, systemd here, or a cluster."),
+    ] = Target.LOCAL,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print what would be written and done, and do nothing.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Also where another app file's processor of that name is deployed.")
+    ] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the app's categories where they are missing.")
+    ] = False,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            "--image", help="For Kubernetes: an image with Penstock and what the app imports.", show_default=False
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", help="For Kubernetes: the namespace.", show_default=False)
+    ] = None,
+    cpu: Annotated[str, typer.Option("--cpu", help="For Kubernetes: what a worker asks for.")] = "500m",
+    memory: Annotated[str, typer.Option("--memory", help="For Kubernetes: what a worker gets.")] = "1Gi",
+    disk: Annotated[str, typer.Option("--disk", help="For Kubernetes: the volume of a worker's states.")] = "10Gi",
+    patience: Patience = UP_LIMIT_S,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
+    backup_every: Annotated[
+        float, typer.Option("--backup-every", metavar="SECONDS", help="How often a shard's state is backed up.", min=1)
+    ] = 60.0,
+    store: Store = None,
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Keep a processor, or every processor of an app, running from now on, as it is in the file at this moment.
+
+    Where it is deployed already, its workers are replaced one by one; if the new version does not come up, the old one is put back.
+
+    Example: penstock deploy examples/flights/app.py:Scorer --workers 2
+    """
+    name = AppName.parse(target)
+    app, bus = name.load(), connect(kafka, kafka_config, folder)
+    if create and not dry_run:
+        create_missing(bus, name)
+    settings = Settings(
+        kafka=bus.settings.bootstrap,
+        kafka_config=None if kafka_config is None else str(kafka_config.absolute()),
+        folder=str(folder.absolute()),
+        working_folder=str(Path.cwd()),
+        backup=_whole(backup),
+        webhdfs=webhdfs,
+        backup_every_s=backup_every,
+        target=where,
+        pods=_pods(where, image, namespace, cpu, memory, disk),
+    )
+    environment = {**os.environ, **({STORE: store} if store else {})}
+    with breaking_off(HALF_WAY), changing(folder, note):
+        plans = []
+        for processor in app.processors:
+            own = msgspec.structs.replace(settings, variables=needed(processor))
+            wanted = Wanted(name.path.resolve(), processor, own, workers, take_over)
+            plans.append(planned(wanted, bus, environment, note))
+        for plan in plans:
+            _tell(plan)
+        if dry_run:
+            out.out(described(plans), highlight=False)
+            return
+        for plan in plans:
+            carry_out(plan, note, patience)
+    _show([shown(folder, deployment_named(folder, plan.version.name)) for plan in plans], json=json)
+
+
+def _pods(where: Target, image: str | None, namespace: str | None, cpu: str, memory: str, disk: str) -> Pods | None:
+    if where is not Target.KUBERNETES:
+        return None
+    if image is None:
+        raise typer.BadParameter(
+            "--target kubernetes needs --image: one with Python, Penstock, and what the app imports beside its own files."
+        )
+    return Pods(image, namespace, cpu, memory, disk)
+
+
+def undeploy(
+    name: Name,
+    purge_: Annotated[
+        bool,
+        typer.Option(
+            "--purge",
+            help="Also remove all that is kept of it: state, backups, positions, promises, versions and logs.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    kafka: Kafka = None,
+    kafka_config: KafkaConfig = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Stop a processor's workers after a last checkpoint. Its state and positions stay, and a later deploy goes on there.
+
+    Example: penstock undeploy scorer
+    """
+    with breaking_off("The same command goes on."), changing(folder, note):
+        if not purge_:
+            _take_down(folder, name)
+            return
+        bus = connect(kafka, kafka_config, folder)
+        remains = remains_of(folder, name, bus)
+        for line in remains.says:
+            note(f"To be removed: {line}")
+        if not yes and not typer.confirm(f"Remove all of this for good, and stop {name}?"):
+            note("Nothing was changed.")
+            raise typer.Exit(1)
+        _purge(folder, name, remains, bus)
+
+
+def _take_down(folder: Path, name: str) -> None:
+    taken_down(folder, name, note)
+    note(
+        f"{name} is stopped, after a last checkpoint. Its state stays in {folder / 'state' / name}, and its group's positions on the bus."
+    )
+    note(f"Deploy it again to go on, or remove what is left with `penstock undeploy {name} --purge`.")
+
+
+def _purge(folder: Path, name: str, remains: Remains, bus: KafkaBus) -> None:
+    if Records(folder, name).deployment() is not None:
+        taken_down(folder, name, note)
+    purge(remains, bus)
+    note(f"{name} is stopped, and all of this is removed.")
+
+
+def list_deployments(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One of them, with its versions.", show_default=False)
+    ] = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Show what is deployed and how it is; of one deployment also its versions.
+
+    Example: penstock deployments scorer
+    """
+    if name is None:
+        found = [shown(folder, deployment) for deployment in deployments(folder)]
+        if not found and not json:
+            note(f"Nothing is deployed from {folder}. Deploy with `penstock deploy APP[:PROCESSOR]`.")
+            return
+        _show(found, json=json)
+        return
+    deployment = deployment_named(folder, name)
+    versions = [Records(folder, name).version(number) for number in Records(folder, name).numbers()]
+    if json:
+        as_json({**_described(shown(folder, deployment)), "versions": [msgspec.to_builtins(one) for one in versions]})
+        return
+    _show([shown(folder, deployment)], json=False)
+    columns = ["version", "", "deployed (UTC)", "by", "code", "class", "state"]
+    table(columns, [_version_row(one, deployment) for one in reversed(versions)])
+
+
+def rollback(
+    name: Name,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            "--to", metavar="VERSION", help="This version; by default the last good one before.", show_default=False
+        ),
+    ] = None,
+    patience: Patience = UP_LIMIT_S,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Have a deployment run an earlier version again, code and settings as they were; workers are replaced one by one.
+
+    Example: penstock rollback scorer --to 2
+    """
+    with breaking_off(HALF_WAY), changing(folder, note):
+        version = rolled_back(folder, name, to, note, patience)
+    note(f"{version.label} runs again.")
+    _show([shown(folder, deployment_named(folder, name))], json=json)
+
+
+def scale(
+    name: Name,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="How many workers it is to have.")],
+    patience: Patience = UP_LIMIT_S,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Give a deployment more workers or fewer: buckets move with their state; those that leave save a last checkpoint first.
+
+    Example: penstock scale scorer --workers 4
+    """
+    before = deployment_named(folder, name)
+    _warn_of_idle(before.version, workers)
+    with breaking_off(HALF_WAY):
+        after = set_workers(folder, name, workers, note, patience)
+    note(f"{name}: {after.workers} workers, {before.workers} before.")
+    _show([shown(folder, after)], json=json)
+
+
+def _tell(plan: Plan) -> None:
+    note(f"{plan.says}.")
+    _warn_of_idle(plan.version, plan.workers)
+    if plan.version.settings.target is Target.KUBERNETES:
+        if plan.version.settings.kafka.startswith(("127.", "localhost")):
+            note(
+                f"{plan.version.settings.kafka} is this machine to every worker there: name the brokers as the cluster reaches them."
+            )
+        for needed_there in outside_of(plan.version):
+            note(f"The cluster needs, once: {needed_there}")
+
+
+def _warn_of_idle(version: Version, workers: int) -> None:
+    buckets = version.shape.buckets
+    if workers > buckets:
+        note(
+            f"Its inputs have {buckets} buckets, so {workers - buckets} of {workers} workers will have none: they stand by, and take over when "
+            "another ends."
+        )
+
+
+def _whole(location: str | None) -> str | None:
+    """Return a location that means the same from any folder."""
+    return location if location is None or "://" in location else str(Path(location).absolute())
+
+
+def _show(found: list[Shown], *, json: bool) -> None:
+    if json:
+        as_json([_described(one) for one in found])
+        return
+    columns = ["name", "version", "workers", "target", "deployed (UTC)", "app"]
+    table(columns, [_row(one) for one in found])
+    for one in found:
+        for problem in one.problems:
+            complain(f"{one.deployment.name}: {problem}")
+
+
+def _row(one: Shown) -> list[object]:
+    deployment, version = one.deployment, one.deployment.version
+    ready = f"{one.ready} of {deployment.workers} ready" if one.workers else str(deployment.workers)
+    cells = deployment.name, str(version.number), ready, deployment.target.value, _time(version), _app(deployment)
+    return list(cells)
+
+
+def _app(deployment: Deployment) -> str:
+    app = Path(deployment.app)
+    here = app.relative_to(Path.cwd()) if app.is_relative_to(Path.cwd()) else app
+    return f"{here}:{deployment.processor}"
+
+
+def _version_row(version: Version, deployment: Deployment) -> list[object]:
+    standing = deployment.standing
+    said = (
+        "runs" if version.number == standing.version else "did not come up" if version.number in standing.failed else ""
+    )
+    kept = version.shape.state or "none"
+    return [str(version.number), said, _time(version), version.by, version.digest, version.processor, kept]
+
+
+def _described(one: Shown) -> dict[str, Any]:
+    deployment = one.deployment
+    return {
+        "name": deployment.name,
+        "version": deployment.version.number,
+        "workers": deployment.workers,
+        "ready": one.ready,
+        "target": deployment.target.value,
+        "app": deployment.app,
+        "processor": deployment.processor,
+        "digest": deployment.version.digest,
+        "time_ms": deployment.version.time_ms,
+        "by": deployment.version.by,
+        "settled": deployment.standing.is_settled,
+        "failed": deployment.standing.failed,
+        "each": [asdict(worker) for worker in one.workers],
+        "problems": one.problems,
+    }
+
+
+def _time(version: Version) -> str:
+    return datetime.fromtimestamp(version.time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,212 @@
+"""Deployments on a real broker, kept alive by a real supervisord: under load, with good versions and bad ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import final
+
+import pytest
+from confluent_kafka import Producer
+from support.cli import Cli
+from support.meters import readings
+from support.plain import values
+from typer.testing import CliRunner, Result
+
+from penstock.ops.cli.main import app
+from penstock.ops.deploying.catalogue import Records, deployment_named, deployments
+from penstock.ops.deploying.errors import NameTaken, NotDeployed, UpdateFailed
+from penstock.ops.deploying.showing import Shown, shown
+from penstock.ops.local.service import Daemon
+from penstock.transport.kafka import KafkaBus
+
+METERS = 7
+
+APP = """
+import penstock as ps
+
+class Reading(ps.Record, frozen=True):
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+class Total(ps.Record, frozen=True):
+    meter: str
+    at: ps.EventTime
+    litres: int
+    readings: int
+
+readings = ps.Category("{prefix}.readings", Reading, key="meter", event_time="at", buckets=4)
+totals = ps.Category("{prefix}.totals", Total, key="meter", event_time="at", buckets=4)
+
+class State(ps.Record, frozen=True):
+    litres: int = 0
+    readings: int = 0
+
+class Totals(ps.Stateful):
+    name = "{prefix}.totals"
+    reads, writes, state = readings, totals, State
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def process(self, event, state, context):
+        state = state or State()
+        state = State(state.litres + event.litres, state.readings + 1)
+        return state, [Total(event.meter, event.at, state.litres, state.readings)]
+"""
+
+
+@final
+class Feeding:
+    """Sends readings all the time, in order, until it is stopped."""
+
+    def __init__(self, kafka: str, category: str) -> None:
+        self._producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
+        self._category = category
+        self._stop = Event()
+        self._thread = Thread(target=self._feed)
+        self.sent = 0
+
+    def __enter__(self) -> Feeding:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop; all that was sent is on the bus."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush()
+
+    def _feed(self) -> None:
+        while not self._stop.wait(0.02):
+            for line in readings(20, start=self.sent).splitlines():
+                self._producer.produce(self._category, line, json.loads(line)["meter"])
+            self.sent += 20
+            self._producer.poll(0)
+
+
+@pytest.fixture
+def dir_() -> Iterator[Path]:
+    """A folder whose path is short, for the socket in it; what was started from it is stopped."""
+    folder = Path(tempfile.mkdtemp(prefix="ps-"))
+    yield folder
+    Daemon("supervisord", folder / "supervisor").stop(limit_s=60)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def totals(cli: Cli, kafka: str, prefix: str, dir_: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An app of one processor, on categories that exist; commands work in the short folder."""
+    monkeypatch.setenv("PENSTOCK_DIR", str(dir_))
+    monkeypatch.setenv("PENSTOCK_KAFKA", kafka)
+    path = cli.folder / "totals.py"
+    path.write_text(APP.replace("{prefix}", prefix))
+    penstock("category", "create", str(path))
+    return path
+
+
+def penstock(*arguments: str, answer: str | None = None) -> Result:
+    """Run a command in this process, which starts it at once; what a user would be told is raised."""
+    done = CliRunner().invoke(app, arguments, input=answer)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def expect_each_counted_once(kafka: str, prefix: str, sent: int) -> None:
+    """Hold the totals against all that was sent: for each meter its readings' numbers in order, without a gap, and their sum."""
+    found = values(kafka, f"{prefix}.totals")
+    for meter in range(METERS):
+        litres = [n % 25 for n in range(sent) if n % METERS == meter]
+        own = [total for total in found if total["meter"] == f"m{meter}"]
+        assert [total["readings"] for total in own] == list(range(1, len(litres) + 1))
+        assert own[-1]["litres"] == sum(litres)
+
+
+def seen(folder: Path, name: str) -> Shown:
+    """Return how a deployment is."""
+    return shown(folder, deployment_named(folder, name))
+
+
+def run_by(folder: Path, name: str) -> list[int | None]:
+    """Return the version that each worker runs; all of them are ready."""
+    found = seen(folder, name)
+    assert found.ready == len(found.workers), found.problems
+    return [worker.version for worker in found.workers]
+
+
+def test_versions_follow_on_one_another_under_load(
+    totals: Path, dir_: Path, prefix: str, kafka: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+) -> None:
+    """Deployed, scaled up, updated, broken, scaled down, rolled back, taken down: each reading is counted exactly once."""
+    name, good = f"{prefix}.totals", totals.read_text()
+    with Feeding(kafka, f"{prefix}.readings") as feeding:
+        penstock("deploy", str(totals))
+        penstock("scale", name, "--workers", "2")
+        assert run_by(dir_, name) == [1, 1]
+
+        totals.write_text(good + "\n# second\n")
+        penstock("deploy", str(totals))
+        assert run_by(dir_, name) == [2, 2]
+
+        totals.write_text(good.replace("state = state or State()", "raise ValueError('third')"))
+        with pytest.raises(UpdateFailed) as failed:
+            penstock("deploy", str(totals))
+        for words in (f"{name}@3 ended right after", "ValueError: third", f"{name}@2 was put back"):
+            assert words in str(failed.value)
+        assert run_by(dir_, name) == [2, 2]
+
+        penstock("scale", name, "--workers", "1")
+        penstock("rollback", name)
+        assert run_by(dir_, name) == [1]
+        feeding.stop()
+
+        def done() -> bool:
+            committed = kafka_bus.catalog.committed(name, f"{prefix}.readings")
+            return sum(committed.values()) == feeding.sent
+
+        wait_until(done)
+    penstock("undeploy", name)
+
+    expect_each_counted_once(kafka, prefix, feeding.sent)
+    assert deployments(dir_) == []
+    with pytest.raises(NotDeployed):
+        penstock("undeploy", name)
+
+
+def test_purged_a_processor_begins_anew(
+    totals: Path, dir_: Path, prefix: str, kafka_bus: KafkaBus, wait_until: Callable[..., None]
+) -> None:
+    """What was kept alive, also when it was killed, leaves nothing: on this machine, at the place of backups, on the bus."""
+    name, backups = f"{prefix}.totals", dir_ / "backups"
+    dry = penstock("deploy", str(totals), "--dry-run", "--workers", "6")
+    assert f"[program:{name}@5]" in dry.stdout
+    assert "2 of 6 workers will have none" in " ".join(dry.stderr.split())
+    assert deployments(dir_) == []
+    penstock("deploy", str(totals), "--backup", str(backups))
+    killed = Records(dir_, name).started(0)
+    assert killed is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    wait_until(lambda: Records(dir_, name).started(0) != killed and seen(dir_, name).ready == 1)
+    other = dir_ / totals.name
+    other.write_text(totals.read_text())
+    with pytest.raises(NameTaken):
+        penstock("deploy", str(other))
+    assert "is deployed already" in penstock("deploy", str(totals), "--backup", str(backups)).stderr
+    assert penstock("undeploy", name, "--purge", answer="n\n").exit_code == 1
+    assert run_by(dir_, name) == [1]
+    penstock("undeploy", name, "--purge", "--yes")
+
+    assert kafka_bus.catalog.committed(name, f"{prefix}.readings") == {}
+    assert f"{name}.dead_letters" not in kafka_bus.catalog.names()
+    for left in (dir_ / "state" / name, dir_ / "logs" / name, dir_ / "deployments" / name):
+        assert not left.exists()
+    assert [path for path in backups.rglob("*") if path.is_file()] == []

@@ -1,0 +1,55 @@
+"""Stands in the place of kubectl, which has no cluster here: notes what it was told, and fails at what it was told to fail at.
+
+`calls` in its folder has a line of JSON for each call: its arguments, and what it was given to apply.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+_SCRIPT = """#!{python}
+import json, pathlib, sys
+folder = pathlib.Path({folder!r})
+given = "" if sys.stdin.isatty() else sys.stdin.read()
+with (folder / "calls").open("a") as calls:
+    calls.write(json.dumps([sys.argv[1:], json.loads(given) if given else None]) + "\\n")
+fails = folder / "fails"
+if fails.exists() and fails.read_text() in sys.argv:
+    fails.unlink()
+    sys.exit("error: timed out waiting for the condition")
+"""
+
+
+class Kubectl:
+    """A stand-in for kubectl.
+
+    Args:
+        folder: where it lies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        program = folder / "kubectl"
+        program.write_text(_SCRIPT.format(python=sys.executable, folder=str(folder)))
+        program.chmod(0o755)
+
+    @property
+    def path(self) -> str:
+        """A PATH on which it comes first."""
+        return f"{self._folder}{os.pathsep}{os.environ['PATH']}"
+
+    def fail_once_at(self, word: str) -> None:
+        """Fail the next call that has a word."""
+        (self._folder / "fails").write_text(word)
+
+    def calls(self) -> list[tuple[list[str], Any]]:
+        """Return what it was told since the last time: arguments, and what was to be applied."""
+        path = self._folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return [tuple(json.loads(line)) for line in lines]

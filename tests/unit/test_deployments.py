@@ -1,0 +1,249 @@
+"""What is kept of deployments: versions and their code, what each worker is to run, values that may be secrets; and what fits what."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from support.deployed import kept_versions, version_of
+
+import penstock as ps
+from penstock.ops.deploying.catalogue import Records, Standing, deployment_named, deployments
+from penstock.ops.deploying.deploying import Wanted, planned
+from penstock.ops.deploying.environment import keep, kept, taken
+from penstock.ops.deploying.errors import DeployError, NameTaken, NotDeployed, StateUnfit
+from penstock.ops.deploying.fitting import expect_fit
+from penstock.ops.deploying.version import Settings, Shape, Target
+from penstock.processors.kinds import Processor
+from penstock.state.backups.places import LocalPlace
+from penstock.state.folder import RocksStateFolder
+from penstock.state.store import ShardIdentity
+from penstock.transport.bus import CategorySpec
+from penstock.transport.memory import MemoryBus
+
+
+class Reading(ps.Record, frozen=True):
+    """A meter's reading."""
+
+    meter: str
+    street: str
+    at: ps.EventTime
+    litres: int
+
+
+class Seen(ps.Record, frozen=True):
+    """A state."""
+
+    readings: int
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=4)
+by_street = ps.Category("by_street", Reading, key="street", event_time="at", buckets=4)
+others = ps.Category("others", Reading, key="meter", event_time="at", buckets=4)
+
+
+class Totals(ps.Stateful):
+    """Adds up."""
+
+    reads, writes, state = readings, (), int
+
+    def process(self, event: Reading, state: Any, context: ps.Context) -> tuple[Any, Iterable[ps.Record]]:
+        return (state or 0) + event.litres, ()
+
+
+class Hours(ps.Aggregator):
+    """Adds up by hour."""
+
+    reads = readings
+    monoid: ClassVar[Any] = ps.Sum()
+    window: ClassVar[Any] = ps.Tumbling(timedelta(hours=1))
+
+    def observe(self, event: Reading) -> int:
+        return event.litres
+
+
+class Large(ps.Stateless):
+    """Keeps nothing."""
+
+    reads, writes = readings, others
+
+    def process(self, event: Reading) -> Iterable[Reading]:
+        return [event]
+
+
+def changed(processor: type[Processor], **attributes: Any) -> type[Processor]:
+    """Return a processor of the same name, declared otherwise."""
+    return type(processor.__name__, (processor,), {"name": processor.name, **attributes})
+
+
+def test_a_version_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    """What a death left of one is not seen, and its number is taken by the next."""
+    records = kept_versions(tmp_path, 1)
+    (records.code(2)).mkdir(parents=True)
+    (records.code(2) / "half.py").write_text("half")
+    assert records.numbers() == [1]
+    again = kept_versions(tmp_path, 2)
+
+    assert again.numbers() == [1, 2]
+    assert again.version(2) == version_of(tmp_path, 2)
+    assert [path.name for path in again.code(2).iterdir()] == ["app.py"]
+
+
+def test_what_has_no_workers_is_not_deployed(tmp_path: Path) -> None:
+    """And is told from what is, by name."""
+    records = kept_versions(tmp_path, 1)
+    assert deployments(tmp_path) == []
+    records.stand(Standing(1, (1, 1)))
+    [deployment] = deployments(tmp_path)
+    assert (deployment.name, deployment.workers, deployment.target) == ("totals", 2, Target.LOCAL)
+    with pytest.raises(NotDeployed, match=r"scorer is not deployed.*What is: totals"):
+        deployment_named(tmp_path, "scorer")
+    records.stand(Standing(1, ()))
+
+    with pytest.raises(NotDeployed, match="Nothing is"):
+        deployment_named(tmp_path, "totals")
+
+
+def test_a_file_that_was_damaged_is_named(tmp_path: Path) -> None:
+    """With what it means for the workers."""
+    records = kept_versions(tmp_path, 1)
+    (records.folder / "standing.json").write_text("{")
+
+    with pytest.raises(DeployError, match=r"standing\.json cannot be read.*Workers that run are not affected"):
+        deployments(tmp_path)
+
+
+@settings(max_examples=30)
+@given(
+    st.text(
+        st.characters(blacklist_characters="\n\r\0\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", blacklist_categories=["Cs"]),
+        min_size=1,
+    )
+)
+def test_values_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
+    """Whatever a password is made of."""
+    path = tmp_path_factory.mktemp("kept") / "environment"
+    keep(path, {"PENSTOCK_STORE": value, "OTHER": "plain"})
+
+    assert kept(path) == {"PENSTOCK_STORE": value, "OTHER": "plain"}
+
+
+def test_values_are_their_owners_alone(tmp_path: Path) -> None:
+    """And a missing one is named before anything is done."""
+    path = tmp_path / "environment"
+    keep(path, taken(["A"], {"A": "secret"}, "Totals"))
+    with pytest.raises(DeployError, match=r"Totals needs B, which is not set here\. Nothing was deployed"):
+        taken(["A", "B"], {"A": "secret"}, "Totals")
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def fits(processor: type[Processor], folder: Path, last: Shape | None) -> None:
+    """Ask whether state fits a processor."""
+    version = None if last is None else replace(version_of(folder, 1), name=processor.name, shape=last)
+    expect_fit(
+        processor, f"app.py:{processor.__name__}", version, folder / "state", LocalPlace(folder / "backups"), say=print
+    )
+
+
+UNFIT: dict[str, tuple[type[Processor], dict[str, Any]]] = {
+    "another state type": (Totals, {"state": float}),
+    "another key": (Totals, {"reads": by_street}),
+    "other inputs": (Totals, {"reads": others}),
+    "another window": (Hours, {"window": ps.Tumbling(timedelta(hours=2))}),
+    "another monoid": (Hours, {"monoid": ps.Max()}),
+}
+
+
+@pytest.mark.parametrize("how", UNFIT)
+def test_what_the_state_does_not_fit_is_refused_with_the_choices(tmp_path: Path, how: str) -> None:
+    """Before anything is changed; the version that runs is named."""
+    processor, attributes = UNFIT[how]
+    fits(processor, tmp_path, Shape.of(processor))
+    with pytest.raises(StateUnfit) as refused:
+        fits(changed(processor, **attributes), tmp_path, Shape.of(processor))
+
+    said = str(refused.value)
+    assert f"{processor.name}@1" in said
+    assert f'`name = "{processor.name}_2"`' in said
+    assert f"penstock bootstrap app.py:{processor.__name__}" in said
+
+
+def test_what_keeps_nothing_may_read_anything(tmp_path: Path) -> None:
+    """A stateless processor has nothing that other inputs would not fit."""
+    fits(changed(Large, reads=by_street), tmp_path, Shape.of(Large))
+
+
+def test_state_of_a_processor_that_was_never_deployed_is_looked_at(tmp_path: Path) -> None:
+    """It may have been run by hand; also where only the fields of a record have changed, which its name does not tell."""
+    counting = changed(Totals, state=Seen)
+    state = RocksStateFolder(tmp_path / "state").open(ShardIdentity("totals", 0, counting.state_shape() or ""))
+    state.save({b"m1": msgspec.msgpack.encode(Seen(3))})
+    state.close()
+    fits(counting, tmp_path, None)
+    with pytest.raises(StateUnfit, match=r"totals, bucket 0.*holds Seen by meter.*int by meter"):
+        fits(Totals, tmp_path, None)
+    other = msgspec.defstruct("Seen", [("meters", int)], bases=(ps.Record,), frozen=True)
+    with pytest.raises(StateUnfit, match="does not decode"):
+        fits(changed(Totals, state=other), tmp_path, None)
+    more = msgspec.defstruct("Seen", [("readings", int), ("meters", int, 0)], bases=(ps.Record,), frozen=True)
+
+    fits(changed(Totals, state=more), tmp_path, None)
+
+
+def bus() -> MemoryBus:
+    """Return a bus with the categories."""
+    bus = MemoryBus()
+    for name in ("readings", "others", "by_street"):
+        bus.catalog.create(CategorySpec(name, 4))
+    return bus
+
+
+def wanted(folder: Path, *, takes_over: bool = False, workers: int | None = None, **how: Any) -> Wanted:
+    """Return what deploys the totals."""
+    app = folder / "app.py"
+    folder.mkdir(exist_ok=True)
+    app.touch()
+    chosen = {"target": Target.SYSTEMD, **how}
+    return Wanted(
+        app, Totals, Settings("broker:9092", str(folder.parent / "d"), str(folder), **chosen), workers, takes_over
+    )
+
+
+def test_what_is_deployed_already_is_left_as_it_is(tmp_path: Path) -> None:
+    """The same code under the same settings is no new version; other code or settings are."""
+    first = planned(wanted(tmp_path / "a", workers=2), bus(), {}, print)
+    records = Records(tmp_path / "d", "totals")
+    records.add(first.version, first.code)
+    records.stand(Standing(1, (1, 1)))
+    again = planned(wanted(tmp_path / "a"), bus(), {}, print)
+    assert (again.is_new, again.version.number, again.workers) == (False, 1, 2)
+    assert "deployed already" in again.says
+    assert planned(wanted(tmp_path / "a", backup="hdfs://h:1/b", workers=3), bus(), {}, print).version.number == 2
+    (tmp_path / "a" / "app.py").write_text("# changed")
+    changed_code = planned(wanted(tmp_path / "a", workers=3), bus(), {}, print)
+
+    assert (changed_code.is_new, changed_code.version.number) == (True, 2)
+    assert "3 workers instead of 2" in changed_code.says
+
+
+def test_another_apps_processor_of_that_name_is_a_clash(tmp_path: Path) -> None:
+    """Both files are named; an app that has moved takes over."""
+    first = planned(wanted(tmp_path / "a"), bus(), {}, print)
+    records = Records(tmp_path / "d", "totals")
+    records.add(first.version, first.code)
+    records.stand(Standing(1, (1,)))
+    with pytest.raises(NameTaken, match=r"a/app\.py, and .*b/app\.py"):
+        planned(wanted(tmp_path / "b"), bus(), {}, print)
+    with pytest.raises(DeployError, match=r"deployed with --target systemd.*undeploy totals"):
+        planned(wanted(tmp_path / "a", target=Target.LOCAL), bus(), {}, print)
+
+    assert planned(wanted(tmp_path / "b", takes_over=True), bus(), {}, print).is_new

@@ -1,0 +1,278 @@
+"""What a cluster and systemd are told of a deployment, against their own rules; and how a cluster is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from base64 import b64decode
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import jsonschema
+import kubernetes_validate
+import msgspec
+import pytest
+from msgspec.structs import replace
+from support.deployed import on_a_cluster, version_of
+from support.kubectl import Kubectl
+
+from penstock.ops.deploying.catalogue import Records, Standing
+from penstock.ops.deploying.cluster import Cluster, as_list, expect_reachable
+from penstock.ops.deploying.errors import DeployError, KeeperUnavailable, UpdateFailed
+from penstock.ops.deploying.manifests import Manifest, manifests_of, outside_of
+from penstock.ops.deploying.systemd import unit_text
+from penstock.ops.deploying.version import Pods, Version
+from penstock.processors.app_files import Contents
+
+ADDRESS = "postgresql://ann:geheim@db/penstock"
+KUBERNETES = "1.33"
+
+# What the resource definition of KEDA 2.x says of the fields that are used here, and its documents of the Kafka scaler's metadata.
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
+
+
+def _only(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
+
+
+SCALED_OBJECT = _only(
+    ["scaleTargetRef", "triggers"],
+    scaleTargetRef=_only(["name"], apiVersion=_TEXT, kind=_TEXT, name=_TEXT, envSourceContainerName=_TEXT),
+    pollingInterval=_COUNT,
+    cooldownPeriod=_COUNT,
+    initialCooldownPeriod=_COUNT,
+    idleReplicaCount=_COUNT,
+    minReplicaCount=_COUNT,
+    maxReplicaCount=_COUNT,
+    fallback={"type": "object"},
+    advanced=_only(
+        [],
+        restoreToOriginalReplicaCount={"type": "boolean"},
+        scalingModifiers={"type": "object"},
+        horizontalPodAutoscalerConfig=_only(
+            [],
+            name=_TEXT,
+            behavior=_only(
+                [],
+                **{
+                    direction: _only(
+                        [],
+                        stabilizationWindowSeconds={"type": "integer", "minimum": 0, "maximum": 3600},
+                        selectPolicy=_TEXT,
+                        policies={"type": "array"},
+                    )
+                    for direction in ("scaleUp", "scaleDown")
+                },
+            ),
+        ),
+    ),
+    triggers={
+        "type": "array",
+        "minItems": 1,
+        "items": _only(
+            ["type", "metadata"],
+            type={"const": "kafka"},
+            name=_TEXT,
+            authenticationRef=_only(["name"], name=_TEXT, kind=_TEXT),
+            metadata=_only(
+                ["bootstrapServers", "consumerGroup"],
+                bootstrapServers=_TEXT,
+                consumerGroup=_TEXT,
+                topic=_TEXT,
+                lagThreshold={"type": "string", "pattern": "^[1-9][0-9]*$"},
+                activationLagThreshold=_TEXT,
+                offsetResetPolicy={"enum": ["latest", "earliest"]},
+                allowIdleConsumers=_TEXT,
+                scaleToZeroOnInvalidOffset=_TEXT,
+                excludePersistentLag=_TEXT,
+                limitToPartitionsWithLag=_TEXT,
+                version=_TEXT,
+                partitionLimitation=_TEXT,
+            ),
+        ),
+    },
+)
+
+
+def version(folder: Path, number: int = 1, **settings: Any) -> Version:
+    """Return a version for a cluster."""
+    plain = on_a_cluster(version_of(folder, number, name="small.totals"), Pods("registry/app:7"))
+    return replace(plain, settings=replace(plain.settings, **settings))
+
+
+def code(folder: Path) -> Contents:
+    """Return the code of an app of two files."""
+    (folder / "app.py").write_text("import records\n")
+    (folder / "records.py").write_text("# nothing\n")
+    return Contents({name: folder / name for name in ("app.py", "records.py")})
+
+
+def by_kind(manifests: list[Manifest]) -> dict[str, Manifest]:
+    """Return manifests by their kinds."""
+    return {manifest["kind"]: manifest for manifest in manifests}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"kafka_config": "/etc/k.properties", "variables": ("PENSTOCK_STORE",)}], ids=["plain", "secured"]
+)
+def test_a_cluster_takes_all_of_it(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """By the published schemas, with no field that these do not know."""
+    manifests = manifests_of(version(tmp_path, **settings), code(tmp_path), 2)
+    for manifest in manifests:
+        if manifest["kind"] != "ScaledObject":
+            kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+    scaled = by_kind(manifests)["ScaledObject"]
+    jsonschema.validate(scaled["spec"], SCALED_OBJECT)
+
+    assert scaled["apiVersion"] == "keda.sh/v1alpha1"
+    assert msgspec.json.decode(as_list(manifests))["kind"] == "List"
+
+
+def test_the_parts_fit_one_another(tmp_path: Path) -> None:
+    """Whatever names another part names one that is there; the group's own name is the processor's, which no object may have."""
+    found = by_kind(manifests_of(version(tmp_path), code(tmp_path), 2))
+    workers, scaled = found["StatefulSet"]["spec"], found["ScaledObject"]["spec"]
+    labels = workers["template"]["metadata"]["labels"]
+    [container] = workers["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    volumes = {volume["name"] for volume in workers["template"]["spec"]["volumes"]}
+    volumes |= {claim["metadata"]["name"] for claim in workers["volumeClaimTemplates"]}
+
+    assert workers["serviceName"] == found["Service"]["metadata"]["name"] == "penstock-small-totals"
+    assert scaled["scaleTargetRef"]["name"] == found["StatefulSet"]["metadata"]["name"]
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (2, 4)
+    assert scaled["triggers"][0]["metadata"]["consumerGroup"] == "small.totals"
+    for selector in (workers["selector"]["matchLabels"], found["Service"]["spec"]["selector"]):
+        assert selector.items() <= labels.items()
+    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] in ports
+    assert f"0.0.0.0:{ports['health']}" in container["command"]
+    assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+    assert {"name": "PENSTOCK_DEPLOYMENT", "value": "small.totals@1"} in container["env"]
+
+
+def test_the_code_goes_along_and_is_unpacked_where_it_is_run(tmp_path: Path) -> None:
+    """So an image need not be built for each version, and an older one lies beside it for going back."""
+    found = by_kind(manifests_of(version(tmp_path), code(tmp_path), 1))
+    packed = ZipFile(BytesIO(b64decode(found["ConfigMap"]["binaryData"]["app.zip"])))
+    pod = found["StatefulSet"]["spec"]["template"]["spec"]
+    [unpacking], [container] = pod["initContainers"], pod["containers"]
+
+    assert sorted(packed.namelist()) == ["app.py", "records.py"]
+    assert found["ConfigMap"]["immutable"]
+    assert found["ConfigMap"]["metadata"]["name"].endswith(version(tmp_path).digest)
+    assert f"{unpacking['command'][-1]}/app.py:Totals" in container["command"]
+
+
+def test_secrets_are_named_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in manifests nor in the commands that make them."""
+    monkeypatch.setenv("PENSTOCK_STORE", ADDRESS)
+    secured = version(tmp_path, variables=("PENSTOCK_STORE",), kafka_config="/etc/k.properties")
+    text = as_list(manifests_of(secured, code(tmp_path), 1)) + "\n".join(outside_of(secured))
+
+    assert "geheim" not in text
+    assert '"secretKeyRef"' in text
+    assert (
+        'kubectl create secret generic penstock-small-totals-env --from-literal=PENSTOCK_STORE="$PENSTOCK_STORE"'
+        in text
+    )
+
+
+def test_what_a_cluster_cannot_have_is_told(tmp_path: Path) -> None:
+    """A name that is too long, code that is too large, backups in a folder of this machine."""
+    with pytest.raises(DeployError, match="too long a name for a cluster"):
+        manifests_of(replace(version(tmp_path), name="x" * 60), code(tmp_path), 1)
+    (tmp_path / "large.py").write_bytes(os.urandom(800_000))
+    with pytest.raises(DeployError, match="ConfigMap takes 700,000"):
+        manifests_of(version(tmp_path), Contents({"large.py": tmp_path / "large.py"}), 1)
+    with pytest.raises(DeployError, match="folder of this machine"):
+        expect_reachable(version(tmp_path, backup="/backups"))
+
+    expect_reachable(version(tmp_path, backup="hdfs://name:8020/backups"))
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
+    """A stand-in for kubectl, found first."""
+    kubectl = Kubectl(tmp_path / "bin")
+    monkeypatch.setenv("PATH", kubectl.path)
+    return kubectl
+
+
+def on_cluster(folder: Path) -> tuple[Records, Cluster]:
+    """Keep two versions, and return what changes the deployment."""
+    records = Records(folder, "small.totals")
+    for number in (1, 2):
+        records.add(version(folder, number, pods=Pods("image", "streams")), code(folder))
+    return records, Cluster(records, 60.0, lambda _: None)
+
+
+def test_a_cluster_is_told_by_kubectl(tmp_path: Path, kubectl: Kubectl) -> None:
+    """All parts at once; then it is waited for; in the namespace that was named. Taken down, the volumes stay."""
+    records, cluster = on_cluster(tmp_path)
+    cluster.begin(records.version(1), 2)
+    [(apply, parts), (wait, _)] = kubectl.calls()
+    cluster.resize(3)
+    [(_, scaled)] = kubectl.calls()
+    cluster.take_down()
+    [(delete, _)] = kubectl.calls()
+
+    assert apply == ["--namespace", "streams", "apply", "--filename", "-"]
+    assert [part["kind"] for part in parts["items"]][:3] == ["ConfigMap", "Service", "StatefulSet"]
+    assert wait[2:5] == ["rollout", "status", "statefulset/penstock-small-totals"]
+    assert [part["spec"]["minReplicaCount"] for part in scaled["items"]] == [3]
+    assert "statefulset" in delete[3]
+    assert "persistentvolumeclaim" not in delete[3]
+    assert records.deployment() is None
+
+
+def test_a_version_that_does_not_come_up_on_a_cluster_is_put_back(tmp_path: Path, kubectl: Kubectl) -> None:
+    """The old manifests are applied again, with the old code."""
+    records, cluster = on_cluster(tmp_path)
+    cluster.begin(records.version(1), 2)
+    kubectl.calls()
+    kubectl.fail_once_at("rollout")
+    with pytest.raises(UpdateFailed, match=r"small\.totals@1 was put back"):
+        cluster.update(records.version(2))
+    [(_, new), _, (_, old)] = kubectl.calls()
+
+    assert version_label(new) == "2"
+    assert version_label(old) == "1"
+    assert records.standing() == Standing(1, (1, 1), failed=(2,))
+
+
+def version_label(parts: Any) -> str:
+    """Return the version that manifests are of."""
+    return str(parts["items"][0]["metadata"]["labels"]["app.kubernetes.io/version"])
+
+
+def test_without_kubectl_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was sent; --dry-run prints."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    records, cluster = on_cluster(tmp_path)
+
+    with pytest.raises(KeeperUnavailable, match=r"no kubectl.*--dry-run"):
+        cluster.begin(records.version(1), 1)
+
+    assert records.deployment() is None
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: units are not checked")
+def test_systemd_takes_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It complains of nothing but two settings that are newer than some of its versions; folders may have any name."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    unit = tmp_path / "penstock-totals@.service"
+    unit.write_text(unit_text(tmp_path / "with a space, 100% and $HOME", "totals"))
+    checked = subprocess.run(
+        ["systemd-analyze", "--user", "verify", str(unit)], capture_output=True, text=True, check=False, timeout=30
+    )
+    if "Failed to" in checked.stderr and "manager" in checked.stderr:
+        pytest.skip(f"systemd-analyze does not work here: {checked.stderr}")
+    known = ("'RestartSteps'", "'RestartMaxDelaySec'")
+
+    assert [line for line in checked.stderr.splitlines() if not any(name in line for name in known)] == []
