@@ -13,6 +13,8 @@ import typer
 
 from ...processors.apps import AppName
 from ...transport.kafka import KafkaBus
+from ..configuring.kafka_settings import TABLE
+from ..configuring.variables import variables_in
 from ..deploying.catalogue import Deployment, Records, changing, deployment_named, deployments
 from ..deploying.coming_up import UP_LIMIT_S
 from ..deploying.deploying import Plan, Wanted, carry_out, planned, rolled_back, set_workers, taken_down
@@ -23,9 +25,10 @@ from ..deploying.purging import Remains, purge, remains_of
 from ..deploying.showing import Shown, shown
 from ..deploying.version import Pods, Settings, Target, Version
 from .categories import create_missing
-from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, KafkaConfig, Store, WebHdfs, connect
+from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .options import Target as AppTarget
 from .output import as_json, complain, note, out, table
+from .root import configuration_of
 from .signals import breaking_off
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The processor's name, as `penstock deployments` lists it.")]
@@ -36,6 +39,7 @@ HALF_WAY = "Workers are kept alive as they are; the same command goes on."
 
 
 def deploy(
+    context: typer.Context,
     target: AppTarget,
     workers: Annotated[
         int | None,
@@ -74,12 +78,9 @@ def deploy(
     patience: Patience = UP_LIMIT_S,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
-    backup_every: Annotated[
-        float, typer.Option("--backup-every", metavar="SECONDS", help="How often a shard's state is backed up.", min=1)
-    ] = 60.0,
+    backup_every: BackupEvery = 60.0,
     store: Store = None,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -90,12 +91,14 @@ def deploy(
     Example: penstock deploy examples/flights/app.py:Scorer --workers 2
     """
     name = AppName.parse(target)
-    app, bus = name.load(), connect(kafka, kafka_config, folder)
+    app, bus = name.load(), connect(kafka, folder)
+    file = configuration_of(context).file
     if create and not dry_run:
         create_missing(bus, name)
     settings = Settings(
         kafka=bus.settings.bootstrap,
-        kafka_config=None if kafka_config is None else str(kafka_config.absolute()),
+        config=None if file.path is None else str(file.path.absolute()),
+        secured=TABLE in file.values,
         folder=str(folder.absolute()),
         working_folder=str(Path.cwd()),
         backup=_whole(backup),
@@ -105,10 +108,11 @@ def deploy(
         pods=_pods(where, image, namespace, cpu, memory, disk),
     )
     environment = {**os.environ, **({STORE: store} if store else {})}
+    in_file = [name for name in variables_in(file.values) if name in environment]
     with breaking_off(HALF_WAY), changing(folder, note):
         plans = []
         for processor in app.processors:
-            own = msgspec.structs.replace(settings, variables=needed(processor))
+            own = msgspec.structs.replace(settings, variables=tuple(sorted({*needed(processor), *in_file})))
             wanted = Wanted(name.path.resolve(), processor, own, workers, take_over)
             plans.append(planned(wanted, bus, environment, note))
         for plan in plans:
@@ -142,7 +146,6 @@ def undeploy(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Stop a processor's workers after a last checkpoint. Its state and positions stay, and a later deploy goes on there.
@@ -153,7 +156,7 @@ def undeploy(
         if not purge_:
             _take_down(folder, name)
             return
-        bus = connect(kafka, kafka_config, folder)
+        bus = connect(kafka, folder)
         remains = remains_of(folder, name, bus)
         for line in remains.says:
             note(f"To be removed: {line}")

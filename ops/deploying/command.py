@@ -18,7 +18,7 @@ def run_arguments(version: Version, code: Path | str, health: str) -> list[str]:
     settings = version.settings
     options = {
         "--kafka": settings.kafka,
-        "--kafka-config": settings.kafka_config,
+        "--config": settings.config,
         "--dir": settings.folder,
         "--backup": settings.backup,
         "--webhdfs": settings.webhdfs,

@@ -39,8 +39,8 @@ LAG_FOR_EACH = 10_000
 HEALTH_PORT = 8080
 USER = 1000
 
-_CODE, _DATA, _PACKED, _KAFKA = "/penstock/app", "/penstock/data", "/penstock/packed", "/penstock/kafka"
-_PROPERTIES = "kafka.properties"
+_CODE, _DATA, _PACKED, _CONFIG = "/penstock/app", "/penstock/data", "/penstock/packed", "/penstock/config"
+_FILE = "penstock.toml"
 
 
 def manifests_of(version: Version, code: Contents, workers: int) -> list[Manifest]:
@@ -89,20 +89,21 @@ def outside_of(version: Version) -> list[str]:
     if version.settings.variables:
         values = " ".join(f'--from-literal={name}="${name}"' for name in version.settings.variables)
         commands.append(f"kubectl create secret generic {secret_name(version)} {values}")
-    if version.settings.kafka_config is not None:
-        file = f"--from-file={_PROPERTIES}={version.settings.kafka_config}"
-        commands.append(f"kubectl create secret generic {_kafka_secret(version)} {file}")
-        commands.append(f"and a TriggerAuthentication {_kafka_secret(version)}, with which KEDA asks that cluster")
+    if version.settings.config is not None:
+        file = f"--from-file={_FILE}={version.settings.config}"
+        commands.append(f"kubectl create secret generic {_config_secret(version)} {file}")
+    if version.settings.secured:
+        commands.append(f"and a TriggerAuthentication {_config_secret(version)}, with which KEDA asks that cluster")
     return commands
 
 
 def scaled_object(version: Version, workers: int) -> Manifest:
     """Return what has KEDA change the number of workers by how far the group is behind, from so many up to one for each bucket."""
-    secured = version.settings.kafka_config is not None
+    secured = version.settings.secured
     triggers = [
         {
             "type": "kafka",
-            **({"authenticationRef": {"name": _kafka_secret(version)}} if secured else {}),
+            **({"authenticationRef": {"name": _config_secret(version)}} if secured else {}),
             "metadata": {
                 "bootstrapServers": version.settings.kafka,
                 "consumerGroup": version.name,
@@ -181,8 +182,8 @@ def _pod(version: Version, pods: Pods) -> Manifest:
         {"name": "packed", "configMap": {"name": _code_name(version)}},
         {"name": "app", "emptyDir": {}},
     ]
-    if version.settings.kafka_config is not None:
-        volumes.append({"name": "kafka", "secret": {"secretName": _kafka_secret(version)}})
+    if version.settings.config is not None:
+        volumes.append({"name": "config", "secret": {"secretName": _config_secret(version)}})
     return {
         "terminationGracePeriodSeconds": round(STOP_LIMIT_S) + 30,
         "securityContext": {
@@ -210,8 +211,8 @@ def _unpacking(pods: Pods) -> Manifest:
 
 def _worker(version: Version, pods: Pods) -> Manifest:
     mounts = [_mount("app", _CODE, read_only=True), _mount("data", _DATA)]
-    if version.settings.kafka_config is not None:
-        mounts.append(_mount("kafka", _KAFKA, read_only=True))
+    if version.settings.config is not None:
+        mounts.append(_mount("config", _CONFIG, read_only=True))
     return {
         "name": "worker",
         "image": pods.image,
@@ -232,8 +233,8 @@ def _worker(version: Version, pods: Pods) -> Manifest:
 def _inside(version: Version) -> Version:
     """Return a version with the places that its files have in a pod."""
     settings = version.settings
-    properties = None if settings.kafka_config is None else f"{_KAFKA}/{_PROPERTIES}"
-    return replace(version, settings=replace(settings, folder=_DATA, kafka_config=properties))
+    inside = None if settings.config is None else f"{_CONFIG}/{_FILE}"
+    return replace(version, settings=replace(settings, folder=_DATA, config=inside))
 
 
 def _secret_values(version: Version) -> list[Manifest]:
@@ -275,8 +276,8 @@ def _code_name(version: Version) -> str:
     return f"{object_name(version)}-code-{version.digest}"
 
 
-def _kafka_secret(version: Version) -> str:
-    return f"{object_name(version)}-kafka"
+def _config_secret(version: Version) -> str:
+    return f"{object_name(version)}-config"
 
 
 def pods_of(settings: Settings) -> Pods:

@@ -44,7 +44,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     Args:
         kafka: the cluster's address.
-        kafka_config: a file of further settings of librdkafka; None for none.
+        config: the file of the configuration, whole; None for none.
+        secured: whether the cluster asks for more than its address.
         folder: `--dir`, whole.
         working_folder: from where relative paths in the app lead on.
         backup: where states are backed up; None for nowhere.
@@ -58,7 +59,8 @@ class Settings(msgspec.Struct, frozen=True):
     kafka: str
     folder: str
     working_folder: str
-    kafka_config: str | None = None
+    config: str | None = None
+    secured: bool = False
     backup: str | None = None
     webhdfs: str | None = None
     backup_every_s: float = 60.0

@@ -117,7 +117,9 @@ def by_kind(manifests: list[Manifest]) -> dict[str, Manifest]:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"kafka_config": "/etc/k.properties", "variables": ("PENSTOCK_STORE",)}], ids=["plain", "secured"]
+    "settings",
+    [{}, {"config": "/etc/penstock.toml", "secured": True, "variables": ("PENSTOCK_STORE",)}],
+    ids=["plain", "secured"],
 )
 def test_a_cluster_takes_all_of_it(tmp_path: Path, settings: dict[str, Any]) -> None:
     """By the published schemas, with no field that these do not know."""
@@ -172,7 +174,7 @@ def test_the_code_goes_along_and_is_unpacked_where_it_is_run(tmp_path: Path) -> 
 def test_secrets_are_named_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in manifests nor in the commands that make them."""
     monkeypatch.setenv("PENSTOCK_STORE", ADDRESS)
-    secured = version(tmp_path, variables=("PENSTOCK_STORE",), kafka_config="/etc/k.properties")
+    secured = version(tmp_path, variables=("PENSTOCK_STORE",), config="/etc/penstock.toml", secured=True)
     text = as_list(manifests_of(secured, code(tmp_path), 1)) + "\n".join(outside_of(secured))
 
     assert "geheim" not in text
