@@ -134,6 +134,16 @@ class AppName:
         return f"{self.path}:{self.processor}" if self.processor else str(self.path)
 
 
+def load_app(path: str | Path) -> App:
+    """Import an app file and return its app; for tests, which may be anywhere.
+
+    Raises:
+        AppFileError: the file is missing, does not import or declares no processor.
+        DeclarationError: what it declares cannot work.
+    """
+    return AppName(Path(path)).load()
+
+
 def processors_in(module: ModuleType) -> list[type[Processor]]:
     """Return the concrete processors that a module itself declares."""
     return [

@@ -24,6 +24,7 @@ from . import (
     event_time,
     metering,
     querying,
+    replaying,
     running,
     states,
     watching,
@@ -57,6 +58,7 @@ app.command("backfill")(backfilling.backfill)
 app.command("bootstrap")(bootstrapping.bootstrap)
 app.command("compare")(comparing.compare)
 app.command("query")(querying.query)
+app.command("replay")(replaying.replay)
 
 
 @app.callback()

@@ -147,7 +147,7 @@ def inspect(
 
     Example: penstock state inspect examples/flights/app.py:Scorer --bucket 3 --key JFK
     """
-    processor, root = _one_processor(target), folder / "state"
+    processor, root = one_processor(target), folder / "state"
     see = inspection(processor, key, limit)
     if backup_id is not None:
         place = _place(backup, webhdfs)
@@ -184,7 +184,8 @@ def _backup_of_one(text: str, shards: list[ShardName]) -> BackupId:
     return BackupId.parse(text)
 
 
-def _one_processor(target: str) -> type[Processor]:
+def one_processor(target: str) -> type[Processor]:
+    """Return the one processor that a user named."""
     declared = AppName.parse(target).load().processors
     if len(declared) > 1:
         names = ", ".join(processor.__name__ for processor in declared)

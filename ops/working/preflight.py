@@ -28,7 +28,19 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
         ProcessorFailed: its `open` raised.
     """
     processor.check()
-    for category in (*processor.inputs(), *processor.outputs()):
+    expect_categories(processor, (*processor.inputs(), *processor.outputs()), bus)
+    ensure_watermarks(bus)
+    ensure_reports(bus)
+    changelog = changelog_of(processor)
+    for spec in (CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])):
+        with suppress(CategoryExists):
+            bus.catalog.create(spec)
+    return opened(processor)
+
+
+def expect_categories(processor: type[Processor], categories: Iterable[AnyCategory], bus: Bus) -> None:
+    """Raise MissingCategory or BucketMismatch where categories are not on the bus as a processor declares them."""
+    for category in categories:
         found = _buckets(processor, bus, category.name)
         if found != category.buckets:
             inputs = ", ".join(f"{other.name} ({other.buckets})" for other in processor.inputs())
@@ -38,13 +50,6 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
                 f"nothing was started. Declare buckets={found}, or `penstock category resize {category.name} "
                 f"{category.buckets}`."
             )
-    ensure_watermarks(bus)
-    ensure_reports(bus)
-    changelog = changelog_of(processor)
-    for spec in (CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])):
-        with suppress(CategoryExists):
-            bus.catalog.create(spec)
-    return _opened(processor)
 
 
 def _buckets(processor: type[Processor], bus: Bus, name: str) -> int:
@@ -57,10 +62,15 @@ def _buckets(processor: type[Processor], bus: Bus, name: str) -> int:
         ) from error
 
 
-def _opened(processor: type[Processor]) -> Processor:
+def opened(processor: type[Processor]) -> Processor:
+    """Return a processor, opened.
+
+    Raises:
+        ProcessorFailed: its `open` raised.
+    """
     try:
-        opened = processor()
-        opened.open()
+        made = processor()
+        made.open()
     except PenstockError:
         raise
     except Exception as error:
@@ -68,7 +78,7 @@ def _opened(processor: type[Processor]) -> Processor:
             f"{processor.__name__} could not be opened: {type(error).__name__}: {error}. Nothing was read; mend its "
             "`open` or what it loads, and start it again."
         ) from error
-    return opened
+    return made
 
 
 def ends_of(categories: Iterable[AnyCategory], bus: Bus) -> Targets:

@@ -23,6 +23,7 @@ from ..changes import StateReader
 from ..errors import ProcessorFailed
 from ..event_time import InOrder
 from ..kinds import Stateful
+from ..timers import Timer
 from .base import Drained, Fed, late_among, time_of
 from .stateful import StatefulCore
 
@@ -101,6 +102,10 @@ class OrderedCore:
     def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:
         """Deliver what may be by what is known from elsewhere of the inputs."""
         return Fed(self._deliver(self.time.advance(promised, idle)), [])
+
+    def timers_of(self, key: str) -> list[Timer]:
+        """Return the timers that a key has set, by clock and tag."""
+        return self._core.timers_of(key)
 
     def tick(self, now_ms: int) -> Fed:
         """Fire the timers that are due at a time of day."""

@@ -12,7 +12,7 @@ from ..changes import Changes, StateReader
 from ..errors import ProcessorFailed
 from ..event_time import InOrder, ShardTime
 from ..kinds import Context, Request, Stateful
-from ..timers import Clock, Due, Timers
+from ..timers import Clock, Due, Timer, Timers
 from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among, time_of
 
 
@@ -91,6 +91,11 @@ class StatefulCore:
         if timers is not None and timers.next_ms <= now_ms:
             self._fire(timers, now_ms, self.time.low_ms, outputs)
         return Fed(outputs, [])
+
+    def timers_of(self, key: str) -> list[Timer]:
+        """Return the timers that a key has set, by clock and tag."""
+        found = ((clock, sorted(timers.of(key).items())) for clock, timers in self._timers.items())
+        return [Timer(at, tag, clock) for clock, timers in found for tag, at in timers]
 
     def _requests(self) -> list[Request] | None:
         return [] if self._timers else None

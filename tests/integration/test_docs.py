@@ -90,6 +90,7 @@ COMMANDS = {
     "deployments",
     "rollback",
     "scale",
+    "replay",
 }
 
 

@@ -1,0 +1,212 @@
+"""One shard of a replay: the processor's own core over a scratch state, in the time that the events tell.
+
+    beats --time passes, events are fed--> outputs; what changed --a checkpoint is due--> scratch state
+
+Nothing is written but the scratch state. What was before the span is fed for the state alone. Checkpoints are due by when events had
+arrived, so updates of windows come where those of a worker came that kept up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+from ...processors.changes import NothingSaved
+from ...processors.cores import Fed, OrderedCore, StatefulCore, join_of, open_core
+from ...processors.errors import Deferred, Halted
+from ...processors.kinds import OnBad, Processor
+from ...processors.timers import Timer
+from ...processors.windows import MILLISECOND
+from ...state.overlay import Overlay
+from ...state.store import Offsets, ShardState
+from .beats import Beat, beats
+from .counts import Counts
+from .errors import ReplayStopped
+from .past import Span
+from .promises import PastPromises
+from .seen import Seen
+from .silence import Silence
+
+_LOG = logging.getLogger("penstock.replay")
+CHANGES_IN_MEMORY = 100_000
+"""How many changes of a scratch state stay in memory."""
+LOGGED = 20
+"""How many of the events that are set aside are told one by one."""
+
+
+class Played(NamedTuple):
+    """What a shard gave.
+
+    Args:
+        number: the shard's bucket number.
+        at_ms: when, as the replay's clock has it (milliseconds since 1970, UTC).
+        outputs: records, in order.
+        muted: whether it lies before the span.
+    """
+
+    number: int
+    at_ms: int
+    outputs: list[Any]
+    muted: bool
+
+
+class Playing:
+    """Plays one shard. One thread.
+
+    Args:
+        processor: opened.
+        number: the shard's bucket number.
+        state: its scratch state; None where it keeps none.
+        borders: by category, the offset at which the span begins.
+        span: the span.
+        counts: counts what is done.
+        promises: what was promised about the inputs.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        number: int,
+        state: ShardState | None,
+        *,
+        borders: Offsets,
+        span: Span,
+        counts: Counts,
+        promises: PastPromises,
+    ) -> None:
+        self._processor = processor
+        self._number = number
+        self._state = state
+        self._borders = borders
+        self._span = span
+        self._counts = counts
+        self._overlay = Overlay(state or NothingSaved(), join_of(processor))
+        self._core = open_core(processor, self._overlay)
+        self._silence = Silence(processor)
+        self._promises = promises
+        self._position: Offsets = dict.fromkeys(borders, 0)
+        self._is_warm = False
+        self._undrained = 0
+        self._drained_ms: int | None = None
+
+    def play(self, stream: Iterable[Seen], ends: Offsets) -> Iterator[Played]:
+        """Feed a stream to its end; give what comes of it, as it comes.
+
+        Args:
+            stream: the events of the shard's buckets, as they met.
+            ends: by category, the offset at which the stream ends.
+
+        Raises:
+            ReplayStopped: at an event, as a worker would.
+        """
+        now_ms = self._span.since_ms or 0
+        for beat in beats(stream):
+            now_ms = beat.now_ms
+            yield from self._play(beat)
+        if not self._is_warm:
+            yield from self._begin(now_ms)
+        self._position = dict(ends)
+        now_ms = max(now_ms, self._span.until_ms or now_ms)
+        yield from self._pass_time(now_ms)
+        yield from self._drain(now_ms)
+
+    def timers_of(self, key: str) -> list[Timer]:
+        """Return the timers that a key has set."""
+        return self._core.timers_of(key) if isinstance(self._core, (StatefulCore, OrderedCore)) else []
+
+    def _play(self, beat: Beat) -> Iterator[Played]:
+        if self._is_due(beat.now_ms):
+            yield from self._drain(beat.now_ms)
+        yield from self._pass_time(beat.now_ms)
+        for run in beat.runs:
+            border = run.at_offset(self._borders[run.category.name])
+            for part in (run.part(0, border), run.part(border, len(run.offsets))):
+                if part.offsets:
+                    yield from self._feed(part, beat.now_ms, muted=part.offsets[0] < self._borders[run.category.name])
+
+    def _feed(self, seen: Seen, now_ms: int, *, muted: bool) -> Iterator[Played]:
+        if not (muted or self._is_warm):
+            yield from self._begin(now_ms)
+        self._silence.heard(seen.category.name, seen.arrived_ms[-1])
+        self._position[seen.category.name] = seen.offsets[-1] + 1
+        self._count(seen, muted=muted)
+        if seen.refusal is not None:
+            self._refuse(seen, 0, seen.refusal.reason, stops=seen.refusal.stops, muted=muted)
+            return
+        fed = self._fed(seen)
+        self._counts.late += fed.late
+        self._counts.dropped += fed.dropped
+        self._counts.unmatched += fed.unmatched
+        yield Played(self._number, now_ms, fed.outputs, muted or not self._is_warm)
+        for at, error in fed.rejected:
+            fate = self._processor.fate_of(error)
+            self._counts.exceptions += not muted
+            self._refuse(seen, at, fate.reason, stops=fate.stops, muted=muted, cause=error)
+
+    def _fed(self, seen: Seen) -> Fed:
+        try:
+            return self._core.feed(seen.category, seen.events, stop_at_error=self._processor.raising is OnBad.STOP)
+        except (Deferred, Halted) as error:
+            raise ReplayStopped(
+                f"{seen.bucket} at offset {seen.offsets[0]:,}: {error} The replay ends there."
+            ) from error
+
+    def _count(self, seen: Seen, *, muted: bool) -> None:
+        self._undrained += len(seen.offsets)
+        if muted:
+            self._counts.warmed_up += len(seen.offsets)
+        else:
+            self._counts.events += len(seen.offsets)
+
+    def _refuse(
+        self, seen: Seen, at: int, reason: str, *, stops: bool, muted: bool, cause: Exception | None = None
+    ) -> None:
+        """Set an event aside, or stop there."""
+        place = f"{seen.bucket} at offset {seen.offsets[at]:,}"
+        if stops:
+            raise ReplayStopped(
+                f"{place}: {reason}. The replay ends there, as a worker would stop. To look at the event, its state and its timers, give "
+                "--debug; to see what comes after it, begin behind it (`--from OFFSET --bucket NUMBER`)."
+            ) from cause
+        if muted:
+            return
+        self._counts.dead_letters += 1
+        if self._counts.dead_letters <= LOGGED:
+            _LOG.warning("%s would go to the dead letters: %s", place, reason)
+
+    def _begin(self, now_ms: int) -> Iterator[Played]:
+        """End the warming up: what is due by where the span begins was due before it."""
+        if self._span.since_ms is not None:
+            yield from self._pass_time(self._span.since_ms)
+        yield from self._drain(now_ms)
+        self._is_warm = True
+
+    def _pass_time(self, now_ms: int) -> Iterator[Played]:
+        """Do what is due by the time of day, and by which inputs are silent."""
+        idle, promised = self._silence.idle(now_ms), self._promises.known(self._number, self._position)
+        fed = [self._core.advance(promised, idle)] if idle or promised else []
+        outputs = list(chain.from_iterable(one.outputs for one in (*fed, self._core.tick(now_ms))))
+        if outputs:
+            yield Played(self._number, now_ms, outputs, not self._is_warm)
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Tell whether a checkpoint is due."""
+        every = self._processor.checkpoint
+        if self._drained_ms is None:
+            self._drained_ms = now_ms
+        return self._undrained > 0 and (
+            self._undrained >= every.events or now_ms - self._drained_ms >= every.time // MILLISECOND
+        )
+
+    def _drain(self, now_ms: int) -> Iterator[Played]:
+        """Take out of the core what a checkpoint sends and saves."""
+        drained = self._core.drain()
+        self._overlay.add(drained.changes)
+        self._undrained, self._drained_ms = 0, now_ms
+        if self._state is not None and len(self._overlay.changes) > CHANGES_IN_MEMORY:
+            self._state.save(self._overlay.seal())
+            self._overlay.settle({})
+        if drained.outputs:
+            yield Played(self._number, now_ms, drained.outputs, not self._is_warm)

@@ -1,0 +1,106 @@
+"""Replays on a bus in memory, as tests ask for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import penstock as ps
+from penstock.ops.replaying.bus_past import BusPast
+from penstock.ops.replaying.outputs import Output, line_of
+from penstock.ops.replaying.past import Past, Span
+from penstock.ops.replaying.promises import past_promises
+from penstock.ops.replaying.replay import Company, Replay, one_by_one
+from penstock.ops.replaying.starting import Empty, Start
+from penstock.ops.replaying.taking import Taking
+from penstock.ops.replaying.taps import only
+from penstock.ops.working.preflight import opened
+from penstock.transport.bus import Bus
+
+ALL = Span(0)
+EMPTY = Empty()
+NOBODY = Company()
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A replay that a test wants.
+
+    Args:
+        processor: of which processor.
+        bus: where the past is.
+        span: from when to when.
+        start: with which state.
+        key: only of this key.
+        numbers: of which buckets; None for all.
+        past: where events are read; by default the bus.
+        company: is told what goes on.
+        prepare: is given the opened processor.
+    """
+
+    processor: type[ps.Processor]
+    bus: Bus
+    span: Span = ALL
+    start: Start = EMPTY
+    key: str | None = None
+    numbers: Sequence[int] | None = None
+    past: Callable[[ps.Processor], Past] | None = None
+    company: Company = NOBODY
+    prepare: Callable[[ps.Processor], None] = lambda _: None
+
+    def run(self) -> Replayed:
+        """Replay."""
+        given: list[Output] = []
+        taking = Taking(self.processor, self.key, [given.append], keeps=True)
+        numbers = range(self.processor.inputs()[0].buckets) if self.numbers is None else self.numbers
+        with closing(opened(self.processor)) as running, past_promises(running, self.bus) as promises:
+            past = BusPast(running, self.bus) if self.past is None else self.past(running)
+            self.prepare(running)
+            if self.key is not None:
+                only(running, self.key)
+            shards = Replay(running, past, self.span, self.start, list(numbers), promises).shards()
+            taking.all(one_by_one(shards, lambda shard: shard.play(taking.counts, self._company(taking))))
+        return Replayed(given, taking)
+
+    def _company(self, taking: Taking) -> Company:
+        def watch(seen: Any) -> None:
+            taking.inputs.note(seen)
+            self.company.watch(seen)
+
+        return Company(self.company.tell, watch, self.company.advance, self.company.playing)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay gave."""
+
+    outputs: list[Output]
+    taking: Taking
+
+    @property
+    def records(self) -> list[Any]:
+        """The records."""
+        return [output.record for output in self.outputs]
+
+    @property
+    def lines(self) -> bytes:
+        """The same as a file has them."""
+        return b"".join(map(line_of, self.outputs))
+
+
+def at(time_ms: int) -> datetime:
+    """Return a time of the steered clock."""
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+
+
+def by_key(category: ps.Category[Any], records: Iterable[Any]) -> dict[str, list[Any]]:
+    """Return records by key, in order."""
+    found = list(records)
+    keyed = defaultdict(list)
+    for key, record in zip(category.keys_of(found), found, strict=True):
+        keyed[key].append(record)
+    return dict(keyed)

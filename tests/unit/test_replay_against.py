@@ -1,0 +1,242 @@
+"""What is shown of how a replay differs: from the live processor, from another file, from another commit."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from support.replays import Replayed as Ran
+from support.replays import Wish, at
+
+import penstock as ps
+from penstock.ops.driver import Driver
+from penstock.ops.replaying.differences import DIFFERENT, ONLY_OURS, ONLY_THEIRS, Compared, Slot, compare
+from penstock.ops.replaying.errors import ReplayRefused
+from penstock.ops.replaying.live import Replayed, live_of
+from penstock.ops.replaying.outputs import Told
+from penstock.ops.replaying.past import Span
+from penstock.ops.replaying.starting import AtStart
+from penstock.ops.replaying.versions import version
+from penstock.processors.apps import AppName
+
+START_MS = 4_102_444_800_000
+
+
+class Reading(ps.Record, frozen=True):
+    """A meter's reading."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+
+class Scored(Reading, frozen=True):
+    """A reading with its distance from the one before."""
+
+    score: float
+
+
+class Hourly(ps.Record, frozen=True):
+    """A meter's minute."""
+
+    meter: str
+    minute: ps.EventTime
+    litres: int
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2)
+scored = ps.Category("scored", Scored, key="meter", event_time="at", buckets=2)
+hours = ps.Category("hours", Hourly, key="meter", event_time="minute", buckets=2)
+
+
+class Scorer(ps.Stateful):
+    """Scores readings."""
+
+    name = "scorer"
+    reads, writes, state = readings, scored, int
+
+    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Scored]]:
+        return event.litres, [Scored(event.meter, event.at, event.litres, event.litres - (state or 0))]
+
+
+class Changed(Scorer):
+    """Scores those of meter b otherwise, and none of meter c."""
+
+    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Scored]]:
+        state, [one] = super().process(event, state, context)
+        if event.meter == "c":
+            return state, []
+        return state, [Scored(one.meter, one.at, one.litres, one.score + 0.5 * (one.meter == "b"))]
+
+
+class Filter(ps.Stateless):
+    """Keeps readings of some litres."""
+
+    name = "filter"
+    least = 0
+    reads, writes = readings, scored
+
+    def process(self, event: Reading) -> Iterable[Scored]:
+        if event.litres >= self.least:
+            yield Scored(event.meter, event.at, event.litres, 0.0)
+
+
+class Stricter(Filter):
+    """Keeps fewer."""
+
+    least = 3
+
+
+class Hours(ps.Aggregator):
+    """Adds up minutes."""
+
+    name = "hours"
+    reads, writes = readings, hours
+    monoid, window = ps.Sum(), ps.Tumbling(timedelta(minutes=1))
+
+    def observe(self, event: Reading) -> int:
+        return event.litres
+
+    def result(self, key: str, window: ps.Window, value: int) -> Hourly:
+        return Hourly(key, window.start, value)
+
+
+class Doubling(Hours):
+    """Adds everything twice."""
+
+    def observe(self, event: Reading) -> int:
+        return 2 * event.litres
+
+
+def lived(processor: type[ps.Processor], seconds: int = 6) -> Driver:
+    """Run a processor: each second a reading of three meters, with outputs that come a second later."""
+    driver = Driver(processor, start_ms=START_MS)
+    for n in range(seconds):
+        driver.send(readings, [Reading(meter, n * 10_000, n + 1) for meter in "abc"])
+        driver.advance(1.0)
+    return driver
+
+
+def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wishes: object) -> list[Compared]:
+    """Replay a changed processor, and compare with what the live one gave."""
+    ran: Ran = Wish(changed, driver.bus, span, AtStart(None), **wishes).run()  # type: ignore[arg-type]  # as given
+    taking = ran.taking
+    is_part = bool(wishes)
+    live = live_of(Replayed(changed, taking.ours, taking.warming, taking.inputs, is_part, span.until_ms), driver.bus)
+    return compare(
+        changed, live.told, [o for o in taking.ours if Slot(o.category, o.key, o.event_time) not in live.open]
+    )
+
+
+def counts(found: list[Compared]) -> tuple[int, int, int, int]:
+    """Return how many are equal, only theirs, only ours, different."""
+    [one] = found
+    return one.equal, one.count(ONLY_THEIRS), one.count(ONLY_OURS), one.count(DIFFERENT)
+
+
+MIDDLE = Span(at(START_MS + 2000), at(START_MS + 5000))
+
+
+def test_the_same_code_agrees_with_the_live_processor() -> None:
+    """In a piece of its past, though what lies before and behind it is in its categories, too."""
+    for processor in (Scorer, Filter, Hours):
+        [found] = against_live(processor, lived(processor), MIDDLE)
+        assert not found.differing, processor
+        assert found.equal, processor
+
+
+def test_changed_code_differs_by_key_and_field() -> None:
+    """What it leaves out is only on the live side."""
+    [found] = against_live(Changed, lived(Scorer), MIDDLE)
+
+    assert counts([found]) == (3, 3, 0, 3)
+    assert found.keys() == {"b": 3, "c": 3}
+    assert found.fields() == {"score": 3}
+    assert [(one.slot.key, one.theirs["score"], one.ours["score"]) for one in found.differing if one.ours] == [
+        ("b", 1.0, 1.5)
+    ] * 3
+
+
+def test_what_is_left_out_is_told_also_where_the_live_processor_was_behind() -> None:
+    """It wrote its outputs long after the span: they are those of the span by the events that they belong to."""
+    driver = Driver(Filter, start_ms=START_MS)
+    driver._write(readings, [Reading("a", n, n) for n in range(4)])
+    driver.clock.advance(60.0)
+    driver.run()
+
+    assert counts(against_live(Stricter, driver, Span(at(START_MS), at(START_MS + 1000)))) == (1, 3, 0, 0)
+
+
+def test_a_key_or_a_bucket_is_compared_alone() -> None:
+    """Nobody else's records are missing in it."""
+    driver = lived(Scorer)
+
+    assert counts(against_live(Changed, driver, MIDDLE, key="b")) == (0, 0, 0, 3)
+    assert counts(against_live(Changed, driver, MIDDLE, key="c")) == (0, 3, 0, 0)
+    assert [counts(against_live(Scorer, driver, MIDDLE, numbers=[n])) for n in (0, 1)] == [(9, 0, 0, 0), (0, 0, 0, 0)]
+
+
+def test_windows_that_went_on_after_the_span_are_left_out() -> None:
+    """Where no update of theirs says the same; one that does counts."""
+    driver = lived(Hours, 9)
+
+    [same] = against_live(Hours, driver, MIDDLE)
+    [changed] = against_live(Doubling, driver, Span(at(START_MS + 2000)))
+
+    assert (same.equal, len(same.differing)) == (3, 0)
+    assert {one.kind for one in changed.differing} == {DIFFERENT}
+    assert (changed.equal, len(changed.differing)) == (0, 6)
+
+
+def test_of_several_records_in_one_place_those_that_are_the_same_find_each_other() -> None:
+    """And what is left over is only on one side."""
+
+    def told(*scores: float) -> list[Told]:
+        return [Told("scored", 0, "a", 1, {"score": score}) for score in scores]
+
+    [found] = compare(Scorer, told(1.0, 2.0, 2.0), told(2.0, 3.0))
+    assert (found.equal, [(one.kind, one.theirs, one.ours) for one in found.differing]) == (
+        1,
+        [(DIFFERENT, {"score": 1.0}, {"score": 3.0}), (ONLY_THEIRS, {"score": 2.0}, None)],
+    )
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git."""
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_version_is_a_file_or_what_a_commit_has_beside_it(tmp_path: Path) -> None:
+    """With the files beside it as they were; nothing of the working tree is touched."""
+    folder = tmp_path / "repository" / "apps"
+    folder.mkdir(parents=True)
+    git(folder.parent, "init", "-q")
+    for content in ("1", "2"):
+        (folder / "app.py").write_text("from beside import it\n")
+        (folder / "beside.py").write_text(f"it = {content}\n")
+        git(folder.parent, "add", ".")
+        git(folder.parent, "commit", "-q", "-m", content)
+    app = AppName(folder / "app.py", "Scorer")
+
+    with version(app, "HEAD~1") as old:
+        assert old.processor == "Scorer"
+        assert old.path.with_name("beside.py").read_text() == "it = 1\n"
+    assert not old.path.exists()
+    with version(app, str(folder / "beside.py")) as file:
+        assert file == AppName(folder / "beside.py", "Scorer")
+    assert (folder / "beside.py").read_text() == "it = 2\n"
+    for unknown in ("HEAD~2", "nothing.py"):
+        with (
+            pytest.raises(ReplayRefused, match="neither `live`, nor an app file that is there, nor a ref"),
+            version(app, unknown),
+        ):
+            pass
+    with (
+        pytest.raises(ReplayRefused, match="a git repository, which the app is not in"),
+        version(AppName(tmp_path / "app.py", "Scorer"), "HEAD"),
+    ):
+        pass

@@ -1,0 +1,182 @@
+"""The debugger of a replay, driven by commands; and tests that replays write. This file is the app."""
+
+from __future__ import annotations
+
+import io
+import runpy
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.replays import ALL, EMPTY, Replayed, Wish
+
+import penstock as ps
+from penstock.ops.driver import Driver
+from penstock.ops.replaying.debugging import DebuggerLeft, Debugging
+from penstock.ops.replaying.errors import ReplayRefused, ReplayStopped
+from penstock.ops.replaying.replay import Company
+from penstock.ops.replaying.saved_test import EVENTS, Gathered, write_test
+
+START_MS = 4_102_444_800_000
+
+
+class Reading(ps.Record, frozen=True):
+    """A meter's reading."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+
+class Total(Reading, frozen=True):
+    """A meter's total."""
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2)
+totals = ps.Category("totals", Total, key="meter", event_time="at", buckets=2)
+
+
+class Totals(ps.Stateful):
+    """Adds up, and says so when nothing came for a while."""
+
+    reads, writes, state = readings, totals, int
+    watermark = ps.Behind()
+
+    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
+        if event.litres < 0:
+            raise ValueError(f"{event.litres} litres")
+        context.timer(event.at + 90_000, "said")
+        total = (state or 0) + event.litres
+        return total, []
+
+    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Total]]:
+        return state, [Total(context.key, timer.at, state)]
+
+
+class Large(ps.Stateless):
+    """Keeps large ones."""
+
+    reads, writes = readings, totals
+
+    def process(self, event: Reading) -> Iterable[Total]:
+        kept = event.litres // event.litres
+        yield Total(event.meter, event.at, kept)
+
+
+def sent(processor: type[ps.Processor], *events: tuple[str, int]) -> Driver:
+    """Write readings, a minute of event time between any two, that no processor has read."""
+    driver = Driver(processor, start_ms=START_MS)
+    driver._write(readings, [Reading(meter, n * 60_000, litres) for n, (meter, litres) in enumerate(events)])
+    return driver
+
+
+def debugged(processor: type[ps.Processor], driver: Driver, keys: list[str], commands: str) -> tuple[Replayed, str]:
+    """Replay with a debugger that reads these commands; return what came of it, and what was shown."""
+    shown = io.StringIO()
+    debuggers: list[Debugging] = []
+
+    def prepare(running: ps.Processor) -> None:
+        debuggers.append(Debugging(running, keys, read=io.StringIO(commands), write=shown))
+
+    def follow(playing: Any) -> None:
+        debuggers[0].timers_of = playing.timers_of
+
+    try:
+        return Wish(processor, driver.bus, prepare=prepare, company=Company(playing=follow)).run(), shown.getvalue()
+    except ReplayStopped as error:
+        error.args = (f"{error}\n{shown.getvalue()}",)
+        raise
+
+
+def test_at_a_keys_events_the_debugger_has_event_state_and_timers() -> None:
+    """It stops in the processor's own code, once for each of them, and the replay goes on as if nothing had been."""
+    driver = sent(Totals, ("a", 1), ("a", 3), ("b", 20), ("b", 20), ("a", 5))
+    commands = "p 'first', event.litres, state\nc\n" + "p 'second', event.litres, state\nc\n" + "c\n" * 9
+
+    replayed, shown = debugged(Totals, driver, ["a"], commands)
+
+    assert "process for key a" in shown
+    assert "state = None" in shown
+    assert "('first', 1, None)" in shown
+    assert "('second', 3, 1)" in shown
+    assert "timer 'said' by event time at 90000" in shown
+    assert "on_timer for key a" in shown
+    assert "key b" not in shown
+    assert replayed.lines == Wish(Totals, driver.bus).run().lines
+
+
+def test_a_generator_is_stopped_in_as_well() -> None:
+    """What it does is done when it is asked for, which is while the debugger looks."""
+    driver = sent(Large, ("a", 5))
+    replayed, shown = debugged(Large, driver, ["a"], "n\nn\np 'kept', kept\nc\n")
+
+    assert "('kept', 1)" in shown
+    assert len(replayed.outputs) == 1
+
+
+def test_where_it_raises_the_debugger_has_what_it_knew() -> None:
+    """Then the replay ends there, as it does without."""
+    driver = sent(Totals, ("a", 1), ("a", -3))
+
+    with pytest.raises(ReplayStopped, match=r"(?s)raised ValueError: -3 litres.*\('here', -3, 1\)"):
+        debugged(Totals, driver, [], "p 'here', event.litres, state\nc\n")
+
+
+def test_leaving_the_debugger_ends_the_replay() -> None:
+    """As Ctrl-C does; it is nothing that the processor raised."""
+    with pytest.raises(DebuggerLeft):
+        debugged(Totals, sent(Totals, ("a", 1)), ["a"], "q\n")
+
+
+def saved(tmp_path: Path, processor: type[ps.Processor], key: str | None, *events: tuple[str, int]) -> dict[str, Any]:
+    """Replay, write a test, and return what is in it."""
+    driver = sent(processor, *events)
+    gathered = Gathered(key)
+    with suppress(ReplayStopped):
+        Wish(processor, driver.bus, ALL, EMPTY, key, company=Company(watch=gathered.note)).run()
+    (tmp_path / "tests").mkdir()
+    path = tmp_path / "tests" / "test_it.py"
+    write_test(path, Path(__file__), processor, gathered, "then")
+    return runpy.run_path(str(path))
+
+
+@pytest.mark.parametrize("processor", [Totals, Large])
+def test_a_replay_writes_a_test_that_passes(tmp_path: Path, processor: type[ps.Processor]) -> None:
+    """And that fails when the outputs are others."""
+    written = saved(tmp_path, processor, None, ("a", 1), ("b", 20), ("a", 3), ("b", 4))
+    [test] = [value for name, value in written.items() if name.startswith("test_")]
+
+    test()
+    [lines] = [lines for lines in written["OUTPUTS"].values() if lines]
+    lines[0] = lines[0].replace("1", "2")
+    with pytest.raises(AssertionError):
+        test()
+
+
+def test_a_test_of_a_key_has_its_events_alone(tmp_path: Path) -> None:
+    """It is read by people."""
+    written = saved(tmp_path, Totals, "a", ("a", 1), ("b", 20), ("a", 3))
+
+    assert [len(lines) for _, lines in written["EVENTS"]] == [2]
+
+
+def test_a_test_of_events_that_raise_says_so(tmp_path: Path) -> None:
+    """It ends with the event that raises, and passes as long as that does."""
+    written = saved(tmp_path, Totals, None, ("a", 1), ("a", -3), ("a", 4))
+
+    written["test_totals_gives_what_it_gave"]()
+    assert sum(len(lines) for _, lines in written["EVENTS"]) == 2
+    assert "pytest.raises(PenstockError, match=" in (tmp_path / "tests" / "test_it.py").read_text()
+
+
+def test_what_nobody_would_read_is_not_written(tmp_path: Path) -> None:
+    """Nor a test without events."""
+    driver = sent(Large, *([("a", 1)] * (EVENTS + 1)))
+    gathered = Gathered(None)
+
+    with pytest.raises(ReplayRefused, match="more than 1,000 events"):
+        Wish(Large, driver.bus, company=Company(watch=gathered.note)).run()
+    with pytest.raises(ReplayRefused, match="no events for a test"):
+        write_test(tmp_path / "test_it.py", Path(__file__), Large, Gathered(None), "then")
