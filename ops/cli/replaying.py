@@ -282,9 +282,9 @@ def _all(notes: Sequence[Callable[[Seen], None]], seen: Seen) -> None:
 
 
 def _follow(debugging: Debugging | None, playing: Playing) -> None:
-    """Let the debugger know the timers of the shard that is at work."""
+    """Let the debugger know which shard is at work."""
     if debugging is not None:
-        debugging.timers_of = playing.timers_of
+        debugging.playing = playing
 
 
 def _played(
@@ -327,5 +327,7 @@ def _differ(
         live = Live(theirs, frozenset())
     ours = [one for one in taking.ours if Slot(one.category, one.key, one.event_time) not in live.open]
     found = compare(asked.processor, live.told, ours)
-    show_differences(against, found, len(live.open), limit, json=json)
+    file = Path(against)
+    named = "/".join(file.parts[-2:]) if file.suffix == ".py" else against
+    show_differences(named, found, len(live.open), limit, json=json)
     return any(one.differing for one in found)

@@ -75,6 +75,7 @@ class ArchivePast:
 
     def stretch(self, bucket: Bucket, span: Span) -> Stretch:
         """Return what of a bucket lies in a span."""
+        self._stored(self._category(bucket))  # refuses what is not archived at all
         on_bus = self._rest.stretch(bucket, span)
         first_on_bus = self._rest.first(bucket)
         if on_bus.start > first_on_bus:

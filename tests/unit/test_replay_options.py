@@ -1,0 +1,101 @@
+"""What a user may say of a replay, and what is refused with a word on how to say it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+import typer
+from support import shop
+
+from penstock.ops.cli.replay_options import (
+    buckets_of,
+    expect_one_backup,
+    parse_span_of,
+    parse_speed,
+    parse_state,
+    past_of,
+    span_options,
+)
+from penstock.ops.replaying.errors import ReplayRefused
+from penstock.ops.replaying.past import Span
+from penstock.ops.replaying.starting import AtStart, Empty, FromBackup
+from penstock.processors.buckets import bucket_of
+from penstock.transport.memory import MemoryBus
+
+NOW = datetime(2026, 1, 10, 12, tzinfo=timezone.utc)
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "expected"),
+    [
+        ("2h ago", "1h ago", Span(NOW - 2 * HOUR, NOW - HOUR)),
+        ("2h ago", None, Span(NOW - 2 * HOUR)),
+        ("2h ago", "now", Span(NOW - 2 * HOUR, NOW)),
+        ("100", "200", Span(100, 200)),
+        ("100", None, Span(100)),
+    ],
+)
+def test_a_span_is_said_in_times_or_offsets(since: str, until: str | None, expected: Span) -> None:
+    """And said again to the millisecond for another process."""
+    span = parse_span_of(since, until, NOW)
+    options = span_options(span)
+
+    assert span == expected
+    assert parse_span_of(options[1], options[3] if until else None, NOW + HOUR) == expected
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "said"),
+    [
+        ("1h ago", "2h ago", "there is nothing"),
+        ("2027-01-01", None, "there is nothing"),
+        ("200", "100", "there is nothing"),
+        ("2h ago", "100", "both times, or both offsets"),
+        ("100", "1h ago", "both times, or both offsets"),
+        ("yesterday", None, "neither an offset"),
+    ],
+)
+def test_a_span_that_is_none_is_refused(since: str, until: str | None, said: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(typer.BadParameter, match=said):
+        parse_span_of(since, until, NOW)
+
+
+def test_states_are_told_apart() -> None:
+    """A backup needs a place and is of one bucket."""
+    assert parse_state("empty", None, None) == Empty()
+    assert parse_state("at-start", None, None) == AtStart(None)
+    backup = parse_state("backup:00000001-00000002", "backups", None)
+    assert isinstance(backup, FromBackup)
+    expect_one_backup(backup, [1])
+    with pytest.raises(typer.BadParameter, match="of one bucket"):
+        expect_one_backup(backup, [1, 2])
+    with pytest.raises(ReplayRefused, match="No place of backups is named"):
+        parse_state("backup:00000001-00000002", None, None)
+    with pytest.raises(typer.BadParameter, match="at-start, empty, or backup:ID"):
+        parse_state("full", None, None)
+
+
+def test_a_key_says_which_bucket() -> None:
+    """One that was asked for beside it must be that."""
+    home = bucket_of(b"c7", 3)
+
+    assert buckets_of(shop.Numbered, None, None) == [0, 1, 2]
+    assert buckets_of(shop.Numbered, None, [2, 0, 2]) == [0, 2]
+    assert buckets_of(shop.Numbered, "c7", None) == [home]
+    with pytest.raises(typer.BadParameter, match=f"lie in bucket {home}"):
+        buckets_of(shop.Numbered, "c7", [(home + 1) % 3])
+    with pytest.raises(typer.BadParameter, match="has no bucket 3"):
+        buckets_of(shop.Numbered, None, [3])
+
+
+def test_speeds_and_sources_are_of_a_few_kinds() -> None:
+    """Whatever else is said, what may be said is told."""
+    assert (parse_speed("1x"), parse_speed("0.5 x")) == (1.0, 0.5)
+    for wrong in ("fast", "0x", "-1x"):
+        with pytest.raises(typer.BadParameter, match="write 1x"):
+            parse_speed(wrong)
+    with pytest.raises(typer.BadParameter, match="write bus or warehouse"):
+        past_of("cellar", shop.Numbered(), MemoryBus(), "", None, from_earliest=False)
