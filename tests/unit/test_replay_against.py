@@ -18,6 +18,7 @@ from penstock.ops.replaying.errors import ReplayRefused
 from penstock.ops.replaying.live import Replayed, live_of
 from penstock.ops.replaying.outputs import Told
 from penstock.ops.replaying.past import Span
+from penstock.ops.replaying.silence import Silence
 from penstock.ops.replaying.starting import AtStart
 from penstock.ops.replaying.versions import version
 from penstock.processors.apps import AppName
@@ -202,6 +203,34 @@ def test_of_several_records_in_one_place_those_that_are_the_same_find_each_other
         1,
         [(DIFFERENT, {"score": 1.0}, {"score": 3.0}), (ONLY_THEIRS, {"score": 2.0}, None)],
     )
+
+
+def test_a_window_that_changed_only_before_the_span_is_not_of_it() -> None:
+    """Though no checkpoint was due between."""
+    driver = Driver(Hours, start_ms=START_MS)
+    for n in range(2):
+        driver.send(readings, [Reading("a", n * 60_000, 1)])
+        driver.advance(0.3)
+    ran = Wish(Hours, driver.bus, Span(at(START_MS + 300)), AtStart(None)).run()
+
+    assert [one.minute for one in ran.records] == [60_000]
+
+
+def test_an_input_is_idle_after_its_time() -> None:
+    """By when events arrived; the only one is never waited for."""
+
+    class Two(Filter):
+        """Reads two."""
+
+        reads = (readings, scored)  # type: ignore[assignment]  # one or several
+
+    silence = Silence(Two())
+    assert silence.idle(1_000) == frozenset()
+    silence.heard("scored", 30_000)
+
+    assert silence.idle(60_999) == frozenset()
+    assert silence.idle(61_000) == {"readings"}
+    assert Silence(Filter()).idle(10**9) == frozenset()
 
 
 def git(folder: Path, *arguments: str) -> None:
