@@ -41,7 +41,6 @@ from .options import (
     Backup,
     Folder,
     Kafka,
-    KafkaConfig,
     Warehouse,
     WebHdfs,
     connect,
@@ -58,6 +57,7 @@ from .replay_options import (
     span_options,
 )
 from .replayed import Screen, conclude, show_differences
+from .root import handed_on
 from .signals import breaking_off
 from .states import one_processor
 
@@ -88,6 +88,7 @@ class Asked:
 
 
 def replay(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="An app file and one processor of it.")],
     since: Annotated[
         str,
@@ -167,7 +168,6 @@ def replay(
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -182,7 +182,7 @@ def replay(
 
     Example: penstock replay examples/flights/app.py:Scorer --from "2h ago" --key JFK-LAX --state empty --save-as-test test_lax.py
     """
-    processor, bus = one_processor(target), connect(kafka, kafka_config, folder)
+    processor, bus = one_processor(target), connect(kafka, folder)
     # A comparison needs an end: two replays of a span that ends with what there is would not end at one place.
     until = until or ("now" if against is not None and not since.isdecimal() else None)
     asked = Asked(
@@ -196,10 +196,18 @@ def replay(
     )
     expect_one_backup(asked.start, asked.numbers)
     rate = None if speed is None else parse_speed(speed)
-    options = ["--state", state, "--source", source, "--kafka", bus.settings.bootstrap, "--dir", str(folder)]
-    options += _given(
-        {"--backup": backup, "--webhdfs": webhdfs, "--warehouse": warehouse, "--kafka-config": kafka_config}
-    )
+    options = [
+        *handed_on(context),
+        "--state",
+        state,
+        "--source",
+        source,
+        "--kafka",
+        bus.settings.bootstrap,
+        "--dir",
+        str(folder),
+    ]
+    options += _given({"--backup": backup, "--webhdfs": webhdfs, "--warehouse": warehouse})
     options += ["--from-earliest"] * from_earliest
     expect_categories(processor, processor.inputs(), bus)
     began_s = time.monotonic()
