@@ -9,7 +9,7 @@ each time, or a processor that says it is not deterministic. The bus compacts it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -37,9 +37,23 @@ def changelog_of(processor: type[Processor]) -> CategorySpec | None:
 
 def logged(sealed: Sealed) -> Iterator[Outgoing]:
     """Give the messages that say what a checkpoint does to a shard."""
-    for key, value in sealed.changes.items():
-        yield Outgoing(_CHANGE + key, value, sealed.number)
-    yield Outgoing(_POSITION, _encode(sealed.position), sealed.number)
+    return logged_changes(sealed.changes.items(), sealed.position, sealed.number)
+
+
+def logged_changes(changes: Iterable[tuple[bytes, bytes | None]], position: Offsets, number: int) -> Iterator[Outgoing]:
+    """Give the messages that say what changes in a shard's state, and how far it is then."""
+    for key, value in changes:
+        yield Outgoing(_CHANGE + key, value, number)
+    yield Outgoing(_POSITION, _encode(position), number)
+
+
+def keys_in(bus: Bus, changelog: str, number: int) -> set[bytes]:
+    """Return the keys that a changelog gives a value in an empty state."""
+    found: set[bytes] = set()
+    for changes, _ in _stretches(bus, Bucket(changelog, number), 0):
+        found.update(key for key, value in changes.items() if value is not None)
+        found.difference_update(key for key, value in changes.items() if value is None)
+    return found
 
 
 def replay(bus: Bus, changelog: str, number: int, state: ShardState) -> None:

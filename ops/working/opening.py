@@ -20,11 +20,13 @@ from ...processors.pausing import pauses
 from ...state.checkpoints import Step, Steps, steps_of
 from ...state.remote.errors import StoreUnreachable
 from ...state.remote.retrying import Seldom
-from ...state.store import LocalState, Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
+from ...state.store import Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.errors import BusUnreachable
+from ...transport.moves import Move
 from .changelog import changelog_of, replay
-from .resuming import Resumption, counts, expect_reached, first_kept, is_behind, resume
+from .moved import expect_current, move_of
+from .resuming import Resumption, counts, expect_reached, first_kept, is_behind, resume, settle_prepared
 from .shard import Shard, new_shard
 
 _LOG = logging.getLogger("penstock.worker")
@@ -94,14 +96,20 @@ class _Facts:
         committed: positions of the group.
         starts: first offsets that are kept.
         ends: offsets after the last event; looked at after the positions, which therefore do not lie beyond.
+        move: what was last done to positions and states from outside; None for nothing.
     """
 
     committed: dict[str, dict[int, int]]
     starts: dict[str, dict[int, int]]
     ends: dict[str, dict[int, int]]
+    move: Move | None
 
     def committed_at(self, number: int) -> Offsets:
         return {name: offsets[number] for name, offsets in self.committed.items() if number in offsets}
+
+    def wanted_at(self, number: int) -> Offsets:
+        """Return what the position of a state has that is not behind."""
+        return {**self.committed_at(number), **({} if self.move is None else self.move.stamp(number))}
 
 
 class _Opening(NamedTuple):
@@ -206,11 +214,13 @@ class Openings:
                 _LOG.info("%s", error)
 
     def _ask(self) -> _Facts:
+        # As a member of the group: whoever moves positions notes that, and then looks whether there is one.
+        move = move_of(self._bus, self._processor.name)
         catalog, names = self._bus.catalog, [category.name for category in self._processor.inputs()]
         committed = {name: dict(catalog.committed(self._processor.name, name)) for name in names}
         found = {name: catalog.describe(name) for name in names}
         starts = {name: dict(category.starts) for name, category in found.items()}
-        return _Facts(committed, starts, {name: dict(category.ends) for name, category in found.items()})
+        return _Facts(committed, starts, {name: dict(category.ends) for name, category in found.items()}, move)
 
     def _open(self, number: int, looked: Future[_Facts], dropped: Event) -> Opened:
         """Try until the store answers: one that is away for long stops no worker."""
@@ -239,9 +249,10 @@ class Openings:
         self._expect_reached(number, committed, facts, "its group's committed position")
         if identity is None:
             return self._opened(number, None, committed, facts)
-        self._backups.refresh(identity, committed, dropped)
+        self._backups.refresh(identity, facts.wanted_at(number), dropped)
         state = self._states.open(identity)
         try:
+            expect_current(state, facts.move, identity.processor, number)
             # Before anything is settled: what belongs to another bus stays as it is.
             self._expect_reached(number, state.position(), facts, "its state")
             unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
@@ -266,7 +277,7 @@ class Openings:
     def _settle(self, state: Any, committed: Offsets, what: str) -> Outbox | None:
         """Finish, or take back, what a checkpoint had begun when its worker died; return what is still to be sent."""
         if Step.PREPARE_STATE in self._steps:
-            _settle_prepared(state, committed, what)
+            settle_prepared(state, committed, what)
         if Step.SAVE_WITH_OUTBOX in self._steps:
             return _unsent(state, committed, what)
         return None
@@ -292,16 +303,6 @@ class Openings:
         start = facts.starts[name][bucket.number]
         # State that is gone while its group had committed is to be built anew from the very first event.
         return first_kept(self._processor.name, bucket, position.get(name, 0), start, from_earliest=self._from_earliest)
-
-
-def _settle_prepared(state: LocalState, committed: Offsets, what: str) -> None:
-    delta = state.prepared()
-    if delta is None:
-        return
-    if counts(delta.before, delta.after, committed, what):
-        state.apply()
-    else:
-        state.discard()
 
 
 def _unsent(state: RemoteState, committed: Offsets, what: str) -> Outbox | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...processors.errors import PenstockError
 from ...processors.kinds import Processor
 from ...processors.semantics import Semantics
-from ...state.store import Offsets
+from ...state.store import LocalState, Offsets
 from ...transport.bus import Bucket
 from ...transport.errors import OffsetOutOfRange
 
@@ -73,6 +73,17 @@ def counts(before: Offsets, after: Offsets, committed: Offsets, what: str) -> bo
             "backup with `penstock state restore`, or give the processor another name to begin anew."
         )
     return all(committed.get(name, -1) == offset for name, offset in after.items())
+
+
+def settle_prepared(state: LocalState, committed: Offsets, what: str) -> None:
+    """Make what is prepared part of a state, or drop it, as the group's committed positions say; see `counts`."""
+    delta = state.prepared()
+    if delta is None:
+        return
+    if counts(delta.before, delta.after, committed, what):
+        state.apply()
+    else:
+        state.discard()
 
 
 def first_kept(owner: str, bucket: Bucket, begin: int, start: int, *, from_earliest: bool) -> int:

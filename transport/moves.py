@@ -1,0 +1,106 @@
+"""Moves: what was done to a processor's positions and states from outside, while no worker of it ran.
+
+    penstock.moves, compacted    key  processor    value  its newest move as JSON
+
+A move is noted before its first step and again after its last one, so whoever starts in between learns that it is half done. Each
+state that it puts in place carries the move's number beside its position, under the category's name: so a state on another machine,
+or an older backup, that the move could not reach is told from those that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing, suppress
+
+import msgspec
+
+from .bus import Bucket, Bus, CategorySpec, Outgoing, Position
+from .errors import CategoryExists
+
+MOVES = CategorySpec("penstock.moves", buckets=1, compacted=True)
+"""Where moves are noted; in a state's position, under what its number is kept."""
+
+READ_WAIT_S = 1.0
+
+
+class Move(msgspec.Struct, frozen=True):
+    """The newest move of a processor.
+
+    Args:
+        processor: its name.
+        what: what it is, as a person would say it, such as "reset to earliest".
+        time_ms: when it began (milliseconds since 1970, UTC).
+        done: whether its last step was taken.
+        numbers: for each bucket whose state was ever replaced, the number of the move that did so last.
+        begins: by bucket, the position at which a state begins that is nowhere; where a bucket is missing, at the first event.
+        rebuilds: whether a state that is lost can be built again from the events of its bucket.
+        empties: whether it drops what was in states.
+        borders: by input and bucket, the first offset from which on keys lie in buckets as they do now, where their number was changed.
+        buckets: for a change of that number, the new one; otherwise 0.
+        earlier: the move before it, as long as this one may be taken back.
+    """
+
+    processor: str
+    what: str
+    time_ms: int
+    done: bool
+    numbers: dict[int, int]
+    begins: dict[int, dict[str, int]] = {}
+    rebuilds: bool = True
+    empties: bool = False
+    borders: dict[str, dict[int, int]] = {}
+    buckets: int = 0
+    earlier: Move | None = None
+
+    def stamp(self, bucket: int) -> dict[str, int]:
+        """Return what the position of a bucket's state holds if it is of this move or later."""
+        number = self.numbers.get(bucket)
+        return {} if number is None else {MOVES.name: number}
+
+    @property
+    def next_number(self) -> int:
+        """The number of the move after this one."""
+        return max(self.numbers.values(), default=0) + 1
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Move).decode
+
+
+def number_in(position: Mapping[str, int]) -> int:
+    """Return the number of the move that a state is of; 0 where none has replaced it."""
+    return position.get(MOVES.name, 0)
+
+
+def newest_move(bus: Bus, processor: str) -> Move | None:
+    """Return the newest move of a processor; None where there was none."""
+    if MOVES.name not in bus.catalog.names():
+        return None
+    newest: bytes | None = None
+    with closing(bus.scanner([Position(Bucket(MOVES.name, 0), None)])) as scanner:
+        while True:
+            polled = scanner.poll(READ_WAIT_S)
+            for message in (message for batch in polled.batches for message in batch.messages):
+                if message.key() == processor.encode():
+                    newest = message.value()
+            if polled.ended:
+                return None if newest is None else _decode(newest)
+
+
+def note_move(bus: Bus, move: Move) -> None:
+    """Note a move; durable on return."""
+    _send(bus, Outgoing(move.processor.encode(), _encode(move)))
+
+
+def forget_move(bus: Bus, processor: str) -> None:
+    """Take back that a processor was ever moved."""
+    _send(bus, Outgoing(processor.encode(), None))
+
+
+def _send(bus: Bus, message: Outgoing) -> None:
+    if MOVES.name not in bus.catalog.names():
+        with suppress(CategoryExists):  # somebody else was first
+            bus.catalog.create(MOVES)
+    with closing(bus.writer()) as writer:
+        writer.send(MOVES.name, [message])
+        writer.flush()
