@@ -25,6 +25,7 @@ from . import (
     metering,
     querying,
     replaying,
+    resetting,
     running,
     states,
     watching,
@@ -54,6 +55,7 @@ app.command("undeploy")(deploying.undeploy)
 app.command("deployments")(deploying.list_deployments)
 app.command("rollback")(deploying.rollback)
 app.command("scale")(deploying.scale)
+app.command("reset")(resetting.reset)
 app.command("backfill")(backfilling.backfill)
 app.command("bootstrap")(bootstrapping.bootstrap)
 app.command("compare")(comparing.compare)

@@ -31,6 +31,7 @@ from ...state.errors import StateError
 from ...state.rocks import RocksShardState
 from ...state.store import Offsets
 from ..spans import span
+from ...transport.moves import MOVES
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs
 from .output import as_json, complain, err, facts, note, table
 from .times import shown_time, shown_window
@@ -317,4 +318,5 @@ def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
 
 
 def _position(position: Offsets) -> str:
-    return ", ".join(f"{category} {offset:,}" for category, offset in sorted(position.items())) or "nothing read"
+    read = {category: offset for category, offset in position.items() if category != MOVES.name}
+    return ", ".join(f"{category} {offset:,}" for category, offset in sorted(read.items())) or "nothing read"

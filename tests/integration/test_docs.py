@@ -91,6 +91,7 @@ COMMANDS = {
     "rollback",
     "scale",
     "replay",
+    "reset",
 }
 
 

@@ -1,0 +1,56 @@
+"""How a move begins: it is noted when no worker runs, and taken back where one has started in that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...processors.errors import PenstockError
+from ...processors.kinds import Processor
+from ...transport.bus import Bucket, Bus, Position
+from ...transport.moves import MOVES, Move, forget_move, note_move
+
+
+def expect_idle(processor: type[Processor], bus: Bus) -> None:
+    """See that no worker of a processor runs: only of a group without members can positions be set, here to what they are.
+
+    Raises:
+        GroupInUse: one runs.
+    """
+    catalog = bus.catalog
+    positions = [
+        Position(Bucket(category.name, number), offset)
+        for category in processor.inputs()
+        for number, offset in catalog.committed(processor.name, category.name).items()
+    ]
+    if not positions and MOVES.name in catalog.names():
+        positions = [Position(Bucket(MOVES.name, 0), 0)]
+    if positions:
+        catalog.set_committed(processor.name, positions)
+
+
+def note_begin(
+    processor: type[Processor], bus: Bus, move: Move, earlier: Move | None, still: Callable[[], None]
+) -> None:
+    """Note that a move begins, after which no worker starts; then look again.
+
+    Args:
+        processor: whose.
+        bus: where it is noted.
+        move: what begins.
+        earlier: the move before it.
+        still: raises where something has changed meanwhile, for which the move was not planned.
+
+    Raises:
+        GroupInUse: a worker runs; it was not noted.
+    """
+    expect_idle(processor, bus)
+    note_move(bus, move)
+    try:
+        expect_idle(processor, bus)
+        still()
+    except PenstockError:
+        if earlier is None:
+            forget_move(bus, processor.name)
+        else:
+            note_move(bus, earlier)
+        raise

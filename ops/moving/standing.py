@@ -1,0 +1,104 @@
+"""Where the shards of a processor stand: positions on the bus, and the states that there are of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...processors.kinds import Processor
+from ...state.backups.places import BackupPlace
+from ...state.backups.shard import ShardBackups, damages_of
+from ...state.backups.survey import look, refuse_open
+from ...state.folder import shard_folder
+from ...state.rocks import RocksShardState
+from ...state.store import Offsets, ShardIdentity
+from ...transport.bus import Bus
+from ...transport.moves import Move
+from ..working.resuming import counts
+from .planning import Candidate, ShardFacts
+
+
+@dataclass(frozen=True)
+class LocalStates:
+    """The states of a processor's shards that lie in a folder of this machine, and their backups.
+
+    Args:
+        processor: whose; it keeps state, and not in a remote store.
+        root: the folder of all states.
+        place: where backups are kept; None for nowhere.
+    """
+
+    processor: type[Processor]
+    root: Path
+    place: BackupPlace | None
+
+    def identity(self, bucket: int) -> ShardIdentity:
+        """Return what a shard's state is known by."""
+        return ShardIdentity(self.processor.name, bucket, self.processor.state_shape() or "")
+
+    def folder(self, bucket: int) -> Path:
+        """Return the folder of a shard's databases."""
+        return shard_folder(self.root, self.identity(bucket))
+
+    def backups(self, bucket: int) -> ShardBackups | None:
+        """Return a shard's backups; None where none are kept."""
+        return None if self.place is None else ShardBackups(self.place, self.processor.name, bucket)
+
+    def expect_closed(self, bucket: int) -> None:
+        """Raise StateInUse where a process has the shard's state open."""
+        refuse_open(self.folder(bucket))
+
+    def known(self, bucket: int, committed: Offsets) -> Iterator[Candidate]:
+        """Give the states of a shard that this processor could go on with, the one on this machine first."""
+        identity = self.identity(bucket)
+        local = look(self.folder(bucket), lambda state: _position_of(state, identity, committed))
+        if local:
+            yield Candidate(local)
+        backups = self.backups(bucket)
+        if backups is not None:
+            manifests, files = list(backups.manifests()), backups.files()
+            for manifest in manifests:
+                if manifest.identity == identity and not damages_of(manifest, files):
+                    yield Candidate(manifest.position, manifest.id)
+
+
+def _position_of(state: RocksShardState, identity: ShardIdentity, committed: Offsets) -> Offsets | None:
+    """Return what a state reflects once its last checkpoint is settled; None where it is another's, or reflects nothing."""
+    if state.identity() != identity:
+        return None
+    delta, what = state.prepared(), f"{identity.processor}, bucket {identity.bucket}: a checkpoint"
+    if delta is not None and counts(delta.before, delta.after, committed, what):
+        return {**state.position(), **delta.after}
+    return state.position()
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """Where a processor's group stands, by input and bucket.
+
+    Args:
+        committed: its positions.
+        starts: the first offsets that the bus keeps.
+        move: the newest move of it; None where there was none.
+    """
+
+    committed: dict[str, dict[int, int]]
+    starts: dict[str, dict[int, int]]
+    move: Move | None
+
+    def of(self, bucket: int) -> ShardFacts:
+        """Return where a shard stands, without its states."""
+        committed = {name: offsets[bucket] for name, offsets in self.committed.items() if bucket in offsets}
+        starts = {name: starts[bucket] for name, starts in self.starts.items()}
+        if self.move is None:
+            return ShardFacts(bucket, starts, committed)
+        borders = {name: offsets.get(bucket, 0) for name, offsets in self.move.borders.items()}
+        return ShardFacts(bucket, starts, committed, borders=borders, rebuilds=self.move.rebuilds)
+
+
+def group_facts(processor: type[Processor], bus: Bus, move: Move | None = None) -> GroupFacts:
+    """Ask the bus where a processor's group stands."""
+    names = [category.name for category in processor.inputs()]
+    committed = {name: dict(bus.catalog.committed(processor.name, name)) for name in names}
+    return GroupFacts(committed, {name: dict(bus.catalog.describe(name).starts) for name in names}, move)

@@ -1,0 +1,109 @@
+"""Workers of one machine on a bus in memory, with states on its disk and backups: what moves from outside is tried on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from penstock.ops.driver import Inline
+from penstock.ops.moving.placing import store_backup
+from penstock.ops.moving.standing import LocalStates
+from penstock.ops.working.clock import SteeredClock
+from penstock.ops.working.opening import Backups, NoBackups
+from penstock.ops.working.preflight import ends_of, prepare
+from penstock.ops.working.worker import Place, Worker
+from penstock.state.backups.places import LocalPlace
+from penstock.state.folder import RocksStateFolder, current
+from penstock.state.rocks import viewed
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.codec_of import Codecs
+from penstock.transport.memory import MemoryBus
+
+YEAR_2100_MS = 4_102_444_800_000
+
+
+@dataclass
+class Machine:
+    """A machine that runs processors.
+
+    Args:
+        folder: its disk.
+        bus: the bus that it shares with others.
+        place: where backups are.
+    """
+
+    folder: Path
+    bus: MemoryBus
+    place: LocalPlace
+    clock: SteeredClock = field(default_factory=lambda: SteeredClock(YEAR_2100_MS))
+
+    @property
+    def states(self) -> Path:
+        """Where states are."""
+        return self.folder / "state"
+
+    @contextmanager
+    def working(self, processor: type[ps.Processor], backups: Backups | None = None) -> Iterator[Worker]:
+        """Give a worker; it leaves in the end, as one that was stopped."""
+        place = Place(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
+        worker = Worker(prepare(processor, self.bus), place, Inline(), Inline(), clock=self.clock)
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            worker.run()
+
+    def run(self, processor: type[ps.Processor], backups: Backups | None = None) -> None:
+        """Read to the end, save, and stop."""
+        targets = ends_of(processor.inputs(), self.bus)
+        with self.working(processor, backups) as worker:
+            worker.turn()
+            while not worker.has_reached(targets):
+                worker.turn()
+
+    def back_up(self, processor: type[ps.Processor]) -> None:
+        """Back up every state that is here."""
+        local = LocalStates(processor, self.states, self.place)
+        for bucket in range(processor.inputs()[0].buckets):
+            if current(local.folder(bucket)) is not None:
+                store_backup(local, bucket)
+
+    def lose(self, processor: type[ps.Processor]) -> None:
+        """Lose the states of a processor."""
+        folder = self.states / processor.name
+        folder.rename(folder.with_name(f".lost-{len(list(self.states.glob('.lost-*')))}"))
+
+    def state(self, processor: type[ps.Processor]) -> dict[bytes, bytes]:
+        """Return what is saved under keys and slots, of all shards."""
+        local, found = LocalStates(processor, self.states, None), dict[bytes, bytes]()
+        for bucket in range(processor.inputs()[0].buckets):
+            folder = current(local.folder(bucket))
+            if folder is not None:
+                with viewed(folder) as state:
+                    found.update((key, value) for key, value in state.items() if key < b"\xff")
+        return found
+
+
+def created(bus: MemoryBus, processors: Iterable[type[ps.Processor]]) -> None:
+    """Create the categories of processors."""
+    for category in {c.name: c for one in processors for c in (*one.inputs(), *one.outputs())}.values():
+        if category.name not in bus.names():
+            bus.create(CategorySpec.of(category))
+
+
+def write(bus: MemoryBus, category: ps.Category[Any], events: Sequence[Any]) -> None:
+    """Write events."""
+    values = Codecs(bus).of(category).encode(events)
+    keys = [key.encode() for key in category.keys_of(events)]
+    bus.writer().send(category.name, map(Outgoing, keys, values))
+
+
+def read(bus: MemoryBus, category: ps.Category[Any]) -> list[Any]:
+    """Return all records of a category."""
+    ends = bus.describe(category.name).ends
+    values = [m.value() for number, end in ends.items() for m in bus.slice(Bucket(category.name, number), 0, end)]
+    return list(Codecs(bus).of(category).decode(values).events)
