@@ -5,6 +5,7 @@ Source: Akidau et al., "MillWheel", 2013, section 4.5.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -160,6 +161,37 @@ class InOrder:
     def drain(self) -> Changes:
         """Return nothing: where it begins is known from elsewhere."""
         return {}
+
+
+def merged_time(inputs: Sequence[str], states: Sequence[StateReader]) -> Changes:
+    """Return how far event time is for a shard whose keys come from several: as far as the one that is furthest behind.
+
+    Args:
+        inputs: the names of the categories.
+        states: their saved states; of one, it is as it was there.
+    """
+    found = {place: _saved_at(place, states) for place in (_LOW, *map(_place_of, inputs))}
+    lows = [spaces.decode_time(low) for low in found.pop(_LOW)]
+    changes: Changes = {place: _encode(_least(list(map(_decode, saved)))) for place, saved in found.items() if saved}
+    return changes | ({_LOW: spaces.encode_time(min(lows))} if lows else {})
+
+
+def _saved_at(place: bytes, states: Sequence[StateReader]) -> list[bytes]:
+    return [saved for state in states for saved in state.fetch([place]) if saved is not None]
+
+
+def _least(marks: Sequence[Progress]) -> Progress:
+    if len(marks) == 1:
+        return marks[0]
+    counts = sum((Counter(mark.counts) for mark in marks), Counter[int]())
+    bounds = [mark.bound_ms for mark in marks if mark.bound_ms is not None]
+    return Progress(
+        max(mark.events for mark in marks),
+        min(mark.newest_ms for mark in marks),
+        max(bounds, default=None),
+        min(mark.watermark_ms for mark in marks),
+        dict(counts),
+    )
 
 
 def saved_watermarks(inputs: Sequence[str], saved: StateReader) -> dict[str, int]:

@@ -21,9 +21,11 @@ from ...transport.errors import CategoryExists
 from ...transport.schemas import Schemas
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, facts, note, out, table
+from .resizing import resize
 from .times import parse_span, parse_start
 
 app = typer.Typer(help="Create, look at, change and delete categories.", no_args_is_help=True)
+app.command()(resize)
 
 Name = Annotated[str, typer.Argument(help="The category's name.")]
 
@@ -211,21 +213,6 @@ def send(
     writer.send(name, map(Outgoing, keys, Codecs(bus).of(category).encode(decoded.events)))
     writer.flush()
     note(f"Wrote {len(keys):,} records to {name}.")
-
-
-@app.command()
-def resize(
-    name: Name,
-    buckets: Annotated[int, typer.Argument(help="The new number of buckets; it can only grow.", min=1)],
-    kafka: Kafka = None,
-    folder: Folder = DEFAULT_FOLDER,
-) -> None:
-    """Give a category more buckets. Later events of a key may then live in another bucket than its earlier ones.
-
-    Example: penstock category resize clicks 16
-    """
-    connect(kafka, folder).catalog.resize(name, buckets)
-    note(f"{name} has {buckets} buckets now. Declare the same number in the app before it is started again.")
 
 
 @app.command()

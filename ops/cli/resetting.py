@@ -14,7 +14,7 @@ from ..moving.around import Around
 from ..moving.planning import How, Policy, ShardPlan
 from ..moving.resetting import Reset, perform, plan_reset
 from ..moving.targets import Edge, Target, parse_offsets
-from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, KafkaConfig, Store, WebHdfs, connect
+from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, Store, WebHdfs, connect
 from .output import as_json, note, table
 from .times import parse_start
 
@@ -45,7 +45,6 @@ def reset(
     webhdfs: WebHdfs = None,
     store: Store = None,
     kafka: Kafka = None,
-    kafka_config: KafkaConfig = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -55,7 +54,7 @@ def reset(
     """
     app = AppName.parse(target)
     processor = _only(app)
-    bus = connect(kafka, kafka_config, folder)
+    bus = connect(kafka, folder)
     around = Around(bus, folder / "state", open_place(backup, webhdfs) if backup else None, store)
     planned = plan_reset(processor, around, _target(to, processor), state)
     consumers = _consumers(app, processor)

@@ -44,11 +44,15 @@ def expect_categories(processor: type[Processor], categories: Iterable[AnyCatego
         found = _buckets(processor, bus, category.name)
         if found != category.buckets:
             inputs = ", ".join(f"{other.name} ({other.buckets})" for other in processor.inputs())
+            or_else = (
+                f", or give it more, with its readers' states: `penstock category resize {category.name} {category.buckets} --app …`"
+                if found < category.buckets
+                else ""
+            )
             raise BucketMismatch(
                 f"Category {category.name} has {found} buckets on the bus, but {processor.__name__} declares "
                 f"{category.buckets}; its inputs are {inputs}. Events of one key would meet in different buckets, so "
-                f"nothing was started. Declare buckets={found}, or `penstock category resize {category.name} "
-                f"{category.buckets}`."
+                f"nothing was started. Declare buckets={found}{or_else}."
             )
 
 

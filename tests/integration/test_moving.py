@@ -1,0 +1,89 @@
+"""`penstock reset` and `penstock category resize` as a person uses them, on a real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from support.cli import Cli
+from support.meters import readings
+from typer.testing import CliRunner
+
+from penstock.ops.cli.main import app as commands
+from penstock.processors.errors import PenstockError
+
+
+def totals(cli: Cli, prefix: str) -> list[tuple[str, int, int]]:
+    """Return the meters' totals, in the order of their times."""
+    lines = cli.ok("category", "tail", f"{prefix}.totals", "--from", "0", "--no-follow", "--json").splitlines()
+    found = [json.loads(line)["value"] for line in lines]
+    return sorted((one["at"], one["meter"], one["litres"]) for one in found)
+
+
+def expected(counted: range, written: range) -> list[tuple[str, int, int]]:
+    """Return the totals that the readings give, as Totals has them."""
+    sums: dict[str, int] = {}
+    found = []
+    for line in readings(counted.stop).splitlines()[counted.start :]:
+        one = json.loads(line)
+        sums[one["meter"]] = sums.get(one["meter"], 0) + one["litres"]
+        found.append((one["at"], one["meter"], sums[one["meter"]]))
+    return found[written.start : written.stop]
+
+
+def test_a_reset_and_more_buckets_on_a_real_bus(cli: Cli, app: Path, prefix: str) -> None:
+    """Shown first, refused while a worker runs, done, and all goes on: each key with its state, outputs exactly once."""
+    app.write_text(app.read_text().replace("reads, writes, state = large, totals, int", EXACTLY))
+    target, large = f"{app}:Totals", f"{prefix}.large"
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", large, "--app", str(app), stdin=readings(60))
+    cli.ok("run", target, "--until-end", "--backup", "place")
+    reset = ["reset", target, "--to", "earliest", "--backup", "place"]
+    shown = json.loads(cli.ok(*reset, "--dry-run", "--json"))
+    declined = cli(*reset, stdin="n\n")
+    done = cli(*reset, "--yes")
+    cli.ok("run", target, "--until-end", "--backup", "place")
+
+    assert (shown["again"] >= 60, shown["outputs"], shown["done"]) == (True, [f"{prefix}.totals"], False)
+    assert declined.returncode == 1
+    assert done.returncode == 0, done.stderr
+    assert f"written again to {prefix}.totals" in done.stderr
+    assert totals(cli, prefix) == sorted(expected(range(60), range(60)) * 2)
+
+    cli.ok("run", f"{app}:Hours", "--until-end")
+    resize = ["category", "resize", large, "8", "--app", str(app), "--backup", "place"]
+    refused = cli("category", "resize", large, "2", "--app", str(app))
+    resized = cli(*resize)
+    stale = cli("run", target, "--until-end")
+    app.write_text(app.read_text().replace(OLD_LARGE, NEW_LARGE))
+    cli.ok("category", "send", large, "--app", str(app), stdin="".join(readings(100).splitlines(keepends=True)[60:]))
+    cli.ok("run", target, "--until-end", "--backup", "place")
+
+    assert "Repartition" in refused.stderr
+    assert resized.returncode == 0, resized.stderr
+    assert "Declare buckets=8" in resized.stderr
+    assert "has 8 buckets on the bus" in stale.stderr
+    assert totals(cli, prefix) == sorted(expected(range(60), range(60)) * 2 + expected(range(100), range(60, 100)))
+
+
+EXACTLY = "reads, writes, state = large, totals, int\n    output_semantics = ps.Semantics.EXACTLY_ONCE"
+OLD_LARGE = 'key="meter", event_time="at", buckets=4, codec="avro"'
+NEW_LARGE = 'key="meter", event_time="at", buckets=8, codec="avro"'
+
+
+def test_mistakes_have_one_paragraph(kafka: str, cli: Cli, app: Path) -> None:
+    """Said before anything is done."""
+    cli.ok("category", "create", str(app))
+    for arguments, said in (
+        (["reset", str(app), "--to", "latest"], "has several processors"),
+        (["reset", f"{app}:Totals", "--to", "yesterday-ish"], "neither an offset"),
+        (["reset", f"{app}:Totals", "--to", "9=1"], "has no bucket 9"),
+        (["reset", f"{app}:Large", "--to", "latest", "--state", "empty"], "keeps no state"),
+        (["category", "resize", "nothing", "8", "--app", str(app)], "There is no category nothing"),
+    ):
+        failed = CliRunner().invoke(commands, arguments, env={"PENSTOCK_KAFKA": kafka, "COLUMNS": "200"})
+        told = f"{failed.output} {failed.exception}"
+
+        assert failed.exit_code in {1, 2}, arguments
+        assert isinstance(failed.exception, (PenstockError, SystemExit)), arguments
+        assert said in " ".join(told.replace("│", " ").split())
