@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +16,9 @@ from rich.text import Text
 
 from ...processors.apps import AppName
 from ...processors.dead_letters import dead_letters_of
+from ...transport.bus import Bus
 from ..spans import span
+from ..watching.describing import described
 from ..watching.findings import Finding, Weight
 from ..watching.graph import Drawing, drawn
 from ..watching.observer import Observer
@@ -63,7 +64,11 @@ def status(
 
 
 def _observer(target: str | None, kafka: Any, folder: Any) -> Observer:
-    bus = connect(kafka, folder)
+    return observer_of(target, connect(kafka, folder))
+
+
+def observer_of(target: str | None, bus: Bus) -> Observer:
+    """Return what looks at an app's processors, or at all that report."""
     if target is None:
         return Observer(bus)
     processors = AppName.parse(target).load().processors
@@ -85,37 +90,6 @@ def _show(picture: Picture, *, buckets: bool, workers: bool, json: bool) -> None
         )
     else:
         out.print(_laid_out(picture, buckets=buckets, workers=workers))
-
-
-def described(picture: Picture) -> dict[str, Any]:
-    """Return a picture for programs."""
-    return {
-        "at_ms": picture.at_ms,
-        "wrong": [{**asdict(finding), "weight": finding.weight.name.lower()} for finding in picture.wrong],
-        "processors": [_described(standing) for standing in picture.standings],
-    }
-
-
-def _described(it: Standing) -> dict[str, Any]:
-    return {
-        "processor": it.node.name,
-        "kind": it.node.kind,
-        "inputs": it.node.inputs,
-        "outputs": it.node.outputs,
-        "behind": it.behind,
-        "behind_bytes": it.behind_bytes,
-        "behind_s": it.behind_s,
-        "rate_in": it.total("rate_in"),
-        "bytes_in": it.total("bytes_in"),
-        "rate_out": it.total("rate_out"),
-        "bytes_out": it.total("bytes_out"),
-        "low_ms": it.low_ms,
-        "watermark_lag_s": it.watermark_lag_s,
-        "backup_age_s": it.backup_age_s,
-        "dead_letters": it.dead_letters,
-        "workers": [asdict(worker) for worker in it.workers],
-        "shards": [asdict(shard) for shard in it.shards],
-    }
 
 
 def _laid_out(picture: Picture, *, buckets: bool, workers: bool) -> RenderableType:
