@@ -139,13 +139,13 @@ class Standing:
     @property
     def low_ms(self) -> int | None:
         """Its low watermark: that of the shard that is waited for longest; None where that has none yet."""
-        return self.holder.low_ms
+        return self.holder.low_ms if self.shards else None
 
     @property
     def watermark_lag_s(self) -> float | None:
         """How far that is behind the time of day; None where it has none yet, or nobody waits for it."""
-        holder = self.holder
-        return None if holder.low_ms is None or holder.idle else (self.at_ms - holder.low_ms) / 1000
+        holder = self.holder if self.shards else None
+        return None if holder is None or holder.low_ms is None or holder.idle else (self.at_ms - holder.low_ms) / 1000
 
     @property
     def holder(self) -> ShardStanding:
