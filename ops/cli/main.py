@@ -20,6 +20,7 @@ from . import (
     comparing,
     configuring,
     deploying,
+    dashboard,
     dev,
     event_time,
     metering,
@@ -49,6 +50,7 @@ app.add_typer(alerting.app, name="alerts")
 app.command("status")(watching.status)
 app.command("graph")(watching.graph)
 app.command("metrics")(metering.metrics)
+app.command("dashboard")(dashboard.dashboard)
 app.command("run")(running.run)
 app.command("deploy")(deploying.deploy)
 app.command("undeploy")(deploying.undeploy)

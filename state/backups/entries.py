@@ -111,6 +111,16 @@ def inspection(processor: type[Processor], key: str | None, limit: int) -> Calla
     return inspect
 
 
+def own_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[Entry]:
+    """Return saved values, or changes of them, as their processor means them; without what lies beside keys' own.
+
+    Raises:
+        StateError: the processor keeps no state here.
+    """
+    decode = _decoder(processor)
+    return list(chain.from_iterable(decode(one) for one in saved if one[0] < SIDE))
+
+
 def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[Entry]]) -> Pending | None:
     delta = state.prepared()
     if delta is None:

@@ -72,6 +72,7 @@ def commands_in(text: str) -> set[tuple[str, ...]]:
 
 COMMANDS = {
     "run",
+    "dashboard",
     "dev",
     "category",
     "archive",

@@ -1,0 +1,70 @@
+"""`penstock dashboard`: a page on which everything is watched."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from ...processors.apps import AppName
+from ...processors.errors import PenstockError
+from .options import DEFAULT_FOLDER, Folder, Kafka, connect
+from .output import note
+from .signals import stopping_on_signals
+from .watching import Watched, observer_of
+
+DEFAULT_PORT = 8710
+
+
+class DashboardMissing(PenstockError):
+    """What serves pages is not installed: install it."""
+
+
+def dashboard(
+    target: Watched = None,
+    host: Annotated[
+        str, typer.Option(help="Where it answers. An address that other machines reach asks for a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.", min=0, max=65_535)] = DEFAULT_PORT,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PENSTOCK_DASHBOARD_TOKEN",
+            help="What visitors have to know. Give it in the environment variable: others can read command lines.",
+            show_default=False,
+        ),
+    ] = None,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Serve a page with the graph, plots, what is wrong, and each processor's state and dead letters, until Ctrl-C.
+
+    It only reads. With an app file it can also show what states hold, and try dead letters again without writing anything.
+
+    Example: penstock dashboard examples/flights/app.py
+    """
+    try:
+        # Only this command needs them: the server is an extra.
+        from ..dashboard.access import Access  # noqa: PLC0415
+        from ..dashboard.serving import address_of, listening_at, serve  # noqa: PLC0415
+        from ..dashboard.sight import Sight  # noqa: PLC0415
+        from ..dashboard.site import Shown  # noqa: PLC0415
+        from ..dashboard.watch import Watch  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise DashboardMissing(
+            f"The dashboard needs the package {error.name}, which is not installed: `pip install 'penstock[dashboard]'`."
+        ) from error
+    access = Access.at(host, token)
+    app = None if target is None else AppName.parse(target)
+    bus = connect(kafka, folder)
+    shown = Shown(bus, app, folder / "state", title=target or bus.settings.bootstrap)
+    with (
+        listening_at(host, port) as listener,
+        closing(Watch(Sight(bus, observer_of(target, bus)))) as watch,
+        stopping_on_signals(lambda: None),  # the server has its own way, and hands the signal on when it has ended
+    ):
+        watch.start()
+        asks = "it asks for the token; " if token is not None else ""
+        note(f"The dashboard is at {address_of(listener)} ({asks}Ctrl-C ends it)")
+        serve(listener, shown, watch, access)

@@ -1,0 +1,57 @@
+// What is wrong, the worst first; and the alerts that somebody is told of.
+
+import { el, setAttribute, setProse, setText } from "./dom.js";
+import { span } from "./format.js";
+
+export const pageOf = (processor) => `#/processor/${encodeURIComponent(processor)}`;
+
+export class Findings {
+  #list = el("ul", { class: "findings" });
+  #fine = el("p", { class: "good" });
+  #shown = "";
+
+  constructor({ linked }) {
+    this.linked = linked;
+    this.element = el("div", {}, this.#fine, this.#list);
+  }
+
+  update(findings, fine) {
+    const shown = JSON.stringify(findings);
+    this.#fine.hidden = findings.length > 0;
+    setText(this.#fine, fine);
+    if (shown === this.#shown) return;
+    if (!this.#patched(findings)) this.#list.replaceChildren(...findings.map((finding) => this.#line(finding)));
+    this.#shown = shown;
+  }
+
+  // The same findings with other figures: only the words change, and what has the focus keeps it.
+  #patched(findings) {
+    const lines = [...this.#list.children];
+    if (lines.length !== findings.length || lines.some((line, at) => line.dataset.key !== keyOf(findings[at]))) return false;
+    lines.forEach((line, at) => {
+      setAttribute(line, "class", `finding ${findings[at].weight}`);
+      setProse(line.lastChild, findings[at].says);
+    });
+    return true;
+  }
+
+  #line(finding) {
+    const name = this.linked ? el("a", { href: pageOf(finding.processor) }, finding.processor) : el("span", { class: "kind" }, finding.kind);
+    const line = el("li", { class: `finding ${finding.weight}` }, el("span", { class: "weight" }, finding.weight),
+      el("span", {}, name, ...(this.linked ? [el("div", { class: "quiet" }, finding.kind)] : [])), setProse(el("span"), finding.says));
+    line.dataset.key = keyOf(finding);
+    return line;
+  }
+}
+
+const keyOf = (finding) => JSON.stringify([finding.processor, finding.kind, finding.weight, finding.says.slice(0, 24)]);
+
+// Alerts, in the form of findings.
+export function alertsAsFindings(alerts, nowMs) {
+  return alerts.map((alert) => ({
+    weight: alert.silenced ? "note" : alert.firing ? "critical" : "warning",
+    kind: alert.rule,
+    processor: alert.processor,
+    says: `${alert.silenced ? "Silenced. " : alert.firing ? "" : "Not yet fired. "}Since ${span((nowMs - alert.since_ms) / 1000)}: ${alert.says || `${alert.measure} is ${alert.figure} (${alert.limit})`}`,
+  }));
+}

@@ -1,0 +1,208 @@
+// Lines over time on a canvas. All plots of a page share the moment that is pointed at.
+
+import { el, setText } from "./dom.js";
+import { clock, minute, rate, short, span } from "./format.js";
+
+const GAP_MS = 20000; // nobody looked for that long: no line is drawn across
+const LEFT = 56;
+const BOTTOM = 20;
+const TOP = 8;
+const COLORS = 8;
+
+export const colorClass = (at) => (at < COLORS ? `c${at + 1}` : "c-rest");
+const variable = (at) => (at < COLORS ? `--s${at + 1}` : "--s-rest");
+
+const pointed = { ms: null, plots: new Set() };
+
+function point(ms) {
+  pointed.ms = ms;
+  for (const plot of pointed.plots) plot.draw();
+}
+
+export class Plot {
+  // scale: how its figures are written, and where its axis may end; series come with update.
+  // legend: whether the lines are named elsewhere on the page.
+  constructor(title, scale, { legend = false } = {}) {
+    this.title = title;
+    this.legend = legend;
+    this.format = scale.format;
+    this.above = scale.above;
+    this.axis = scale.axis;
+    this.shown = { times: [], series: [], spanMs: 300000 };
+    this.newest = el("span", { class: "newest" });
+    this.tip = el("div", { class: "tip", hidden: true });
+    this.canvas = el("canvas", { role: "img", on: { pointermove: (event) => this.#pointAt(event), pointerleave: () => point(null) } });
+    this.element = el("figure", { class: "card" }, el("figcaption", {}, el("b", {}, title), this.newest), this.canvas, this.tip);
+    this.resized = new ResizeObserver(() => this.draw());
+    this.resized.observe(this.canvas);
+    pointed.plots.add(this);
+  }
+
+  close() {
+    this.resized.disconnect();
+    pointed.plots.delete(this);
+  }
+
+  // series: [{name, color, values}], values by the index of times, null where nothing is known
+  update(times, series, spanMs) {
+    this.shown = { times, series, spanMs };
+    const last = series.map((one) => `${one.name} ${said(this.format, one.values[times.length - 1])}`);
+    this.canvas.setAttribute("aria-label", `${this.title}: ${last.join(", ") || "nothing yet"}`);
+    this.#name(series, times.length - 1);
+    this.draw();
+  }
+
+  // Lines that have no legend of their own are named beside the title, with their newest figures.
+  #name(series, at) {
+    if (this.legend) return;
+    if (this.newest.childElementCount !== series.length) {
+      this.newest.replaceChildren(...series.map((one) => el("span", {}, el("i", { class: colorClass(one.color) }), el("b"))));
+    }
+    series.forEach((one, index) => setText(this.newest.children[index].lastChild, `${series.length > 1 ? `${one.name} ` : ""}${said(this.format, one.values[at])}`));
+  }
+
+  draw() {
+    const box = this.canvas.getBoundingClientRect();
+    if (!box.width) return;
+    const scale = window.devicePixelRatio || 1;
+    const [width, height] = [Math.round(box.width * scale), Math.round(box.height * scale)];
+    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    pen.clearRect(0, 0, box.width, box.height);
+    const frame = this.#frame(box);
+    const style = getComputedStyle(this.canvas);
+    this.#axes(pen, frame, style);
+    this.shown.series.forEach((one) => line(pen, frame, this.shown.times, one.values, style.getPropertyValue(variable(one.color))));
+    this.#cursor(pen, frame, style);
+  }
+
+  #frame(box) {
+    const { times, series, spanMs } = this.shown;
+    const end = times.length ? times[times.length - 1] : Date.now();
+    const from = firstSince(times, end - spanMs);
+    let most = 0;
+    for (const one of series) for (let at = from; at < one.values.length; at++) most = Math.max(most, one.values[at] ?? 0);
+    const top = this.above(most);
+    const [wide, high] = [box.width - LEFT - 6, box.height - TOP - BOTTOM];
+    return { end, from, spanMs, top, wide, high,
+      x: (ms) => LEFT + wide * (1 - (end - ms) / spanMs),
+      y: (value) => TOP + high * (1 - value / top) };
+  }
+
+  #axes(pen, frame, style) {
+    pen.font = `11px ${style.fontFamily}`;
+    pen.lineWidth = 1;
+    pen.strokeStyle = style.getPropertyValue("--edge");
+    pen.fillStyle = style.getPropertyValue("--quiet");
+    pen.textBaseline = "middle";
+    pen.textAlign = "right";
+    for (let part = 0; part <= 2; part++) {
+      const y = Math.round(frame.y((frame.top * part) / 2)) + 0.5;
+      rule(pen, LEFT, y, LEFT + frame.wide, y);
+      pen.fillText(this.axis((frame.top * part) / 2), LEFT - 7, y);
+    }
+    pen.textAlign = "center";
+    pen.textBaseline = "alphabetic";
+    const step = frame.spanMs / 5;
+    for (let ms = Math.ceil((frame.end - frame.spanMs) / step) * step; ms <= frame.end; ms += step) {
+      const x = Math.min(Math.max(frame.x(ms), LEFT + 14), LEFT + frame.wide - 14);
+      pen.fillText(minute(ms), x, TOP + frame.high + 15);
+    }
+  }
+
+  #cursor(pen, frame, style) {
+    const { times, series } = this.shown;
+    const at = pointed.ms === null ? -1 : nearest(times, pointed.ms);
+    this.tip.hidden = at < frame.from || !series.length;
+    if (this.tip.hidden) return;
+    const x = frame.x(times[at]);
+    pen.strokeStyle = style.getPropertyValue("--quiet");
+    rule(pen, Math.round(x) + 0.5, TOP, Math.round(x) + 0.5, TOP + frame.high);
+    const rows = series.filter((one) => one.values[at] !== null && one.values[at] !== undefined)
+      .map((one) => el("div", {}, el("i", { class: colorClass(one.color) }), one.name, el("b", {}, this.format(one.values[at]))));
+    this.tip.replaceChildren(el("div", { class: "quiet" }, clock(times[at])), ...rows);
+    const left = x > LEFT + frame.wide / 2 ? x - this.tip.offsetWidth - 2 : x + 24;
+    this.tip.style.left = `${Math.max(0, left)}px`;
+  }
+
+  #pointAt(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const frame = this.#frame(box);
+    point(frame.end - frame.spanMs * (1 - (event.clientX - box.left - LEFT) / frame.wide));
+  }
+}
+
+// A line without axes, for a row of a table.
+export function spark(canvas, times, values, spanMs) {
+  const scale = window.devicePixelRatio || 1;
+  const [width, height] = [120, 26];
+  if (canvas.width !== width * scale) Object.assign(canvas, { width: width * scale, height: height * scale });
+  const pen = canvas.getContext("2d");
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  const end = times.length ? times[times.length - 1] : 0;
+  const from = firstSince(times, end - spanMs);
+  const top = Math.max(1, ...values.slice(from).map((value) => value ?? 0));
+  const frame = { from, x: (ms) => width * (1 - (end - ms) / spanMs), y: (value) => 2 + (height - 4) * (1 - value / top) };
+  line(pen, frame, times, values, getComputedStyle(canvas).getPropertyValue("--s1"));
+}
+
+function line(pen, frame, times, values, color) {
+  pen.strokeStyle = color;
+  pen.lineWidth = 1.6;
+  pen.lineJoin = "round";
+  pen.beginPath();
+  let before = null;
+  for (let at = frame.from; at < times.length; at++) {
+    const value = values[at];
+    if (value === null || value === undefined) {
+      before = null;
+      continue;
+    }
+    const [x, y] = [frame.x(times[at]), frame.y(Math.max(0, value))];
+    if (before === null || times[at] - before > GAP_MS) pen.moveTo(x, y);
+    else pen.lineTo(x, y);
+    before = times[at];
+  }
+  pen.stroke();
+}
+
+function rule(pen, x1, y1, x2, y2) {
+  pen.beginPath();
+  pen.moveTo(x1, y1);
+  pen.lineTo(x2, y2);
+  pen.stroke();
+}
+
+const said = (format, value) => (value === null || value === undefined ? "–" : format(value));
+
+function firstSince(times, ms) {
+  const at = times.findIndex((time) => time >= ms);
+  return at < 0 ? times.length : at;
+}
+
+function nearest(times, ms) {
+  let best = -1;
+  times.forEach((time, at) => {
+    if (best < 0 || Math.abs(time - ms) < Math.abs(times[best] - ms)) best = at;
+  });
+  return best;
+}
+
+// Axes end at round figures, whose halves are round as well.
+function roundAbove(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 10)));
+  return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 1.02) ?? 20 * power;
+}
+
+const ENDS_S = [10, 20, 60, 240, 600, 1200, 3600, 4 * 3600, 8 * 3600, 24 * 3600, 2 * 86400, 4 * 86400, 8 * 86400, 20 * 86400, 40 * 86400];
+
+function longAbove(seconds) {
+  return ENDS_S.find((end) => end >= seconds * 1.02) ?? roundAbove(seconds / 86400) * 86400;
+}
+
+const shortSpan = (seconds) => (seconds >= 2 * 86400 ? `${short(seconds / 86400)} d` : span(seconds));
+
+export const COUNTS = { format: rate, above: roundAbove, axis: short };
+export const SPANS = { format: span, above: longAbove, axis: shortSpan };
