@@ -1,0 +1,140 @@
+"""A real Chromium without a window, steered through ChromeDriver's own protocol: JSON over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.ops.local.ports import choose_ports
+
+START_LIMIT_S = 30.0
+ANSWER_LIMIT_S = 60.0
+# Nothing of it talks to anywhere but to the page.
+_ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--force-device-scale-factor=1",
+)
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Browser:
+    """One window of a browser.
+
+    Args:
+        address: where its session is.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def show(self, url: str) -> None:
+        """Open a page."""
+        _ask(f"{self._address}/url", {"url": url})
+
+    def run(self, script: str) -> Any:
+        """Run JavaScript in the page; what it returns."""
+        return _ask(f"{self._address}/execute/sync", {"script": script, "args": []})
+
+    def text(self, selector: str) -> str:
+        """Return the text that is seen of what a selector finds first; empty where it finds nothing."""
+        return str(self.run(f"return document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
+
+    def look_like(self, width: int, height: int, scheme: str) -> None:
+        """Be of a size, and prefer light or dark."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700}
+        self._devtools("Emulation.setDeviceMetricsOverride", size)
+        self._devtools("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+
+    def keep_picture(self, path: Path) -> None:
+        """Keep what the whole page looks like."""
+        taken = self._devtools("Page.captureScreenshot", {"captureBeyondViewport": True})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(taken["data"]))
+
+    def complaints(self) -> list[str]:
+        """Return what the browser has complained about since it was asked last: errors, and what a policy forbade."""
+        found = _ask(f"{self._address}/se/log", {"type": "browser"})
+        return [entry["message"] for entry in found if entry["level"] == "SEVERE"]
+
+    def _devtools(self, command: str, parameters: dict[str, Any]) -> Any:
+        return _ask(f"{self._address}/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+
+@contextmanager
+def chromium(folder: Path) -> Iterator[Browser]:
+    """Give a browser of its own profile; skip the test loudly where there is none on the machine."""
+    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip(
+            "NO BROWSER: the dashboard's page was not tested. `apt-get install chromium chromium-driver` brings one."
+        )
+    port = choose_ports(["driver"], {})["driver"]
+    with subprocess.Popen([driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/status")
+            session = _ask(f"http://127.0.0.1:{port}/session", _wanted(binary, folder))
+            address = f"http://127.0.0.1:{port}/session/{session['sessionId']}"
+            try:
+                yield Browser(address)
+            finally:
+                _ask(address, None, "DELETE")
+        finally:
+            process.terminate()
+
+
+def _wanted(binary: str, folder: Path) -> dict[str, Any]:
+    options = {"binary": binary, "args": [*_ARGUMENTS, f"--user-data-dir={folder}"]}
+    return {
+        "capabilities": {
+            "alwaysMatch": {
+                "browserName": "chrome",
+                "goog:chromeOptions": options,
+                "goog:loggingPrefs": {"browser": "ALL"},
+            }
+        }
+    }
+
+
+def _wait_for(url: str) -> None:
+    deadline_s = time.monotonic() + START_LIMIT_S
+    while True:
+        try:
+            _ask(url)
+        except urllib.error.URLError:
+            assert time.monotonic() < deadline_s, "ChromeDriver did not start"
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _ask(url: str, content: Any = None, method: str | None = None) -> Any:
+    request = urllib.request.Request(  # noqa: S310 - always of this machine
+        url,
+        None if content is None else json.dumps(content).encode(),
+        {"Content-Type": "application/json"},
+        method=method,
+    )
+    try:
+        with _direct.open(request, timeout=ANSWER_LIMIT_S) as answer:
+            return json.load(answer)["value"]
+    except urllib.error.HTTPError as error:
+        raise AssertionError(error.read().decode()) from error
