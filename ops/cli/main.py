@@ -14,13 +14,14 @@ from ..logs.setting_up import LogFormat, LogLevel, in_json, set_up
 from . import (
     alerting,
     archiving,
+    autoscaling,
     backfilling,
     bootstrapping,
     categories,
     comparing,
     configuring,
-    deploying,
     dashboard,
+    deploying,
     dev,
     event_time,
     metering,
@@ -57,6 +58,7 @@ app.command("undeploy")(deploying.undeploy)
 app.command("deployments")(deploying.list_deployments)
 app.command("rollback")(deploying.rollback)
 app.command("scale")(deploying.scale)
+app.command("autoscale")(autoscaling.autoscale)
 app.command("reset")(resetting.reset)
 app.command("backfill")(backfilling.backfill)
 app.command("bootstrap")(bootstrapping.bootstrap)

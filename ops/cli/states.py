@@ -30,8 +30,8 @@ from ...state.backups.verifying import verify as verify_shard
 from ...state.errors import StateError
 from ...state.rocks import RocksShardState
 from ...state.store import Offsets
-from ..spans import span
 from ...transport.moves import MOVES
+from ..spans import span
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs
 from .output import as_json, complain, err, facts, note, table
 from .times import shown_time, shown_window

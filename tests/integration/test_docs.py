@@ -91,6 +91,7 @@ COMMANDS = {
     "deployments",
     "rollback",
     "scale",
+    "autoscale",
     "replay",
     "reset",
 }
