@@ -35,10 +35,11 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	@$(BIN)/python examples/flights/demo.py
 
-# They wait more than they compute (for services, Spark, the ends of sessions), so several go on at once. The slow files are among the
-# first, and would be begun last if those of many tests went before them.
+# Both wait more than they compute (for services, Spark, the ends of sessions), so several go on at once; a file's tests share services.
+# The slow files are among the first, and would be begun last if those of many tests went before them.
 test: $(READY)
-	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 5 --dist loadgroup --no-loadscope-reorder tests)
+	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults)
+	$(if $(TESTS),,$(BIN)/python -m pytest -n 4 tests/faults)
 
 SECONDS ?= 600
 soak: $(READY)

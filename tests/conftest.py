@@ -19,13 +19,6 @@ __all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suite
 WAIT_LIMIT_S = 90.0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, for they share services; those of faults start their own and may go anywhere."""
-    for item in items:
-        if "faults" not in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def quick_java() -> Iterator[None]:
     """Services and Spark live for minutes here: a third of what a broker computed in them was the optimising compiler."""

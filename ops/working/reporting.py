@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
 
 import psutil
 
@@ -24,6 +25,8 @@ from .shard import Shard
 from .worker import Worker
 
 _LOG = logging.getLogger("penstock.worker")
+LAST_WORD_S = 5.0
+"""How long a worker that ends waits until it is known that it has."""
 DEPLOYMENT = "PENSTOCK_DEPLOYMENT"
 """The variable by which a worker is told what deployed it, ``name@version``."""
 
@@ -69,6 +72,11 @@ class Reporting:
 
     def _say_end(self, worker: Worker, why: str) -> None:
         self._send(worker, why)
+        telling = Thread(target=self._flush, daemon=True)  # a bus that does not answer keeps nobody from ending
+        telling.start()
+        telling.join(LAST_WORD_S)
+
+    def _flush(self) -> None:
         try:
             self._writer.flush()
         except BusError as error:

@@ -48,6 +48,16 @@ def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     subprocess.run([sys.executable, "-c", test], cwd=local_broker, check=True, timeout=60)
+    daily = next(block for block in blocks(README, "") if "penstock deploy" in block)
+    went_on = subprocess.run(
+        ["bash", "-c", shell.replace(commands, daily)],
+        cwd=local_broker,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert went_on.returncode == 0, went_on.stderr
 
     [promised] = re.findall(r"ends in `(.*?)`", README)
     assert done.stdout.splitlines()[-1].endswith(promised)
