@@ -113,8 +113,10 @@ def planned(wanted: Wanted, bus: Bus, environment: Mapping[str, str], say: Say) 
     standing, running = records.standing(), records.deployment()
     _expect_own_name(wanted, running)
     _expect_same_target(settings, running)
-    given = () if settings.target is Target.KUBERNETES else needed(processor)  # there, Secrets have them
-    values = taken(given, environment, processor.__name__)
+    given = {*needed(processor), *settings.variables}
+    if settings.target is Target.KUBERNETES:
+        given = set()  # there, Secrets have them
+    values = taken(sorted(given), environment, processor.__name__)
     with closing(prepare(processor, bus)):
         pass
     last = None if standing is None else records.version(standing.version)

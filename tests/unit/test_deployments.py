@@ -21,7 +21,7 @@ from penstock.ops.deploying.deploying import Wanted, planned
 from penstock.ops.deploying.environment import keep, kept, taken
 from penstock.ops.deploying.errors import DeployError, NameTaken, NotDeployed, StateUnfit
 from penstock.ops.deploying.fitting import expect_fit
-from penstock.ops.deploying.version import Settings, Shape, Target
+from penstock.ops.deploying.version import Pods, Settings, Shape, Target
 from penstock.processors.kinds import Processor
 from penstock.state.backups.places import LocalPlace
 from penstock.state.folder import RocksStateFolder
@@ -233,6 +233,17 @@ def test_what_is_deployed_already_is_left_as_it_is(tmp_path: Path) -> None:
 
     assert (changed_code.is_new, changed_code.version.number) == (True, 2)
     assert "3 workers instead of 2" in changed_code.says
+
+
+def test_workers_are_given_the_variables_that_a_version_names(tmp_path: Path) -> None:
+    """On a cluster Secrets have them; one that is not set is asked for."""
+    with_variable = wanted(tmp_path / "a", variables=("KAFKA_PASSWORD",))
+    on_cluster = wanted(tmp_path / "a", variables=("KAFKA_PASSWORD",), target=Target.KUBERNETES, pods=Pods("image"))
+
+    assert planned(with_variable, bus(), {"KAFKA_PASSWORD": "x", "OTHER": "y"}, print).values == {"KAFKA_PASSWORD": "x"}
+    assert planned(on_cluster, bus(), {}, print).values == {}
+    with pytest.raises(DeployError, match="Totals needs KAFKA_PASSWORD, which is not set"):
+        planned(with_variable, bus(), {}, print)
 
 
 def test_another_apps_processor_of_that_name_is_a_clash(tmp_path: Path) -> None:
