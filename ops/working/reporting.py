@@ -20,6 +20,7 @@ from ...transport.bus import Bus
 from ...transport.errors import BusError, BusUnreachable, DeliveryFailed
 from ..watching.reports import REPORT_EVERY_S, REPORTS, STOPPED, Counts, Report, ShardReport, node_of, outgoing
 from .backing_up import WorkerBackups
+from .health import DEPLOYMENT_VARIABLE
 from .identity import Identity
 from .shard import Shard
 from .worker import Worker
@@ -27,8 +28,6 @@ from .worker import Worker
 _LOG = logging.getLogger("penstock.worker")
 LAST_WORD_S = 5.0
 """How long a worker that ends waits until it is known that it has."""
-DEPLOYMENT = "PENSTOCK_DEPLOYMENT"
-"""The variable by which a worker is told what deployed it, ``name@version``."""
 
 
 class Reporting:
@@ -106,7 +105,7 @@ class Reporting:
             memory_bytes=self._process.memory_info().rss,
             restarts_ms=self._identity.restarts_ms,
             backup_every_s=None if ages is None else ages.interval_s,
-            deployment=os.environ.get(DEPLOYMENT, ""),
+            deployment=os.environ.get(DEPLOYMENT_VARIABLE, ""),
             ended=ended,
         )
 
