@@ -25,8 +25,9 @@ from rounds import broker, command, create, unique
 from penstock.processors.watermarks import NEVER_MS
 from penstock.transport.bus import Bucket, Bus, Outgoing, Position
 from penstock.transport.codec_of import Codecs
+from penstock.transport.ensuring import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.promises import Promises, ensure_watermarks
+from penstock.transport.promises import WATERMARKS, Promises
 
 STAGES = (1, 2, 3, 4)
 INTERVALS_MS = (100, 1_000)
@@ -62,7 +63,7 @@ def main() -> None:
     given = parser.parse_args()
     with broker() as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap))
-        ensure_watermarks(bus)
+        ensure(bus, WATERMARKS)
         found = {
             case: measure(bus, bootstrap, case, given.seconds, given.rate)
             for case in (Case(*one) for one in product(OUTPUTS, INTERVALS_MS, STAGES))

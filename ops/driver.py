@@ -25,8 +25,9 @@ from ..state.checkpoints import Gap, Step, steps_of
 from ..state.store import MemoryStateFolder
 from ..transport.bus import Bucket, CategorySpec, Outgoing
 from ..transport.codec_of import Codecs
+from ..transport.ensuring import ensure
 from ..transport.memory import MemoryBus
-from ..transport.promises import ensure_watermarks
+from ..transport.promises import WATERMARKS
 from .working.changelog import changelog_of
 from .working.clock import SteeredClock
 from .working.preflight import ends_of
@@ -95,7 +96,7 @@ class Driver:
         self._armed: Gap | None = None
         for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
             self.bus.create(CategorySpec.of(category))
-        ensure_watermarks(self.bus)
+        ensure(self.bus, WATERMARKS)
         for changelog in filter(None, map(changelog_of, self.app.processors)):
             self.bus.create(changelog)
         for processor in self._processors.values():

@@ -9,8 +9,9 @@ from typing import final
 
 from ..processors.errors import PenstockError
 from .bus import Bus
+from .ensuring import ensure
 from .kafka import KafkaBus, KafkaSettings
-from .promises import WATERMARKS, Promise, ensure_watermarks, outgoing, promises_on
+from .promises import WATERMARKS, Promise, outgoing, promises_on
 
 
 class WatermarkWentBack(PenstockError):
@@ -37,7 +38,7 @@ class Injector:
         self._category = category
         self._name = f"{name}:{category}"
         bus.catalog.ends(category)
-        ensure_watermarks(bus)
+        ensure(bus, WATERMARKS)
         self._before = promises_on(bus).get((self._name, 0))
         self._writer = bus.writer()
 

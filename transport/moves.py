@@ -10,12 +10,12 @@ or an older backup, that the move could not reach is told from those that count.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 
 import msgspec
 
 from .bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from .errors import CategoryExists
+from .ensuring import ensure
 
 MOVES = CategorySpec("penstock.moves", buckets=1, compacted=True)
 """Where moves are noted; in a state's position, under what its number is kept."""
@@ -98,9 +98,7 @@ def forget_move(bus: Bus, processor: str) -> None:
 
 
 def _send(bus: Bus, message: Outgoing) -> None:
-    if MOVES.name not in bus.catalog.names():
-        with suppress(CategoryExists):  # somebody else was first
-            bus.catalog.create(MOVES)
+    ensure(bus, MOVES)
     with closing(bus.writer()) as writer:
         writer.send(MOVES.name, [message])
         writer.flush()

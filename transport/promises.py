@@ -11,13 +11,13 @@ Source: Akidau et al., "MillWheel", 2013, section 5.3, where a central authority
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 
 import msgspec
 
 from ..processors.watermarks import NEVER_MS
 from .bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from .errors import CategoryExists, MissingCategory
+from .errors import MissingCategory
 
 WATERMARKS = CategorySpec("penstock.watermarks", buckets=1, compacted=True)
 """Where promises are kept."""
@@ -74,13 +74,6 @@ def taken_back(places: Iterable[Place]) -> list[Outgoing]:
 
 def _key(promiser: str, bucket: int) -> bytes:
     return f"{promiser}/{bucket}".encode()
-
-
-def ensure_watermarks(bus: Bus) -> None:
-    """Create the category of promises where it is missing."""
-    if WATERMARKS.name not in bus.catalog.names():
-        with suppress(CategoryExists):  # another worker may have been first
-            bus.catalog.create(WATERMARKS)
 
 
 class Promises:

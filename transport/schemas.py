@@ -6,12 +6,12 @@ A message carries its schema's fingerprint; whoever reads it finds the schema un
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 from ..processors.errors import PenstockError
 from .bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from .errors import CategoryExists, MissingCategory
+from .ensuring import ensure
+from .errors import MissingCategory
 
 SCHEMAS = CategorySpec("penstock.schemas", buckets=1, compacted=True)
 
@@ -36,8 +36,7 @@ class Schemas:
         self._read()
         if fingerprint in self._known:
             return
-        with suppress(CategoryExists):  # another writer may have been first
-            self._bus.catalog.create(SCHEMAS)
+        ensure(self._bus, SCHEMAS)
         writer = self._bus.writer()
         writer.send(SCHEMAS.name, [Outgoing(fingerprint, json.dumps(schema).encode())])
         writer.flush()

@@ -20,6 +20,7 @@ import pyarrow as pa
 from ...processors.categories import AnyCategory
 from ...transport.bus import Bus, Outgoing
 from ...transport.codec_of import Codecs
+from ...transport.ensuring import ensure
 from ...transport.errors import BusError
 from ..errors import BackfillFailed, BackfillRefused
 from ..steps.outputs import OUTPUT_MARKS
@@ -28,7 +29,7 @@ from ..warehouse.footers import footer_of
 from ..warehouse.layout import Days, EventFile
 from ..warehouse.seam import WRITERS, Warehouse
 from ..warehouse.stored import StoredCategory
-from .sent_marks import MARKS, begun, ensure_marks, marks_on
+from .sent_marks import MARKS, begun, marks_on
 
 CHUNK_RECORDS = 50_000
 """How many records go in one transaction, or up to twice as many."""
@@ -88,7 +89,7 @@ def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, s
         BackfillFailed: the bus failed; what was sent is there once, and the next run goes on behind it.
         WarehouseError: the folder.
     """
-    ensure_marks(bus)
+    ensure(bus, MARKS)
     batch, codec = _Batch.of(folder, category), Codecs(bus).of(category)
     with closing(bus.transactional_writer(f"backfill.{category.name}", None, TRANSACTION_LIMIT_S)) as writer:
         # Not before the writer is open: until then one that is not quite dead may still commit.

@@ -7,12 +7,10 @@ Not the positions of a consumer group, which a broker forgets some days after th
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import msgspec
 
 from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing
-from ...transport.errors import CategoryExists, MissingCategory
+from ...transport.errors import MissingCategory
 from ...transport.stretches import Stretch, read_stretch
 from ..errors import BackfillRefused
 from ..warehouse.layout import Days
@@ -62,13 +60,6 @@ class Sent(msgspec.Struct, frozen=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Sent).decode
-
-
-def ensure_marks(bus: Bus) -> None:
-    """Create the category of marks where it is missing."""
-    if MARKS.name not in bus.catalog.names():
-        with suppress(CategoryExists):  # another run may have been first
-            bus.catalog.create(MARKS)
 
 
 def marks_on(bus: Bus) -> dict[str, Sent]:

@@ -7,7 +7,7 @@ penstock.alerts, compacted    key  alert/rule/processor    value  an alert as JS
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -15,7 +15,8 @@ from typing import TypeVar
 import msgspec
 
 from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from ...transport.errors import CategoryExists, MissingCategory
+from ...transport.ensuring import ensure
+from ...transport.errors import MissingCategory
 
 ALERTS = CategorySpec("penstock.alerts", buckets=1, compacted=True)
 """Where they are kept."""
@@ -133,13 +134,6 @@ def _raised_key(subject: Subject) -> bytes:
     return f"alert/{subject[0]}/{subject[1]}".encode()
 
 
-def ensure_alerts(bus: Bus) -> None:
-    """Create the category of alerts where it is missing."""
-    if ALERTS.name not in bus.catalog.names():
-        with suppress(CategoryExists):  # another may have been first
-            bus.catalog.create(ALERTS)
-
-
 class KeptAlerts:
     """Reads what is kept, as far as it has been read. One thread; close it.
 
@@ -197,7 +191,7 @@ def alerts_on(bus: Bus) -> Alerts:
 
 def keep(bus: Bus, messages: Iterable[Outgoing]) -> None:
     """Change what is kept; durable on return."""
-    ensure_alerts(bus)
+    ensure(bus, ALERTS)
     with closing(bus.writer()) as writer:
         writer.send(ALERTS.name, messages)
         writer.flush()

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from ...processors.alerts import Alert
 from ...transport.bus import Bucket, Bus, Outgoing
+from ...transport.ensuring import ensure
 from ...transport.errors import BusError
 from ..watching.observer import Observer
 from .judging import Change, judged
 from .notices import Delivery, Notice
-from .states import ALERTS, Alerts, KeptAlerts, ensure_alerts, over_message, raised_message, unsilence_message
+from .states import ALERTS, Alerts, KeptAlerts, over_message, raised_message, unsilence_message
 
 _LOG = logging.getLogger("penstock.alerts")
 GROUP = "penstock.alerts"
@@ -36,7 +37,7 @@ class Watchman:
     """
 
     def __init__(self, bus: Bus, observer: Observer, rules: Sequence[Alert], delivery: Delivery) -> None:
-        ensure_alerts(bus)
+        ensure(bus, ALERTS)
         self._observer = observer
         self._rules = rules
         self._delivery = delivery

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from threading import Event
 from typing import Annotated
 from uuid import uuid4
 
@@ -12,7 +13,6 @@ import typer
 
 from ...processors.alerts import Alert
 from ...processors.apps import AppName
-from ...processors.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError
 from ...transport.bus import Bus
 from ..alerting.notices import CategoryOfAlerts, Command, Delivery, Notice, Recipient, Webhook
@@ -20,14 +20,16 @@ from ..alerting.rules import Alerting, rules_of
 from ..alerting.states import Raised, Silence, alerts_on, keep, silence_message, unsilence_message
 from ..alerting.watchman import Watchman
 from ..spans import span
-from ..watching.observer import Observer
-from ..watching.reports import node_of
+from ..working.clock import SystemClock
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note, table
 from .root import configuration_of
 from .signals import stopping_on_signals
 from .times import parse_span, shown_time
+from .watching import observer_of
 
+STAND_BY_S = 1.0
+"""How often one that does not watch looks whether it is its turn."""
 app = typer.Typer(help="Be told when something is wrong.", no_args_is_help=True)
 Hook = Annotated[
     str | None,
@@ -67,34 +69,28 @@ def run(
     """
     bus = connect(kafka, folder)
     recipients = _recipients(bus, webhook, command, category)
-    own, nodes = list[Alert](), []
-    if target is not None:
-        loaded = AppName.parse(target).load()
-        own, nodes = list(loaded.alerts), [node_of(one, dead_letters_of(one).name) for one in loaded.processors]
-    holding = rules_of(own, _configured(context))
+    holding = rules_of(_own(target), _configured(context))
     if not recipients:
         note("Nobody is told beside this terminal: name --webhook, --command or --category.")
-    going_on = [True]
+    stopped = Event()
     with (
-        closing(Observer(bus, nodes, others=target is None)) as observer,
+        closing(observer_of(target, bus)) as observer,
         closing(Watchman(bus, observer, holding, Delivery(recipients))) as watchman,
-        stopping_on_signals(going_on.clear),
+        stopping_on_signals(stopped.set),
     ):
-        while going_on:
+        while not stopped.is_set():
             for notice in watchman.turn():
                 _say(notice, json=json)
-            _wait(every if watchman.on_watch else 1.0, going_on)
+            stopped.wait(every if watchman.on_watch else STAND_BY_S)
+
+
+def _own(target: str | None) -> Sequence[Alert]:
+    return () if target is None else AppName.parse(target).load().alerts
 
 
 def _configured(context: typer.Context) -> list[Alert]:
     section = configuration_of(context).section(Alerting)
     return [] if section is None else section.alerts()
-
-
-def _wait(seconds: float, going_on: Sequence[bool]) -> None:
-    until_s = time.monotonic() + seconds
-    while going_on and time.monotonic() < until_s:
-        time.sleep(0.1)
 
 
 def _recipients(bus: Bus, webhook: str | None, command: str | None, category: str | None) -> list[Recipient]:
@@ -121,7 +117,7 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
 
     Example: penstock alerts list
     """
-    now_ms = int(time.time() * 1000)
+    now_ms = SystemClock().now_ms()
     alerts = alerts_on(connect(kafka, folder))
     raised = sorted(alerts.raised.values(), key=lambda one: one.since_ms)
     if json:
@@ -173,12 +169,11 @@ def rules(
 
     Example: penstock alerts rules examples/flights/app.py
     """
-    own = [] if target is None else AppName.parse(target).load().alerts
     table(
         ["alert", "figure", "limit", "for", "processors"],
         [
             [rule.name, rule.measure, rule.limit, span(rule.lasting.total_seconds()), rule.processors]
-            for rule in rules_of(own, _configured(context))
+            for rule in rules_of(_own(target), _configured(context))
         ],
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from threading import Event
 from typing import Annotated
@@ -15,6 +14,7 @@ from ..deploying.deploying import set_workers
 from ..scaling.policy import Bounds, Decision, Scaler
 from ..watching.observer import Observer
 from ..watching.standing import Standing
+from ..working.clock import SystemClock
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note
 from .signals import stopping_on_signals
@@ -83,7 +83,7 @@ def _standing(observer: Observer, name: str) -> Standing | None:
 
 
 def _say(name: str, workers: int, decision: Decision, *, json: bool) -> None:
-    now_ms = int(time.time() * 1000)
+    now_ms = SystemClock().now_ms()
     if json:
         as_json({"at_ms": now_ms, "name": name, "workers": workers, "decided": decision.workers, "why": decision.why})
         return

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ...processors.apps import AppName
-from ...processors.dead_letters import dead_letters_of
 from ...transport.bus import Bus
 from ..spans import span
 from ..watching.describing import described
@@ -72,7 +71,7 @@ def observer_of(target: str | None, bus: Bus) -> Observer:
     if target is None:
         return Observer(bus)
     processors = AppName.parse(target).load().processors
-    return Observer(bus, [node_of(one, dead_letters_of(one).name) for one in processors], others=False)
+    return Observer(bus, map(node_of, processors), others=False)
 
 
 def _pictures(observer: Observer, every_s: float) -> Iterator[Picture]:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...transport.bus import Bus
-from ..alerting.states import Alerts, KeptAlerts, ensure_alerts
+from ...transport.ensuring import ensure
+from ..alerting.states import ALERTS, Alerts, KeptAlerts
 from ..watching.describing import described
 from ..watching.observer import Observer
 from ..watching.standing import Picture
@@ -45,7 +46,7 @@ class Sight:
     """
 
     def __init__(self, bus: Bus, observer: Observer) -> None:
-        ensure_alerts(bus)
+        ensure(bus, ALERTS)
         self._observer = observer
         self._alerts = KeptAlerts(bus)
 

@@ -5,7 +5,6 @@ bytes -> decode -> the core's step, over the saved state --> what it would write
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +30,7 @@ from ...state.rocks import RocksShardState
 from ...transport.bus import Bus
 from ...transport.codec_of import Codecs
 from ...transport.codecs import JsonCodec
+from ..working.clock import SystemClock
 from ..working.refusals import Refusal, refusals, taken
 
 TIMERS_SHOWN = 20
@@ -154,7 +154,7 @@ class _Step:
 
     def over(self, saved: StateReader) -> Trial:
         decoded = self.codecs.of(self.category).decode([self.letter.value])
-        given = taken(decoded, self.category, [int(time.time() * 1000)], self.processor)
+        given = taken(decoded, self.category, [SystemClock().now_ms()], self.processor)
         overlay = Overlay(saved, join_of(self.processor))
         core = open_core(self.processor, overlay)
         fed = core.feed(self.category, given.events, stop_at_error=False) if given.events else Fed([], [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from ...processors.errors import PenstockError
+from ..working.clock import SystemClock
 from .history import History, moment_of
 from .sight import Seen
 
@@ -157,7 +157,7 @@ class Watch:
 
     def _trouble(self, says: str) -> Message:
         before = self._newest
-        since_ms = before.content["since_ms"] if before and before.kind == "trouble" else int(time.time() * 1000)
+        since_ms = before.content["since_ms"] if before and before.kind == "trouble" else SystemClock().now_ms()
         return Message("trouble", {"says": says, "since_ms": since_ms})
 
     def _tell(self, message: Message) -> None:

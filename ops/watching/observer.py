@@ -7,7 +7,6 @@ the bus   -> how much is left, and for how long that has waited; right also wher
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,19 +16,16 @@ from typing import NamedTuple
 
 from ...processors.watermarks import NEVER_MS
 from ...transport.bus import Bucket, Bus, CategoryState, Position
+from ...transport.ensuring import ensure
 from ...transport.errors import MissingCategory
-from ...transport.promises import Place, Promise, Promises, ensure_watermarks
+from ...transport.promises import WATERMARKS, Place, Promise, Promises
+from ..working.clock import SystemClock
 from .findings import findings_of
-from .reports import LOOK_BACK, SILENT_AFTER_S, Node, Report, Reports, ShardReport, Stretch, ensure_reports
+from .reports import LOOK_BACK, REPORTS, SILENT_AFTER_S, Node, Report, Reports, ShardReport, Stretch
 from .standing import Picture, ShardStanding, Standing, WorkerStanding
 
 READ_WAIT_S = 1.0
 HOUR_MS = 3_600_000
-
-
-def wall_clock_ms() -> int:
-    """Return the time of day, in milliseconds since 1970, UTC."""
-    return int(time.time() * 1000)
 
 
 class Observer:
@@ -39,19 +35,23 @@ class Observer:
         bus: where they are.
         nodes: those to look at, also if nobody has run them yet.
         others: whether to look at all others that have reported, too.
-        now_ms: tells the time, in milliseconds since 1970, UTC.
+        now_ms: tells the time, in milliseconds since 1970, UTC; by default the machine's.
     """
 
     def __init__(
-        self, bus: Bus, nodes: Iterable[Node] = (), *, others: bool = True, now_ms: Callable[[], int] = wall_clock_ms
+        self,
+        bus: Bus,
+        nodes: Iterable[Node] = (),
+        *,
+        others: bool = True,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
-        ensure_watermarks(bus)
-        ensure_reports(bus)
+        ensure(bus, WATERMARKS, REPORTS)
         self._bus = bus
         self._nodes = {node.name: node for node in nodes}
         self._others = others
-        self._now_ms = now_ms
-        self._reports = Reports(bus, datetime.fromtimestamp(now_ms() / 1000, timezone.utc) - LOOK_BACK)
+        self._now_ms = now_ms or SystemClock().now_ms
+        self._reports = Reports(bus, datetime.fromtimestamp(self._now_ms() / 1000, timezone.utc) - LOOK_BACK)
         self._promises = Promises(bus)
         self._waiting: dict[Position, int] = {}
         self._still = Still()

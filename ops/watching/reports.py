@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
 
+from ...processors.dead_letters import dead_letters_of
 from ...processors.kinds import Processor
 from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from ...transport.errors import CategoryExists
 
 REPORTS = CategorySpec("penstock.reports", buckets=1, retention=timedelta(days=1))
 """Where reports are kept."""
@@ -159,7 +158,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Report).decode
 
 
-def node_of(processor: type[Processor], dead_letters: str) -> Node:
+def node_of(processor: type[Processor]) -> Node:
     """Return what is to be known of a processor."""
     kind = next(base.__name__ for base in processor.__mro__ if base.__module__.startswith("penstock."))
     return Node(
@@ -167,7 +166,7 @@ def node_of(processor: type[Processor], dead_letters: str) -> Node:
         kind.lower(),
         tuple(category.name for category in processor.inputs()),
         tuple(category.name for category in processor.outputs()),
-        dead_letters,
+        dead_letters_of(processor).name,
         processor.checkpoint.time.total_seconds(),
     )
 
@@ -175,13 +174,6 @@ def node_of(processor: type[Processor], dead_letters: str) -> Node:
 def outgoing(report: Report) -> Outgoing:
     """Return a report as it is sent."""
     return Outgoing(f"{report.node.name}/{report.worker}".encode(), _encode(report))
-
-
-def ensure_reports(bus: Bus) -> None:
-    """Create the category of reports where it is missing."""
-    if REPORTS.name not in bus.catalog.names():
-        with suppress(CategoryExists):  # another worker may have been first
-            bus.catalog.create(REPORTS)
 
 
 class Reports:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from ...processors.categories import AnyCategory
 from ...processors.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError, ProcessorFailed
 from ...processors.kinds import Processor
 from ...transport.bus import Bucket, Bus, CategorySpec
-from ...transport.errors import BucketMismatch, CategoryExists, MissingCategory
-from ...transport.promises import ensure_watermarks
-from ..watching.reports import ensure_reports
+from ...transport.ensuring import ensure
+from ...transport.errors import BucketMismatch, MissingCategory
+from ...transport.promises import WATERMARKS
+from ..watching.reports import REPORTS
 from .changelog import changelog_of
 
 Targets = dict[Bucket, int]
@@ -29,12 +29,9 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     """
     processor.check()
     expect_categories(processor, (*processor.inputs(), *processor.outputs()), bus)
-    ensure_watermarks(bus)
-    ensure_reports(bus)
     changelog = changelog_of(processor)
-    for spec in (CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])):
-        with suppress(CategoryExists):
-            bus.catalog.create(spec)
+    own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
+    ensure(bus, WATERMARKS, REPORTS, *own)
     return opened(processor)
 
 

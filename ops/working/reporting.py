@@ -6,20 +6,19 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
 
 import psutil
 
-from ...processors.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError
 from ...processors.kinds import Processor
-from ...state.backups.ages import Ages
 from ...transport.bus import Bus
 from ...transport.errors import BusError, BusUnreachable, DeliveryFailed
 from ..watching.reports import REPORT_EVERY_S, REPORTS, STOPPED, Counts, Report, ShardReport, node_of, outgoing
 from .backing_up import WorkerBackups
+from .clock import SystemClock
 from .health import DEPLOYMENT_VARIABLE
 from .identity import Identity
 from .shard import Shard
@@ -43,9 +42,9 @@ class Reporting:
     def __init__(
         self, processor: type[Processor], bus: Bus, identity: Identity, backups: WorkerBackups | None = None
     ) -> None:
-        self._node = node_of(processor, dead_letters_of(processor).name)
+        self._node = node_of(processor)
         self._identity = identity
-        self._started_ms = int(time.time() * 1000)
+        self._started_ms = SystemClock().now_ms()
         self._backups = backups
         self._writer = bus.writer()
         self._process = psutil.Process()
@@ -89,6 +88,8 @@ class Reporting:
 
     def _report(self, worker: Worker, ended: str) -> Report:
         tally, ages = worker.tally, self._backups.ages() if self._backups is not None else None
+        of = {} if ages is None else ages.of
+        backups_s = {identity.bucket: age.seconds for identity, age in of.items() if age.known}
         cpu = self._process.cpu_times()
         return Report(
             node=self._node,
@@ -96,8 +97,8 @@ class Reporting:
             host=platform.node(),
             pid=os.getpid(),
             started_ms=self._started_ms,
-            at_ms=int(time.time() * 1000),
-            shards=() if ended else tuple(_of_shard(shard, ages) for shard in worker.shards),
+            at_ms=SystemClock().now_ms(),
+            shards=() if ended else tuple(_of_shard(shard, backups_s) for shard in worker.shards),
             counts=Counts(**{name: getattr(tally, name) for name in Counts.__struct_fields__}),
             saved_ms=tally.saved_ms,
             saving_s=tally.saving_s,
@@ -114,8 +115,7 @@ class Reporting:
         self._writer.close()
 
 
-def _of_shard(shard: Shard, ages: Ages | None) -> ShardReport:
-    known = {} if ages is None else {identity.bucket: age.seconds for identity, age in ages.of.items() if age.known}
+def _of_shard(shard: Shard, backups_s: Mapping[int, float]) -> ShardReport:
     return ShardReport(
         shard.number,
         dict(shard.position),
@@ -123,5 +123,5 @@ def _of_shard(shard: Shard, ages: Ages | None) -> ShardReport:
         shard.events_out,
         shard.core.time.low_ms,
         shard.catching_up,
-        known.get(shard.number),
+        backups_s.get(shard.number),
     )

@@ -7,12 +7,13 @@ Whoever starts and finds that the last one has never said its end comes after a 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+
+from .clock import SystemClock
 
 REMEMBERED_MS = 24 * 3_600_000
 """How long a restart is remembered."""
@@ -42,7 +43,7 @@ def counted_start(notes: Path) -> Iterator[tuple[int, ...]]:
     Args:
         notes: where it is noted; used by one process at a time.
     """
-    starts = _noted(notes).started(int(time.time() * 1000))
+    starts = _noted(notes).started(SystemClock().now_ms())
     _note(notes, starts)
     yield starts.restarts_ms
     _note(notes, Starts(running=False, restarts_ms=starts.restarts_ms))

@@ -28,9 +28,10 @@ from penstock.processors.kinds import Processor
 from penstock.state.backups.places import LocalPlace
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.codec_of import Codecs
+from penstock.transport.ensuring import ensure
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.promises import ensure_watermarks
+from penstock.transport.promises import WATERMARKS
 
 APP = AppName(Path(shop.__file__))
 KINDS = APP.load().processors
@@ -58,7 +59,7 @@ class World:
         self.bus = DyingBus(lambda: self.now_ms)
         for category in APP.load().categories():
             self.bus.create(CategorySpec.of(category))
-        ensure_watermarks(self.bus)
+        ensure(self.bus, WATERMARKS)
         self.warehouse = LocalWarehouse(folder / "warehouse")
         self.place = LocalPlace(folder / "backups")
         self.parts = list(shop.parts())

@@ -31,9 +31,10 @@ from penstock.state.remote.rebuilding import rebuilds
 from penstock.state.store import ShardIdentity
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.codec_of import Codecs
+from penstock.transport.ensuring import ensure
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.promises import ensure_watermarks
+from penstock.transport.promises import WATERMARKS
 
 MASTER = "local[2]"
 START = date(2013, 1, 1)
@@ -117,7 +118,7 @@ class World:
         self.now_ms = START_MS + 9 * DAY_MS
         self.bus = MemoryBus(lambda: self.now_ms)
         self.bus.create(CategorySpec.of(uses))
-        ensure_watermarks(self.bus)
+        ensure(self.bus, WATERMARKS)
         self.warehouse = LocalWarehouse(folder / "warehouse")
         self.destination = StoreDestination(self.bus, url)
 

@@ -37,9 +37,10 @@ from penstock.processors.apps import AppName
 from penstock.state.backups.places import LocalPlace
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.codec_of import Codecs
+from penstock.transport.ensuring import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.memory import MemoryBus
-from penstock.transport.promises import ensure_watermarks
+from penstock.transport.promises import WATERMARKS
 
 APP = AppName(Path(__file__))
 MASTER = "local[2]"
@@ -140,7 +141,7 @@ class World:
         for category in (*APP.load().categories(), calls, unarchived):
             if category.name not in bus.catalog.names():
                 bus.catalog.create(CategorySpec.of(category))
-        ensure_watermarks(bus)
+        ensure(bus, WATERMARKS)
         self.plain(calls, self.sent[:900])
         self.undecodable()
         self.transaction(self.sent[900:1300], commit=True)

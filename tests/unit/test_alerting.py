@@ -34,10 +34,11 @@ from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, RulesUnfit, ru
 from penstock.ops.alerting.states import Alerts, Raised, Silence, alerts_on, keep, silence_message, unsilence_message
 from penstock.ops.alerting.watchman import Watchman
 from penstock.ops.watching.observer import Observer
-from penstock.ops.watching.reports import REPORTS, ensure_reports, outgoing
+from penstock.ops.watching.reports import REPORTS, outgoing
 from penstock.processors.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.ensuring import ensure
 from penstock.transport.memory import MemoryBus
 
 LAG = ps.Alert("lag", "behind_seconds", above=300)
@@ -193,7 +194,7 @@ class Watch:
     def __init__(self) -> None:
         self.now_ms = NOW_MS
         self.bus = MemoryBus(lambda: self.now_ms)
-        ensure_reports(self.bus)
+        ensure(self.bus, REPORTS)
         self.bus.catalog.create(CategorySpec("enriched", 1))
         self.recipient = Remembering()
 

@@ -22,10 +22,11 @@ from penstock.ops.watching.graph import Drawing, drawn
 from penstock.ops.watching.measures import OF_PROCESSOR, OF_SHARD, OF_WORKER, Measure
 from penstock.ops.watching.observer import Observer, in_order
 from penstock.ops.watching.prometheus import Scraped
-from penstock.ops.watching.reports import REPORTS, Node, Report, ensure_reports, outgoing
+from penstock.ops.watching.reports import REPORTS, Node, Report, outgoing
 from penstock.ops.watching.standing import Standing
 from penstock.ops.working.starts import counted_start
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.ensuring import ensure
 from penstock.transport.memory import MemoryBus
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,7 +38,7 @@ class World:
     def __init__(self) -> None:
         self.now_ms = NOW_MS
         self.bus = MemoryBus(lambda: self.now_ms)
-        ensure_reports(self.bus)
+        ensure(self.bus, REPORTS)
         self.bus.catalog.create(CategorySpec("enriched", 2, timedelta(hours=1)))
 
     def send(self, bucket: int, count: int) -> None:
