@@ -9,6 +9,8 @@ Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.3.
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -79,6 +81,35 @@ def steps_of(processor: type[Processor]) -> Steps:
     if is_remote(processor):
         return _EXACT_REMOTE
     return _EXACT_LOCAL if _repeatable(processor) else _EXACT_LOGGED
+
+
+CHECKPOINT_ID = "checkpoint id"
+"""Under what a position holds which checkpoint it is of, as far as those have ids. No category can be called so."""
+_LOT_BITS = 20
+
+
+def have_ids(steps: Steps) -> bool:
+    """Tell whether checkpoints have ids: where it depends on more than the events what comes of them.
+
+    The group's offsets do not tell then which checkpoint was the last one committed. It may have left them where they were, as
+    one of windows does that a promise completes; and a worker that died may have prepared another that leads to the same ones.
+    """
+    return Step.LOG_CHANGES in steps
+
+
+def last_id(*positions: Mapping[str, int]) -> int:
+    """Return the id of the last checkpoint that positions are of; 0 for none."""
+    return max(position.get(CHECKPOINT_ID, 0) for position in positions)
+
+
+def offsets_in(position: Mapping[str, int]) -> dict[str, int]:
+    """Return a position without the id of its checkpoint."""
+    return {name: offset for name, offset in position.items() if name != CHECKPOINT_ID}
+
+
+def next_id(before: int) -> int:
+    """Return the id of the checkpoint that follows on another: greater, and nobody else's who follows on the same one."""
+    return ((before >> _LOT_BITS) + 1 << _LOT_BITS) + secrets.randbits(_LOT_BITS)
 
 
 def _repeatable(processor: type[Processor]) -> bool:

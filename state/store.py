@@ -9,7 +9,10 @@ from typing import Protocol
 from ..processors.changes import Changes, Join
 
 Offsets = dict[str, int]
-"""Next unread offset by input category, for the one bucket number that a shard works on."""
+"""Next unread offset by input category, for the one bucket number that a shard works on.
+
+Beside them, under names that are no category's or the engine's own, it holds of what checkpoint and of what move a state is.
+"""
 
 
 @dataclass(frozen=True)

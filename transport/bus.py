@@ -24,10 +24,17 @@ class Bucket(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The next unread offset of one bucket; None, for a scanner, stands for the first event that is kept."""
+    """A place in one bucket.
+
+    Args:
+        bucket: which.
+        offset: the next unread one; None, for a scanner, stands for the first event that is kept.
+        checkpoint_id: of a group's position, which checkpoint committed it; 0 for none that has an id.
+    """
 
     bucket: Bucket
     offset: int | None
+    checkpoint_id: int = 0
 
 
 class Message(Protocol):
@@ -296,6 +303,10 @@ class Catalog(Protocol):
 
         Waits for transactions that are being decided.
         """
+        ...
+
+    def checkpoint_ids(self, group: str, name: str) -> dict[int, int]:
+        """Return which checkpoints committed a group's positions in a category, by bucket; those that have an id."""
         ...
 
     def set_committed(self, group: str, positions: Sequence[Position]) -> None:

@@ -60,7 +60,10 @@ class _Stored:
 @dataclass
 class _Group:
     members: list[_Member] = field(default_factory=list)
-    positions: dict[Bucket, int] = field(default_factory=dict)
+    positions: dict[Bucket, Position] = field(default_factory=dict)
+
+    def note(self, positions: Iterable[Position]) -> None:
+        self.positions.update((position.bucket, position) for position in positions if position.offset is not None)
 
 
 class MemoryBus:
@@ -129,21 +132,29 @@ class MemoryBus:
     def waiting_since(self, positions: Sequence[Position]) -> dict[Bucket, int]:
         """Return when the first event from each position on arrived at the bus."""
         waiting = {
-            bucket: self._find(bucket.category).buckets[bucket.number][offset or 0 :] for bucket, offset in positions
+            bucket: self._find(bucket.category).buckets[bucket.number][offset or 0 :] for bucket, offset, _ in positions
         }
         return {bucket: messages[0].arrived_ms for bucket, messages in waiting.items() if messages}
 
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a category, by bucket."""
+        return {position.bucket.number: position.offset or 0 for position in self._positions(group, name)}
+
+    def checkpoint_ids(self, group: str, name: str) -> dict[int, int]:
+        """Return which checkpoints committed a group's positions in a category, by bucket."""
+        found = {position.bucket.number: position.checkpoint_id for position in self._positions(group, name)}
+        return {number: checkpoint_id for number, checkpoint_id in found.items() if checkpoint_id}
+
+    def _positions(self, group: str, name: str) -> list[Position]:
         positions = self._groups.get(group, _Group()).positions
-        return {bucket.number: offset for bucket, offset in positions.items() if bucket.category == name}
+        return [position for bucket, position in positions.items() if bucket.category == name]
 
     def set_committed(self, group: str, positions: Sequence[Position]) -> None:
         """Set where a group goes on."""
         found = self._groups.setdefault(group, _Group())
         if found.members:
             raise GroupInUse(f"Group {group} has members.")
-        found.positions.update((bucket, offset) for bucket, offset in positions if offset is not None)
+        found.note(positions)
 
     def forget_group(self, group: str) -> None:
         """Remove a group, with its positions."""
@@ -215,7 +226,7 @@ class _Scanner:
 
     def __init__(self, bus: MemoryBus, positions: Sequence[Position]) -> None:
         self._bus = bus
-        self._next = {bucket: offset or 0 for bucket, offset in positions}
+        self._next = {bucket: offset or 0 for bucket, offset, _ in positions}
         self.paused: set[Bucket] = set()
 
     def poll(self, timeout_s: float) -> Polled:  # noqa: ARG002 - nothing arrives while we wait in memory
@@ -235,8 +246,8 @@ class _Scanner:
 
     def start(self, positions: Sequence[Position]) -> None:
         """Read these buckets from these offsets on."""
-        self._next.update((bucket, offset or 0) for bucket, offset in positions)
-        self.paused.difference_update(bucket for bucket, _ in positions)
+        self._next.update((bucket, offset or 0) for bucket, offset, _ in positions)
+        self.paused.difference_update(position.bucket for position in positions)
 
     def drop(self, buckets: Iterable[Bucket]) -> None:
         """Read these buckets no more."""
@@ -308,11 +319,11 @@ class _Member:
     def commit(self, positions: Sequence[Position]) -> None:
         """Save the group's positions."""
         self.expect_owned(positions)
-        self._group.positions.update((bucket, offset) for bucket, offset in positions if offset is not None)
+        self._group.note(positions)
 
     def expect_owned(self, positions: Sequence[Position]) -> None:
         """Raise Fenced where a bucket is somebody else's."""
-        for bucket, offset in positions:
+        for bucket, offset, _ in positions:
             if self not in self._group.members or bucket not in self._owned:
                 raise Fenced(f"{bucket}: position {offset} was refused, this reader no longer owns the bucket.")
 

@@ -27,6 +27,7 @@ from ...state.backups.survey import ShardName, Surveyed, kept_shards, local_shar
 from ...state.backups.together import restore_together
 from ...state.backups.verifying import Verdict
 from ...state.backups.verifying import verify as verify_shard
+from ...state.checkpoints import offsets_in
 from ...state.errors import StateError
 from ...state.rocks import RocksShardState
 from ...state.store import Offsets
@@ -318,5 +319,5 @@ def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
 
 
 def _position(position: Offsets) -> str:
-    read = {category: offset for category, offset in position.items() if category != MOVES.name}
+    read = {category: offset for category, offset in offsets_in(position).items() if category != MOVES.name}
     return ", ".join(f"{category} {offset:,}" for category, offset in sorted(read.items())) or "nothing read"

@@ -17,11 +17,11 @@ def expect_idle(processor: type[Processor], bus: Bus) -> None:
         GroupInUse: one runs.
     """
     catalog = bus.catalog
-    positions = [
-        Position(Bucket(category.name, number), offset)
-        for category in processor.inputs()
-        for number, offset in catalog.committed(processor.name, category.name).items()
-    ]
+    positions: list[Position] = []
+    for name in (category.name for category in processor.inputs()):
+        ids = catalog.checkpoint_ids(processor.name, name)
+        for number, offset in catalog.committed(processor.name, name).items():
+            positions.append(Position(Bucket(name, number), offset, ids.get(number, 0)))
     if not positions and MOVES.name in catalog.names():
         positions = [Position(Bucket(MOVES.name, 0), 0)]
     if positions:

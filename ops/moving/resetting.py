@@ -19,7 +19,7 @@ import msgspec
 
 from ...processors.kinds import Aggregator, Processor
 from ...processors.stores import Remote
-from ...state.checkpoints import Step, is_remote, steps_of
+from ...state.checkpoints import Step, is_remote, last_id, steps_of
 from ...state.folder import current
 from ...state.remote import remote_states
 from ...state.remote.shard_state import RemoteShardState
@@ -337,15 +337,19 @@ class _Moving:
                 writer.flush()
 
     def set_positions(self) -> None:
-        """Let the group go on at the target."""
+        """Let the group go on at the target; after the same checkpoint as before, where the state is still of that."""
         self._bus.catalog.set_committed(
             self._processor.name,
             [
-                Position(Bucket(name, shard.bucket), offset)
+                Position(Bucket(name, shard.bucket), offset, self._checkpoint_id(shard))
                 for shard in self._reset.shards
                 for name, offset in shard.target.items()
             ],
         )
+
+    def _checkpoint_id(self, shard: ShardPlan) -> int:
+        is_kept = shard.how in {How.KEPT, How.PASSED} and not shard.goes_back
+        return last_id(self._facts.of(shard.bucket).committed) if is_kept else 0
 
     def end(self) -> None:
         """Note that it is done."""

@@ -15,6 +15,7 @@ from ...state.rocks import RocksShardState
 from ...state.store import Offsets, ShardIdentity
 from ...transport.bus import Bus
 from ...transport.moves import Move
+from ..working.committed import committed_by
 from ..working.resuming import counts
 from .planning import Candidate, ShardFacts
 
@@ -78,7 +79,7 @@ class GroupFacts:
     """Where a processor's group stands, by input and bucket.
 
     Args:
-        committed: its positions.
+        committed: its positions; see `committed_by`.
         starts: the first offsets that the bus keeps.
         move: the newest move of it; None where there was none.
     """
@@ -99,6 +100,5 @@ class GroupFacts:
 
 def group_facts(processor: type[Processor], bus: Bus, move: Move | None = None) -> GroupFacts:
     """Ask the bus where a processor's group stands."""
-    names = [category.name for category in processor.inputs()]
-    committed = {name: dict(bus.catalog.committed(processor.name, name)) for name in names}
-    return GroupFacts(committed, {name: dict(bus.catalog.describe(name).starts) for name in names}, move)
+    starts = {category.name: dict(bus.catalog.describe(category.name).starts) for category in processor.inputs()}
+    return GroupFacts(committed_by(processor, bus), starts, move)

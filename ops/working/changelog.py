@@ -37,7 +37,7 @@ def changelog_of(processor: type[Processor]) -> CategorySpec | None:
 
 def logged(sealed: Sealed) -> Iterator[Outgoing]:
     """Give the messages that say what a checkpoint does to a shard."""
-    return logged_changes(sealed.changes.items(), sealed.position, sealed.number)
+    return logged_changes(sealed.changes.items(), sealed.standing, sealed.number)
 
 
 def logged_changes(changes: Iterable[tuple[bytes, bytes | None]], position: Offsets, number: int) -> Iterator[Outgoing]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...processors.kinds import Processor
 from ...processors.pausing import pauses
-from ...state.checkpoints import Step, Steps, steps_of
+from ...state.checkpoints import Step, Steps, have_ids, last_id, offsets_in, steps_of
 from ...state.remote.errors import StoreUnreachable
 from ...state.remote.retrying import Seldom
 from ...state.store import Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
@@ -25,6 +25,7 @@ from ...transport.bus import Bucket, Bus, Position
 from ...transport.errors import BusUnreachable
 from ...transport.moves import Move
 from .changelog import changelog_of, replay
+from .committed import committed_by
 from .moved import expect_current, move_of
 from .resuming import Resumption, counts, expect_reached, first_kept, is_behind, resume, settle_prepared
 from .shard import Shard, new_shard
@@ -93,7 +94,7 @@ class _Facts:
     """What the bus says about the inputs, by category and bucket number.
 
     Args:
-        committed: positions of the group.
+        committed: positions of the group; see `committed_by`.
         starts: first offsets that are kept.
         ends: offsets after the last event; looked at after the positions, which therefore do not lie beyond.
         move: what was last done to positions and states from outside; None for nothing.
@@ -216,9 +217,8 @@ class Openings:
     def _ask(self) -> _Facts:
         # As a member of the group: whoever moves positions notes that, and then looks whether there is one.
         move = move_of(self._bus, self._processor.name)
-        catalog, names = self._bus.catalog, [category.name for category in self._processor.inputs()]
-        committed = {name: dict(catalog.committed(self._processor.name, name)) for name in names}
-        found = {name: catalog.describe(name) for name in names}
+        committed = committed_by(type(self._processor), self._bus)
+        found = {category.name: self._bus.catalog.describe(category.name) for category in self._processor.inputs()}
         starts = {name: dict(category.starts) for name, category in found.items()}
         return _Facts(committed, starts, {name: dict(category.ends) for name, category in found.items()}, move)
 
@@ -283,7 +283,8 @@ class Openings:
         return None
 
     def _opened(self, number: int, state: ShardState | None, committed: Offsets, facts: _Facts) -> Opened:
-        going_on = resume(self._processor, None if state is None else state.position(), committed)
+        saved = None if state is None else state.position()
+        going_on = resume(self._processor, saved, committed)
         position = {
             name: offset
             for name in facts.starts
@@ -292,7 +293,9 @@ class Openings:
         begins = [
             Position(Bucket(name, number), position.get(name, starts[number])) for name, starts in facts.starts.items()
         ]
-        shard = new_shard(self._processor, number, state, Resumption(position, going_on.muted_until), committed)
+        checkpoint_id = last_id(committed, saved or {}) if have_ids(self._steps) else None
+        resumption = Resumption(position, going_on.muted_until, checkpoint_id)
+        shard = new_shard(self._processor, number, state, resumption, offsets_in(committed))
         return Opened(shard, begins)
 
     def _next_offset(self, bucket: Bucket, position: Offsets, committed: Offsets, facts: _Facts) -> int | None:

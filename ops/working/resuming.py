@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...processors.errors import PenstockError
 from ...processors.kinds import Processor
 from ...processors.semantics import Semantics
+from ...state.checkpoints import offsets_in
 from ...state.store import LocalState, Offsets
 from ...transport.bus import Bucket
 from ...transport.errors import OffsetOutOfRange
@@ -26,10 +27,12 @@ class Resumption:
     Args:
         position: next unread offset by category; from the first event where a category is missing.
         muted_until: by category, up to where events are read for the state alone.
+        checkpoint_id: that of the last checkpoint; None where checkpoints have none.
     """
 
     position: Offsets
     muted_until: Offsets
+    checkpoint_id: int | None = None
 
 
 def resume(processor: Processor, saved: Offsets | None, committed: Offsets) -> Resumption:
@@ -45,7 +48,7 @@ def resume(processor: Processor, saved: Offsets | None, committed: Offsets) -> R
     if processor.state_semantics is Semantics.AT_MOST_ONCE:
         # What was committed may have been counted: it is not read again, even where the state does not show it.
         return Resumption({name: max(saved.get(name, 0), committed.get(name, 0)) for name in {*saved, *committed}}, {})
-    behind = {name: offset for name, offset in committed.items() if offset > saved.get(name, 0)}
+    behind = {name: offset for name, offset in offsets_in(committed).items() if offset > saved.get(name, 0)}
     return Resumption(saved, behind)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...processors.changes import Changes, NothingSaved
 from ...processors.cores import Core, join_of, open_core
 from ...processors.kinds import Processor
-from ...state.checkpoints import Step
+from ...state.checkpoints import CHECKPOINT_ID, Step, next_id
 from ...state.overlay import Overlay
 from ...state.store import Delta, Offsets, Outbox, ShardState
 from ...transport.bus import Bucket, Position, RawBatch
@@ -42,6 +42,7 @@ class Shard:
         position: next unread offset by input category.
         muted_until: by category, the offset up to which outputs are on the bus already.
         committed: the group's positions, as far as is known.
+        checkpoint_id: that of its last checkpoint; None where its checkpoints have none.
         saved_position: the position at the last checkpoint.
         held: outputs that wait for their step of a checkpoint.
         events_in: how many events were read.
@@ -55,6 +56,7 @@ class Shard:
     position: Offsets
     muted_until: Offsets
     committed: Offsets
+    checkpoint_id: int | None = None
     saved_position: Offsets = field(default_factory=dict)
     held: list[HeldOutput] = field(default_factory=list)
     events_in: int = 0
@@ -86,12 +88,15 @@ class Shard:
     def seal(self) -> Sealed:
         """Hand what is to be saved over to a checkpoint, as it is now."""
         held, self.held = self.held, []
+        if self.checkpoint_id is not None:
+            self.checkpoint_id = next_id(self.checkpoint_id)
         return Sealed(
             self.number,
             self.state,
             self.committed,
             dict(self.position),
             self._reached(),
+            self.checkpoint_id,
             self.overlay.seal(),
             held,
             self.core.time.low_ms,
@@ -123,6 +128,7 @@ class Sealed:
         before: the group's positions so far.
         position: next unread offset by input category.
         reached: the group's positions after the checkpoint.
+        checkpoint_id: the checkpoint's own; None where those have none.
         changes: what changed in the state.
         held: outputs that wait for their step.
         low_ms: the low watermark; what belongs before it is in this checkpoint, or in earlier ones.
@@ -133,13 +139,20 @@ class Sealed:
     before: Offsets
     position: Offsets
     reached: Offsets
+    checkpoint_id: int | None
     changes: Changes
     held: list[HeldOutput]
     low_ms: int
 
+    @property
+    def standing(self) -> Offsets:
+        """The position that the state reflects after the checkpoint, with the checkpoint's id."""
+        return self.position if self.checkpoint_id is None else {**self.position, CHECKPOINT_ID: self.checkpoint_id}
+
     def positions(self) -> list[Position]:
         """Return the group's positions as they should be after the checkpoint."""
-        return [Position(Bucket(category, self.number), offset) for category, offset in self.reached.items()]
+        checkpoint_id = self.checkpoint_id or 0
+        return [Position(Bucket(name, self.number), offset, checkpoint_id) for name, offset in self.reached.items()]
 
     def perform(self, step: Step) -> None:
         """Perform a step that concerns the state."""
@@ -148,15 +161,15 @@ class Sealed:
             case Step.SAVE_STATE:
                 state.save(changes)
             case Step.SAVE_POSITION:
-                state.save_position(self.position)
+                state.save_position(self.standing)
             case Step.SAVE_TOGETHER:
-                state.save_together(changes, self.position)
+                state.save_together(changes, self.standing)
             case Step.PREPARE_STATE:
-                state.prepare(Delta(self.before, self.position, changes))
+                state.prepare(Delta(self.before, self.standing, changes))
             case Step.APPLY_STATE:
                 state.apply()
             case Step.SAVE_WITH_OUTBOX:
-                state.save_with_outbox(changes, Outbox(self.before, self.position, self.held))
+                state.save_with_outbox(changes, Outbox(self.before, self.standing, self.held))
             case Step.CLEAR_OUTBOX:
                 state.clear_outbox()
         if step in _STATE_IS_SAVED:
@@ -182,6 +195,7 @@ def new_shard(
         position,
         going_on.muted_until,
         committed,
+        going_on.checkpoint_id,
         saved_position=dict(position),
     )
 

@@ -226,7 +226,7 @@ class Worker:
                 self._executing.send_outbox(shard, opened.unsent)
             self._adopt(shard)
             self._time.begin(shard)
-            self._meeting.drop([bucket for bucket, _ in opened.begins])
+            self._meeting.drop([position.bucket for position in opened.begins])
             self._reader.start(opened.begins)
 
     def _adopt(self, shard: Shard) -> None:

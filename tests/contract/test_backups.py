@@ -919,7 +919,7 @@ def test_lateness_is_said_seldom_and_taken_back_with_how_long_it_was(
         go_on(state, 1)
         wait_until(lambda: len(said("more than 3 intervals")) == 3)
         slow.set()
-        wait_until(lambda: len(said("caught up")) == 2)
+        wait_until(lambda: len(said("caught up. They were behind for")) == 2)
 
     assert len(said("do not keep up")) == 1
     assert int(re.findall(r"behind for (\d+) s", caplog.text)[0]) >= 1

@@ -319,6 +319,26 @@ def test_a_transaction_counts_as_a_whole(bus: Bus, unique: str) -> None:
     reader.close()
 
 
+def test_positions_tell_which_checkpoint_committed_them(bus: Bus, unique: str) -> None:
+    """In a transaction as outside of one, by a member as by nobody; those that name none, or are set anew without, tell nothing."""
+    group = "group-" + unique
+    bus.catalog.create(CategorySpec(unique, 3))
+    reader = joined(bus, unique)
+    writer = bus.transactional_writer(unique, reader, 10)
+    writer.send(unique, [Outgoing(b"k", b"0", 0)])
+    writer.commit([Position(Bucket(unique, 0), 0, 7)])
+    reader.commit([Position(Bucket(unique, 1), 0, 2**62), Position(Bucket(unique, 2), 0)])
+    told = bus.catalog.checkpoint_ids(group, unique)
+    writer.close()
+    reader.leave()
+    reader.close()
+    bus.catalog.set_committed(group, [Position(Bucket(unique, 0), 0, 8), Position(Bucket(unique, 1), 0)])
+
+    assert told == {0: 7, 1: 2**62}
+    assert bus.catalog.checkpoint_ids(group, unique) == {0: 8}
+    assert bus.catalog.committed(group, unique) == {0: 0, 1: 0, 2: 0}
+
+
 def test_what_is_aborted_never_was(bus: Bus, unique: str) -> None:
     """Its messages are not seen, and the next transaction is not concerned."""
     bus.catalog.create(CategorySpec(unique, 1))

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, TIMED, Subject, events
-from support.trials import expect_kept, expect_kept_remotely, prepared
+from support.trials import Source, expect_kept, expect_kept_remotely, prepared
 from support.verdicts import committed, state_of
-from support.victims import LIMIT_S, Death, forking
+from support.victims import LIMIT_S, Death, ended, forking
 
 from penstock.state.checkpoints import Gap, Step, steps_of
 from penstock.transport.kafka import KafkaBus
@@ -71,6 +71,25 @@ def test_promises_of_a_killed_worker_hold(
     assert downstream.run() == 0
     expect_kept(job, EVENTS)
     expect_kept(downstream, EVENTS)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same_disk", "other_disk"])
+@pytest.mark.parametrize(("subject", "gap"), cases([Subject("injected", EXACT, EXACT)]))
+def test_a_checkpoint_without_events_counts_once(
+    subject: Subject, gap: Gap, elsewhere: bool, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
+) -> None:
+    """Windows that a promise alone completes leave the position where it was: that is no sign of whether they were written."""
+    job = prepared(subject, [], prefix, kafka_bus, tmp_path / "0")
+    source = Source(subject, prefix, kafka_bus)
+    source.write(EVENTS)
+    other = replace(job, folder=tmp_path / "1") if elsewhere else job
+    assert (job.run(), other.run()) == (0, 0)
+    source.promise()
+
+    assert ended(replace(job, endless=True).start(Death(gap, checkpoint=1)), LIMIT_S) == -signal.SIGKILL
+    source.send(events(100, start=len(EVENTS)))
+    assert other.run() == 0
+    expect_kept(other, source.sent)
 
 
 @pytest.mark.parametrize("store", ["postgres", "redis_server"])

@@ -46,10 +46,18 @@ class Source:
         self._injector = ps.Injector(bus, self._inputs[0]) if subject.kind == "injected" else None
 
     def send(self, events: Sequence[Event]) -> None:
+        """Write further events, and promise that they are complete."""
+        self.write(events)
+        self.promise()
+
+    def write(self, events: Sequence[Event]) -> None:
         """Write further events, as many to each input."""
         for number, category in enumerate(self._inputs):
             send(self._kafka, category, events[number :: len(self._inputs)])
         self.sent += events
+
+    def promise(self) -> None:
+        """Promise that nothing comes that is earlier than those still to come."""
         if self._injector is not None:
             self._injector.promise(complete_ms(len(self.sent)))
 

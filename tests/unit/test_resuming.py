@@ -14,11 +14,12 @@ from support.subjects import EXACT, LEAST, MOST, Subject
 from penstock.ops.working.opening import NoBackups, Opened, Openings
 from penstock.ops.working.resuming import Undecided, counts, expect_reached, first_kept, resume
 from penstock.ops.working.shard import new_shard
+from penstock.state.checkpoints import next_id
 from penstock.state.overlay import Overlay
 from penstock.state.remote.errors import StoreRefused, StoreUnreachable
 from penstock.state.remote.retrying import REPEAT_LINE_S, Seldom
 from penstock.state.store import Delta, MemoryShardState, Offsets, ShardIdentity, StateFolder
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, RawBatch
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position, RawBatch
 from penstock.transport.errors import OffsetOutOfRange
 from penstock.transport.memory import MemoryBus, StoredMessage, _Group
 
@@ -60,6 +61,13 @@ def test_a_checkpoint_counts_if_its_positions_were_committed(
     assert counts(before, after, committed, "a checkpoint") == all(
         committed.get(name) == offset for name, offset in after.items()
     )
+
+
+@given(ids=st.lists(st.integers(0, 2**60), min_size=1))
+def test_ids_grow_and_are_nobody_elses(ids: list[int]) -> None:
+    """Two checkpoints that follow on the same one are told apart: one in a million would not be."""
+    assert all(next_id(each) > each for each in ids)
+    assert len({next_id(ids[0]) for _ in range(3)}) > 1
 
 
 def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
@@ -172,7 +180,7 @@ def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], O
 
 def test_a_group_that_is_beyond_the_bus_is_refused(bus: MemoryBus, opened: Callable[[StateFolder], Opened]) -> None:
     """Whatever the state says; which is not even opened."""
-    bus._groups[SUBJECT.name] = _Group(positions={BUCKET: 21})
+    bus._groups[SUBJECT.name] = _Group(positions={BUCKET: Position(BUCKET, 21)})
     states = StateThere(standing_at(3))
     with pytest.raises(OffsetOutOfRange, match="group's committed position"):
         opened(states)

@@ -17,7 +17,7 @@ from penstock.processors import agenda, spaces, timers
 from penstock.processors.errors import ProcessorFailed
 from penstock.processors.timers import Clock, Timers
 from penstock.processors.watermarks import FOREVER_MS
-from penstock.state.checkpoints import Step
+from penstock.state.checkpoints import Step, steps_of
 from penstock.state.folder import RocksStateFolder
 from penstock.state.overlay import Overlay
 from penstock.state.store import MemoryShardState, ShardIdentity
@@ -189,6 +189,18 @@ def test_a_timer_by_the_time_of_day_fires_without_events() -> None:
     driver.advance(0.9)
     assert driver.read(gone) == []
     driver.advance(0.1)
+
+    assert driver.read(gone) == [Gone("a", 1_001_000, 2)]
+
+
+@pytest.mark.parametrize("step", [*steps_of(Hourglass), None])
+def test_what_no_event_has_caused_counts_once(step: Step | None) -> None:
+    """Where it crashes in a checkpoint that leaves the position where it was: that is no sign of whether it was committed."""
+    driver = Driver(Hourglass, start_ms=1_000_000)
+    driver.send(visits, [Visit("a", 0), Visit("a", 10**6)])
+    driver.clock.advance(1)
+    driver.send(visits, [Crash(before=step)])
+    driver.advance(1)
 
     assert driver.read(gone) == [Gone("a", 1_001_000, 2)]
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from ..bus import Bucket, CategorySpec, CategoryState, Position
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from .peeking import Peeking
+from .places import checkpoint_id_of, to_commit
 from .reporting import refusal_in, refused
 from .settings import KafkaSettings
 from .translation import translate, translated
@@ -153,6 +154,14 @@ class KafkaCatalog:
 
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a topic, by bucket, when no transaction is deciding about them."""
+        return {p.partition: p.offset for p in self._committed(group, name)}
+
+    def checkpoint_ids(self, group: str, name: str) -> dict[int, int]:
+        """Return which checkpoints committed a group's positions in a topic, by bucket."""
+        found = {p.partition: checkpoint_id_of(p) for p in self._committed(group, name)}
+        return {bucket: checkpoint_id for bucket, checkpoint_id in found.items() if checkpoint_id}
+
+    def _committed(self, group: str, name: str) -> list[TopicPartition]:
         wanted = [TopicPartition(name, bucket) for bucket in range(self._existing(name))]
         deadline = time.monotonic() + DECISION_LIMIT_S
         # Not the admin client: librdkafka (2.16) ends the whole process where that one meets a coordinator that moves. A new
@@ -161,7 +170,7 @@ class KafkaCatalog:
         try:
             while True:
                 try:
-                    return {p.partition: p.offset for p in asking.committed(wanted, ANSWER_LIMIT_S) if p.offset >= 0}
+                    return [p for p in asking.committed(wanted, ANSWER_LIMIT_S) if p.offset >= 0]
                 except KafkaException as error:
                     if not _may_pass(error.args[0]) or time.monotonic() > deadline:
                         raise translate(
@@ -173,10 +182,9 @@ class KafkaCatalog:
 
     def set_committed(self, group: str, positions: Sequence[Position]) -> None:
         """Set where a group goes on that has no members."""
-        places = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
         asking = Consumer(self._settings.for_asking(group))
         try:
-            asking.commit(offsets=places, asynchronous=False)
+            asking.commit(offsets=to_commit(positions), asynchronous=False)
         except KafkaException as error:
             if error.args[0].code() in _OCCUPIED:
                 raise GroupInUse(

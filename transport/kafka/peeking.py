@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ..bus import Bucket, Position
+from .places import to_read
 from .settings import KafkaSettings
 from .translation import passes
 
@@ -22,10 +23,8 @@ class Peeking:
 
     def arrivals_ms(self, positions: Sequence[Position], limit_s: float) -> dict[Bucket, int]:
         """Return when the first message from each position on arrived; buckets that have none, or do not answer in time, are left out."""
-        self._consumer.assign(
-            [TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset) for bucket, offset in positions]
-        )
-        asked, found = {bucket for bucket, _ in positions}, dict[Bucket, int]()
+        self._consumer.assign(to_read(positions))
+        asked, found = {position.bucket for position in positions}, dict[Bucket, int]()
         deadline = time.monotonic() + limit_s
         while asked and time.monotonic() < deadline:
             for message in self._consumer.consume(len(positions), POLL_S):

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
 from ..errors import BusUnreachable, Dismissed, OffsetOutOfRange, Unsettled
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
+from .places import to_commit, to_read
 from .settings import KafkaSettings
 from .translation import passes, translate, translated
 
@@ -101,15 +102,15 @@ class GroupReader(KafkaScanner):
     def start(self, positions: Sequence[Position]) -> None:
         """Read owned buckets from these offsets on."""
         moved = [position for position in positions if position.bucket in self._reading]
-        self._reading |= {bucket: offset for bucket, offset in positions if offset is not None}
+        self._reading |= {bucket: offset for bucket, offset, _ in positions if offset is not None}
         with translated(self._what):
             if self._cooperative:
-                self._consumer.incremental_assign(_assignment(set(positions).difference(moved)))
-                for partition in _assignment(moved):
+                self._consumer.incremental_assign(to_read(set(positions).difference(moved)))
+                for partition in to_read(moved):
                     self._seek(partition)
             else:
                 # This protocol has no way to add buckets: all are given anew, each from where it is.
-                self._consumer.assign(_assignment(Position(*reading) for reading in self._reading.items()))
+                self._consumer.assign(to_read(Position(*reading) for reading in self._reading.items()))
         self.resume([position.bucket for position in positions if position.bucket in self._paused])
         self.pause(list(self._paused))
 
@@ -142,7 +143,7 @@ class GroupReader(KafkaScanner):
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Save the group's positions."""
-        offsets = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
+        offsets = to_commit(positions)
         if not offsets:
             return
         try:
@@ -194,14 +195,10 @@ class GroupReader(KafkaScanner):
 def open_scanner(settings: KafkaSettings, positions: Sequence[Position]) -> KafkaScanner:
     """Return a reader of given buckets from given offsets; it belongs to no group."""
     consumer = Consumer(settings.for_scanner())
-    what = f"Reading {', '.join(sorted({bucket.category for bucket, _ in positions}))}"
+    what = f"Reading {', '.join(sorted({position.bucket.category for position in positions}))}"
     with translated(what):
-        consumer.assign(_assignment(positions))
+        consumer.assign(to_read(positions))
     return KafkaScanner(consumer, what)
-
-
-def _assignment(positions: Iterable[Position]) -> list[TopicPartition]:
-    return [TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset) for bucket, offset in positions]
 
 
 def _partitions(buckets: Iterable[Bucket]) -> list[TopicPartition]:

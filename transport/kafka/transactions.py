@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from ..bus import Outgoing, Position
 from ..errors import Aborted, BusError, BusUnreachable, Fenced
 from .answering import NoAnswer, answered
+from .places import to_commit
 from .settings import KafkaSettings
 from .translation import translate, translated
 from .writer import KafkaWriter
@@ -85,7 +86,7 @@ class KafkaTransactionalWriter(KafkaWriter):
     def commit(self, positions: Sequence[Position]) -> None:
         """Make what was sent and the positions count."""
         self._begin()
-        offsets = [TopicPartition(*bucket, offset) for bucket, offset in positions if offset is not None]
+        offsets = to_commit(positions)
         try:
             if offsets:
                 self._persist(

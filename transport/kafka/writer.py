@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ..bus import Outgoing
-from ..errors import BusError, DeliveryFailed
+from ..errors import BusError, DeliveryFailed, Fenced
 from .translation import translate, translated
 
 ROOM_WAIT_S = 0.05
@@ -75,7 +75,8 @@ class KafkaWriter:
 def _served(what: str) -> Iterator[None]:
     """Raise our errors in place of the client's, where it calls back.
 
-    Having met a fatal error, the client may run on into the next callback with its exception set, of which Python makes another.
+    Having met a fatal error, the client may run on into the next callback with its exception set, of which Python makes another; or
+    into a second fatal error, over which it loses the first.
     """
     try:
         with translated(what):
@@ -83,4 +84,8 @@ def _served(what: str) -> Iterator[None]:
     except SystemError as error:
         if isinstance(error.__cause__, KafkaException):
             raise translate(error.__cause__.args[0], what) from error
+        if error.__cause__ is None:
+            raise Fenced(
+                f"{what}: the Kafka client has given up, as it does for one where a later one was opened."
+            ) from error
         raise

@@ -1,0 +1,33 @@
+"""Positions as the client has them. Which checkpoint committed one is kept in the text that Kafka stores beside a group's offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+from ..bus import Position
+
+_CHECKPOINT = "checkpoint "
+
+
+def to_read(positions: Iterable[Position]) -> list[TopicPartition]:
+    """Return from where to read."""
+    return [TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset) for bucket, offset, _ in positions]
+
+
+def to_commit(positions: Iterable[Position]) -> list[TopicPartition]:
+    """Return what a group is to commit."""
+    return [
+        TopicPartition(*bucket, offset, metadata=f"{_CHECKPOINT}{checkpoint_id}")
+        if checkpoint_id
+        else TopicPartition(*bucket, offset)
+        for bucket, offset, checkpoint_id in positions
+        if offset is not None
+    ]
+
+
+def checkpoint_id_of(committed: TopicPartition) -> int:
+    """Return which checkpoint committed a position; 0 where it was none that has an id, or another program."""
+    digits = (committed.metadata or "").removeprefix(_CHECKPOINT)
+    return int(digits) if digits.isdecimal() else 0
