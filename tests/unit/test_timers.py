@@ -215,6 +215,16 @@ def test_the_time_of_day_needs_to_be_declared() -> None:
         Driver(Sure).send(visits, [Visit("a", 0)])
 
 
+def test_the_time_of_day_is_refused_where_it_would_fire_twice() -> None:
+    """A lost state is made again from its events, and nothing says which of them had been answered."""
+
+    class Twice(Hourglass):
+        state_semantics, output_semantics = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_MOST_ONCE
+
+    with pytest.raises(ProcessorFailed, match="a second time"):
+        Driver(Twice).send(visits, [Visit("a", 0)])
+
+
 def test_a_timer_that_sets_itself_again_at_once_is_refused() -> None:
     """It would never end."""
 
