@@ -137,7 +137,7 @@ def draw(measured: dict[tuple[str, str], Measured]) -> None:
             rates = [measured[work, way].per_core / 1000 for way in ways]
             axes.barh([WAYS[way] for way in ways], rates, color=COLORS[0])
             axes.set_title(kind)
-            axes.set_xlabel("thousand events/s of a core")
+            axes.set_xlabel("1,000 events/s of a core", loc="right")
             axes.grid(axis="x")
 
 

@@ -17,3 +17,7 @@ class Days(by_columns.Days):
     """The same, event by event."""
 
     observe_columns = ps.Aggregator.observe_columns
+
+
+class Gaps(by_columns.Gaps):
+    """The same, as it is: it has no other step."""
