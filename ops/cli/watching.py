@@ -138,7 +138,9 @@ def _filled(rows: list[dict[str, object]]) -> Table:
 
 
 def _workers(standings: tuple[Standing, ...]) -> Table:
-    return _filled([_worker(standing, worker) for standing in standings for worker in standing.workers])
+    hosts = {worker.host for standing in standings for worker in standing.workers}
+    rows = [_worker(standing, worker) for standing in standings for worker in standing.workers]
+    return _filled([{**row, "host": ""} for row in rows] if len(hosts) == 1 else rows)
 
 
 def _worker(standing: Standing, worker: WorkerStanding) -> dict[str, object]:
@@ -147,7 +149,7 @@ def _worker(standing: Standing, worker: WorkerStanding) -> dict[str, object]:
         "host": worker.host,
         "process": str(worker.pid),
         "runs for": "ended" if worker.ended else span((standing.at_ms - worker.started_ms) / 1000),
-        "deployment": worker.deployment,
+        "version": worker.deployment.rpartition("@")[2],
         "buckets": " ".join(map(str, worker.buckets)),
         "in/s": round(worker.rate_in),
         "MB/s": round(worker.bytes_in / 1e6, 2),
