@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from ..deploying.dry_run import described
 from ..deploying.environment import STORE, needed
 from ..deploying.manifests import outside_of
 from ..deploying.purging import Remains, purge, remains_of
-from ..deploying.showing import Shown, shown
+from ..deploying.showing import Shown, WorkerShown, shown
 from ..deploying.version import Pods, Settings, Target, Version
 from .categories import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
@@ -183,12 +183,13 @@ def _purge(folder: Path, name: str, remains: Remains, bus: KafkaBus) -> None:
 
 def list_deployments(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One of them, with its versions.", show_default=False)
+        str | None,
+        typer.Argument(metavar="NAME", help="One of them, with its workers and versions.", show_default=False),
     ] = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
-    """Show what is deployed and how it is; of one deployment also its versions.
+    """Show what is deployed and how it is; of one deployment also its workers and versions.
 
     Example: penstock deployments scorer
     """
@@ -204,7 +205,10 @@ def list_deployments(
     if json:
         as_json({**_described(shown(folder, deployment)), "versions": [msgspec.to_builtins(one) for one in versions]})
         return
-    _show([shown(folder, deployment)], json=False)
+    one = shown(folder, deployment)
+    _show([one], json=False)
+    if one.workers:
+        table(["worker", "version", "process", "up", "buckets", ""], [_worker_row(worker) for worker in one.workers])
     columns = ["version", "", "deployed (UTC)", "by", "code", "class", "state"]
     table(columns, [_version_row(one, deployment) for one in reversed(versions)])
 
@@ -298,6 +302,12 @@ def _app(deployment: Deployment) -> str:
     app = Path(deployment.app)
     here = app.relative_to(Path.cwd()) if app.is_relative_to(Path.cwd()) else app
     return f"{here}:{deployment.processor}"
+
+
+def _worker_row(worker: WorkerShown) -> list[object]:
+    up = "" if worker.up_s is None else f"{timedelta(seconds=round(worker.up_s))}"
+    state = "ready" if worker.is_ready else "not ready"
+    return [worker.worker, worker.version, worker.pid, up, ", ".join(map(str, worker.buckets)), state]
 
 
 def _version_row(version: Version, deployment: Deployment) -> list[object]:

@@ -21,6 +21,7 @@ class WorkerShown:
     Args:
         worker: which.
         version: the number of the version that it was last started as; None where it never was.
+        pid: its process, on this machine; None where that tells nothing.
         is_ready: whether its loop turns and it reads the buckets that are its own.
         buckets: those.
         up_s: for how long its process has lived, in seconds; None where it does not.
@@ -29,6 +30,7 @@ class WorkerShown:
 
     worker: int
     version: int | None
+    pid: int | None
     is_ready: bool
     buckets: tuple[int, ...]
     up_s: float | None
@@ -81,9 +83,10 @@ def _worker(workers: Workers, worker: int) -> WorkerShown:
     try:
         seen, health = workers.seen(worker), workers.health(worker)
     except KeeperUnavailable as error:
-        return WorkerShown(worker, version, is_ready=False, buckets=(), up_s=None, problem=str(error))
+        return WorkerShown(worker, version, None, is_ready=False, buckets=(), up_s=None, problem=str(error))
+    pid = None if health is None else health.pid
     if health is not None and health.is_ready:
-        return WorkerShown(worker, version, is_ready=True, buckets=health.buckets, up_s=seen.up_s, problem="")
+        return WorkerShown(worker, version, pid, is_ready=True, buckets=health.buckets, up_s=seen.up_s, problem="")
     if seen.life is Life.STOPPED:
         problem = (
             "does not run, and nobody keeps it alive, as after a restart of the machine: deploy again, which starts it."
@@ -94,4 +97,4 @@ def _worker(workers: Workers, worker: int) -> WorkerShown:
         problem = f"is stuck: its loop has stood still for {health.since_turn_s:.0f} s. If that lasts, end process {health.pid}."
     else:
         problem = "is starting, or is about to read its buckets."
-    return WorkerShown(worker, version, is_ready=False, buckets=(), up_s=seen.up_s, problem=problem)
+    return WorkerShown(worker, version, pid, is_ready=False, buckets=(), up_s=seen.up_s, problem=problem)
