@@ -1,4 +1,5 @@
 # make demo   the flights pipeline on a real Kafka and again in Spark
+# make day    the same pipeline as those who run it see it: deployed, loaded, killed, rolled back, replayed, reset
 # make test   all tests, with every service they need started by the tests themselves
 # make help   the rest
 
@@ -7,10 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check soak bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
+.PHONY: help demo day test check soak bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
+	@echo "make day     play the life of a day on it: deploy, load, alert, scale, kill, roll back, replay, reset, undeploy"
 	@echo "make test    run all tests; they start the services they need"
 	@echo "make check   lint, types, and the rule of imports"
 	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
@@ -34,6 +36,9 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY)
 	@$(BIN)/python examples/flights/demo.py
+
+day: $(READY)
+	@$(BIN)/python examples/flights/day.py
 
 # Both wait more than they compute (for services, Spark, the ends of sessions), so several go on at once; a file's tests share services.
 # The slow files are among the first, and would be begun last if those of many tests went before them.

@@ -8,23 +8,20 @@ Everything it starts listens on loopback and is stopped at the end, also after C
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
 from records import Ranking, rankings
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from source import produce
+from stage import console, local_kafka, penstock
 
-from penstock.ops.cli.output import steps
-from penstock.ops.local import LocalServices
 from penstock.processors.errors import PenstockError
 from penstock.transport.bus import Bucket, Bus, Position
 from penstock.transport.codec_of import Codecs
@@ -34,14 +31,13 @@ APP = Path(__file__).with_name("app.py")
 FOLDER = Path(".penstock/demo")
 FIRST, LAST = "2013-01-01", "2014-01-01"  # the last flights of New York's 2013 are scheduled in 2014, UTC
 
-console = Console(highlight=False)
-
 
 def main() -> int:
     """Run the demo; the exit code of the comparison."""
     began = time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
-    with local_kafka() as bootstrap:
+    os.environ["PENSTOCK_DIR"] = str(FOLDER)  # for all that is run here
+    with local_kafka(FOLDER) as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap))
         penstock("category", "create", str(APP))
         send_flights(bus)
@@ -55,47 +51,6 @@ def main() -> int:
     )
     console.print(f"and then [bold]penstock category tail rankings --from 0 --dir {FOLDER}[/].")
     return code
-
-
-@contextlib.contextmanager
-def local_kafka() -> Iterator[str]:
-    """Start a broker, and stop it on the way out."""
-    services = LocalServices(FOLDER)
-    say("penstock", "dev", "up", "kafka")
-    try:
-        with steps() as show_step:
-            started = services.up(["kafka"], progress=show_step)
-        yield started["kafka"].endpoints["bootstrap"]
-    finally:
-        services.down(["kafka"], progress=console.print)
-
-
-def penstock(*arguments: str, check: bool = True) -> int:
-    """Run a command as a user would, and show it."""
-    say("penstock", *arguments)
-    command = subprocess.Popen([sys.executable, "-m", "penstock", *arguments, "--dir", str(FOLDER)])
-    try:
-        code = command.wait()
-    except KeyboardInterrupt:
-        end(command)
-        raise
-    if check and code:
-        raise subprocess.CalledProcessError(code, command.args)
-    return code
-
-
-def end(command: subprocess.Popen[bytes]) -> None:
-    """Wait for a command to end: Ctrl-C has reached it too; where it has not, ask."""
-    try:
-        command.wait(10)
-    except subprocess.TimeoutExpired:
-        command.terminate()
-        command.wait()
-
-
-def say(*words: str) -> None:
-    """Show a command."""
-    console.print(f"\n[bold cyan]$ {' '.join(words)}[/]")
 
 
 def send_flights(bus: Bus) -> None:

@@ -1,0 +1,300 @@
+"""The life of a day: what those who run the flights pipeline do, one command after another, on a Kafka of its own.
+
+    python examples/flights/day.py
+
+Deployed, loaded, watched; events wait and somebody is told; more workers; one is killed; a new version, a bad one, and back; yesterday's
+stream through changed code; everything from the beginning again; and taken down. After each step it is looked whether it is so. What
+it starts listens on loopback and is stopped at the end, also after Ctrl-C; what it wrote stays in .penstock/day until the next run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from records import Flight, Scored, scored
+from records import flights as category
+from source import flights
+from stage import console, end, local_kafka, penstock, start
+
+from penstock.processors.errors import PenstockError
+from penstock.transport.bus import Bucket, Bus, Outgoing, Position
+from penstock.transport.codec_of import Codecs
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+FOLDER = Path(".penstock/day")
+APP = FOLDER / "app" / "app.py"
+TOLD = FOLDER / "told"
+LIMIT_S = 180.0
+FEW = 40_000
+"""How many flights come before the many, and how many one after the other at the end."""
+AT_ONCE = 50
+"""How many of the last come at once."""
+
+CONFIGURATION = """
+backup = "{folder}/backups"
+backup-every = 5
+
+[[alerting.rule]]
+name = "backlog"
+measure = "behind_events"
+above = 20000
+lasting-s = 1
+"""
+
+GOOD = "return mean + surprise / 10,"
+SLOWER = "return mean + surprise / 20,"
+
+
+class NotSo(PenstockError):
+    """A step did not come to what it should have."""
+
+
+def main() -> int:
+    """Play the day; 0 if everything was as it should be."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    shutil.copytree(Path(__file__).parent, APP.parent, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
+    configuration = FOLDER / "penstock.toml"
+    configuration.write_text(CONFIGURATION.format(folder=FOLDER.absolute()))
+    os.environ |= {"PENSTOCK_DIR": str(FOLDER.absolute()), "PENSTOCK_CONFIG": str(configuration.absolute())}
+    every = flights()
+    with local_kafka(FOLDER) as kafka:
+        bus = KafkaBus(KafkaSettings(kafka))
+        try:
+            deploy_and_load(bus, every[:FEW])
+            fall_behind_and_scale_out(bus, every[FEW:-FEW])
+            lose_a_worker()
+            with Trickling(bus, every[-FEW:]):
+                roll_forward_and_back()
+            until("it has caught up", caught_up)
+            expect_scored(bus, every)
+            replay(every)
+            start_over(bus, every)
+        finally:
+            take_down()
+    expect("nothing is deployed any more", shown("deployments") == [])
+    console.print("\n[bold green]Everything was as it should be.[/]")
+    return 0
+
+
+def deploy_and_load(bus: Bus, few: list[Flight]) -> None:
+    """Deploy the app, send it flights, and look at it."""
+    title("Deploy and load")
+    penstock("category", "create", str(APP))
+    penstock("deploy", str(APP))
+    send(bus, few)
+    until("all of them are processed", caught_up)
+    penstock("status", str(APP))
+    penstock("graph", str(APP))
+
+
+def fall_behind_and_scale_out(bus: Bus, many: list[Flight]) -> None:
+    """Send more than it can take at once, be told, and give the slowest processor more workers."""
+    title("Somebody is told that it falls behind")
+    watchman = start("alerts", "run", str(APP), "--every", "0.5", "--command", f"tee -a {TOLD.absolute()}")
+    try:
+        send(bus, many)
+        until("somebody is told", lambda: TOLD.exists() and "backlog" in TOLD.read_text())
+        penstock("alerts", "list")
+        penstock("scale", "scorer", "--workers", "2")
+        until("it has caught up", caught_up)
+    finally:
+        watchman.terminate()
+        end(watchman)
+    penstock("status", str(APP), "--workers")
+
+
+class Trickling:
+    """Sends flights all the time, a few at once, while the block lasts; what is left then comes at its end."""
+
+    def __init__(self, bus: Bus, some: list[Flight]) -> None:
+        self._bus = bus
+        self._left = some
+        self._ended = Event()
+        self._thread = Thread(target=self._send)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        send(self._bus, self._left)
+
+    def _send(self) -> None:
+        while not self._ended.wait(0.2) and len(self._left) > AT_ONCE:
+            write(self._bus, self._left[:AT_ONCE])
+            self._left = self._left[AT_ONCE:]
+
+
+def lose_a_worker() -> None:
+    """Kill one; what keeps it alive starts another in its place."""
+    title("A worker is killed")
+    lost = deployed("scorer")["each"][0]["pid"]
+    os.kill(lost, signal.SIGKILL)
+    until("another has taken its place", lambda: is_ready("scorer") and deployed("scorer")["each"][0]["pid"] != lost)
+    penstock("deployments")
+
+
+def roll_forward_and_back() -> None:
+    """A new version takes the place of the old one, a bad one does not, and the old one comes back when it is asked for."""
+    title("A new version, a bad one, and back")
+    change(GOOD, SLOWER)
+    penstock("deploy", f"{APP}:Scorer")
+    expect("both workers run the new version", versions() == [2, 2])
+    change(SLOWER, "raise ValueError('a bad day')  #")
+    code = penstock("deploy", f"{APP}:Scorer", check=False)
+    expect("the bad one was refused, and the one before runs on", code == 1 and versions() == [2, 2])
+    penstock("rollback", "scorer")
+    expect("the first version runs again", versions() == [1, 1])
+    penstock("deployments", "scorer")
+
+
+def replay(every: list[Flight]) -> None:
+    """Take a route's flights through the scorer as it was and as it would be, beside the live one, and look at the difference."""
+    title("What would another scorer have said?")
+    before = APP.with_name("before.py")
+    change("raise ValueError('a bad day')  #", GOOD)
+    before.write_text(APP.read_text())
+    change(GOOD, SLOWER)
+    route = next(flight.route for flight in every if flight.dep_delay is not None)
+    asked = ("--from", "1d ago", "--key", route, "--state", "empty", "--limit", "3", "--against", str(before))
+    expect("they differ", penstock("replay", f"{APP}:Scorer", *asked, check=False) == 1)
+    change(SLOWER, GOOD)
+
+
+def start_over(bus: Bus, every: list[Flight]) -> None:
+    """Have the scorer do all of it again."""
+    title("Everything from the beginning")
+    expect("a reset is refused while it runs", penstock("reset", f"{APP}:Scorer", "--to", "earliest", check=False) == 1)
+    penstock("undeploy", "scorer")
+    before = len(scores(bus))
+    penstock("reset", f"{APP}:Scorer", "--to", "earliest", "--dry-run")
+    penstock("reset", f"{APP}:Scorer", "--to", "earliest", "--yes")
+    penstock("deploy", f"{APP}:Scorer")
+    until("it has caught up", caught_up)
+    expect("each score was written again", len(scores(bus)) - before == len(departed(every)))
+    penstock("status", str(APP))
+
+
+def take_down() -> None:
+    """Stop all that is deployed."""
+    title("Taken down")
+    for name in [each["name"] for each in shown("deployments")]:
+        penstock("undeploy", name, "--purge", "--yes", check=False)
+
+
+def send(bus: Bus, some: list[Flight]) -> None:
+    """Write flights to their category, and say so."""
+    write(bus, some)
+    console.print(f"{len(some):,} flights are on the bus.")
+
+
+def write(bus: Bus, some: list[Flight]) -> None:
+    """Write flights to their category; durable on return."""
+    keys, values = category.keys_of(some), Codecs(bus).of(category).encode(some)
+    with closing(bus.writer()) as writer:
+        writer.send(category.name, map(Outgoing, (key.encode() for key in keys), values))
+        writer.flush()
+
+
+def scores(bus: Bus) -> list[Scored]:
+    """Return what the scorer wrote."""
+    positions = [Position(Bucket(scored.name, number), 0) for number in bus.catalog.ends(scored.name)]
+    left, codec, found = {position.bucket for position in positions}, Codecs(bus).of(scored), list[Scored]()
+    with closing(bus.scanner(positions)) as scanner:
+        while left:
+            polled = scanner.poll(1.0)
+            for batch in polled.batches:
+                found += codec.decode(batch.values()).events
+            left -= {end.bucket for end in polled.ended}
+    return found
+
+
+def expect_scored(bus: Bus, every: list[Flight]) -> None:
+    """Hold what was scored against the flights that departed: each is there, whoever was killed, and none that did not."""
+    found = {(score.carrier, score.flight, score.scheduled, score.route) for score in scores(bus)}
+    expect("each departure has a score", found == departed(every))
+
+
+def departed(every: Iterable[Flight]) -> set[tuple[str, int, int, str]]:
+    """Return which flights departed."""
+    return {(one.carrier, one.flight, one.scheduled, one.route) for one in every if one.dep_delay is not None}
+
+
+def change(before: str, after: str) -> None:
+    """Change the app's file."""
+    text = APP.read_text()
+    if before not in text:
+        raise NotSo(f"{APP} does not say {before!r}")
+    APP.write_text(text.replace(before, after))
+
+
+def shown(*arguments: str) -> Any:
+    """Return what a command prints for programs."""
+    command = [sys.executable, "-m", "penstock", *arguments, "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def deployed(name: str) -> dict[str, Any]:
+    """Return how a deployment is."""
+    return next(each for each in shown("deployments") if each["name"] == name)
+
+
+def is_ready(name: str) -> bool:
+    """Tell whether all workers of a deployment are ready."""
+    found = deployed(name)
+    return bool(found["ready"] == found["workers"])
+
+
+def versions() -> list[int]:
+    """Return which version each worker of the scorer runs."""
+    return [worker["version"] for worker in deployed("scorer")["each"]]
+
+
+def caught_up() -> bool:
+    """Tell whether no processor has anything left."""
+    return all(each["behind"] == 0 for each in shown("status", str(APP))["processors"])
+
+
+def until(what: str, holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + LIMIT_S
+    while not holds():
+        if time.monotonic() > deadline:
+            raise NotSo(f"Not within {LIMIT_S:.0f} s: {what}")
+        time.sleep(0.5)
+    console.print(f"[green]✓[/] {what}")
+
+
+def expect(what: str, holds: bool) -> None:
+    """Hold that something is so."""
+    if not holds:
+        raise NotSo(f"It is not so: {what}")
+    console.print(f"[green]✓[/] {what}")
+
+
+def title(text: str) -> None:
+    """Show what comes now."""
+    console.rule(f"[bold]{text}")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except PenstockError as error:
+        sys.exit(f"Error: {error}")
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)
+    except KeyboardInterrupt:
+        sys.exit("Interrupted; everything that was started is stopped.")

@@ -1,0 +1,70 @@
+"""What the programs of this example share: a broker of their own, and commands that are shown as they are run."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock.ops.cli.output import steps
+from penstock.ops.local import LocalServices
+
+console = Console(highlight=False)
+
+
+@contextlib.contextmanager
+def local_kafka(folder: Path) -> Iterator[str]:
+    """Start a broker whose data is in a folder, and stop it on the way out; its address."""
+    services = LocalServices(folder)
+    say("penstock", "dev", "up", "kafka")
+    try:
+        with steps() as show_step:
+            started = services.up(["kafka"], progress=show_step)
+        yield started["kafka"].endpoints["bootstrap"]
+    finally:
+        services.down(["kafka"], progress=console.print)
+
+
+def penstock(*arguments: str, check: bool = True) -> int:
+    """Run a command as a user would, and show it; how it ended.
+
+    Args:
+        arguments: those of the command.
+        check: whether it has to succeed.
+
+    Raises:
+        CalledProcessError: it had to, and did not.
+    """
+    say("penstock", *arguments)
+    command = start(*arguments)
+    try:
+        code = command.wait()
+    except KeyboardInterrupt:
+        end(command)
+        raise
+    if check and code:
+        raise subprocess.CalledProcessError(code, command.args)
+    return code
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    """Start a command, which goes on beside."""
+    return subprocess.Popen([sys.executable, "-m", "penstock", *arguments])
+
+
+def end(command: subprocess.Popen[bytes]) -> None:
+    """Wait for a command to end: Ctrl-C has reached it too; where it has not, ask."""
+    try:
+        command.wait(10)
+    except subprocess.TimeoutExpired:
+        command.terminate()
+        command.wait()
+
+
+def say(*words: str) -> None:
+    """Show a command."""
+    console.print(f"\n[bold cyan]$ {' '.join(words)}[/]")
