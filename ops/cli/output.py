@@ -20,8 +20,6 @@ _LOG = logging.getLogger("penstock.command")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 _COUNTED = re.compile(r"(\d+) of (\d+)$")
-SHORT = 12
-"""Cells of up to so many characters are not folded."""
 
 
 def complain(text: str) -> None:
@@ -51,20 +49,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def tabular(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Return a table; numbers to the right, with separators. Where it is too wide, what is long is folded."""
+    """Return a table; numbers to the right, with separators."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        cells = [row[index] for row in rows]
-        numeric = bool(cells) and all(isinstance(cell, (int, float)) for cell in cells)
-        is_short = all(len(_shown(cell)) <= SHORT for cell in cells)
-        shown.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=is_short)
+        numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
+        shown.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in rows:
-        shown.add_row(*(escape(_shown(cell)) for cell in row))
+        shown.add_row(*(f"{cell:,}" if isinstance(cell, (int, float)) else escape(str(cell)) for cell in row))
     return shown
-
-
-def _shown(cell: object) -> str:
-    return f"{cell:,}" if isinstance(cell, (int, float)) else str(cell)
 
 
 def facts(values: Mapping[str, object]) -> None:

@@ -147,12 +147,13 @@ def _expiring(it: Standing) -> Iterator[Finding]:
 def _unsaved(it: Standing) -> Iterator[Finding]:
     limit_s = max(LATE_CHECKPOINT * it.node.checkpoint_s, LATE_CHECKPOINT_S)
     for worker in it.running:
-        if worker.rate_in > 0 and worker.saved_s is not None and worker.saved_s > limit_s:
+        unsaved_s = it.unsaved_s(worker)
+        if unsaved_s is not None and unsaved_s > limit_s:
             yield Finding(
                 Weight.WARNING,
                 "checkpoint",
                 it.node.name,
-                f"Worker {worker.worker} reads, but its last checkpoint is {span(worker.saved_s)} old; one is due every "
+                f"Worker {worker.worker} reads, but has saved nothing for {span(unsaved_s)}; a checkpoint is due every "
                 f"{it.node.checkpoint_s:g} s. After a crash all since then is done again. Its log says what it waits for.",
             )
 

@@ -51,10 +51,8 @@ OF_PROCESSOR: dict[str, Measure[Standing]] = {
         lambda it: it.watermark_still_s,
     ),
     "checkpoint_age_seconds": Measure(
-        "how old the oldest last checkpoint of those of its workers is that read",
-        lambda it: max(
-            (one.saved_s for one in it.running if one.rate_in > 0 and one.saved_s is not None), default=None
-        ),
+        "for how long a worker that reads has saved nothing although events wait for that; of all the longest",
+        lambda it: max((unsaved_s for one in it.running if (unsaved_s := it.unsaved_s(one)) is not None), default=None),
     ),
     "checkpoint_seconds": Measure(
         "how long the longest last checkpoint of its workers took",

@@ -158,6 +158,13 @@ class Standing:
         """How old the oldest of its shards' newest backups is; None where none is known of."""
         return max((shard.backup_age_s for shard in self.shards if shard.backup_age_s is not None), default=None)
 
+    def unsaved_s(self, worker: WorkerStanding) -> float | None:
+        """Return for how long a worker that reads has saved nothing although something waits for that; None where nothing does."""
+        waiting_s = [shard.behind_s for shard in self.shards if shard.owner == worker.worker and shard.behind]
+        if not waiting_s or not worker.rate_in or worker.saved_s is None:
+            return None
+        return min(worker.saved_s, max(waiting_s))
+
     def total(self, what: str) -> float:
         """Return the sum of a field of its running workers."""
         return float(sum(getattr(worker, what) for worker in self.running))

@@ -206,7 +206,12 @@ WAITS: dict[str, Any] = {"behind": 1_200, "behind_bytes": 5_000_000, "behind_s":
         (standing(shard(), shard(1, owner="", behind=3, behind_s=1.0)), "without owner", Weight.WARNING, "bucket 1"),
         (standing(shard(**WAITS)), "lag", Weight.WARNING, "the oldest for 10 min (bucket 0); it reads nothing"),
         (standing(shard(behind=1, behind_s=200, expires_s=100.0)), "retention", Weight.CRITICAL, "in 100 s"),
-        (standing(shard(), workers=(worker(rate_in=5.0, saved_s=90.0),)), "checkpoint", Weight.WARNING, "90 s old"),
+        (
+            standing(shard(behind=1, behind_s=80.0), workers=(worker(rate_in=5.0, saved_s=90.0),)),
+            "checkpoint",
+            Weight.WARNING,
+            "nothing for 80 s",
+        ),
         (standing(shard(held_by="filterer/1", low_ms=NOW_MS - 3_600_000)), "held back", Weight.NOTE, "filterer/1"),
         (
             standing(shard(backup_age_s=400.0), workers=(worker(backup_every_s=60.0),)),
@@ -236,11 +241,13 @@ def test_what_is_wrong_is_said_in_words(seen: Standing, kind: str, weight: Weigh
 
 
 def test_nothing_is_said_of_what_is_well() -> None:
-    """Nor of a worker that was stopped, an old checkpoint where nothing comes, or a short life on the bus that has just begun."""
+    """Nor of a worker that was stopped, an old checkpoint where all is saved, or a short life on the bus that has just begun."""
     well = standing(shard(behind=10, behind_s=2.0, expires_s=58.0), shard(1, idle=True, low_ms=0, held_by="x"))
     stopped = standing(shard(), workers=(worker(saved_s=9_000.0), worker("two", ended="stopped", silent_s=3_000.0)))
 
-    assert findings_of([well, stopped]) == ()
+    saved = standing(shard(), shard(1, behind=4, behind_s=0.5), workers=(worker(rate_in=9.0, saved_s=55.0),))
+
+    assert findings_of([well, stopped, saved]) == ()
 
 
 def test_the_worst_comes_first() -> None:
