@@ -10,7 +10,7 @@ Source: Akidau et al., "MillWheel", 2013, section 5.3, where a central authority
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 
 import msgspec
@@ -70,6 +70,15 @@ def outgoing(promises: Iterable[Promise]) -> list[Outgoing]:
 def taken_back(places: Iterable[Place]) -> list[Outgoing]:
     """Return what is sent so that nobody waits for these any more."""
     return [Outgoing(_key(*place), None) for place in places]
+
+
+def take_back(bus: Bus, promiser: str, buckets: Collection[int]) -> None:
+    """Let consumers wait for what is written again, and not take it for complete. May be repeated."""
+    places = [place for place in promises_on(bus) if place[0] == promiser and place[1] in buckets]
+    if places:
+        with closing(bus.writer()) as writer:
+            writer.send(WATERMARKS.name, taken_back(places))
+            writer.flush()
 
 
 def _key(promiser: str, bucket: int) -> bytes:

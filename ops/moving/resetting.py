@@ -25,18 +25,18 @@ from ...state.remote import remote_states
 from ...state.remote.shard_state import RemoteShardState
 from ...state.rocks import viewed
 from ...state.store import Offsets, ShardIdentity
+from ...transport.beginning import expect_idle, note_begin
 from ...transport.bus import Bucket, Position
+from ...transport.changelog import rewrite
 from ...transport.moves import Move, newest_move, note_move
-from ...transport.promises import WATERMARKS, promises_on, taken_back
+from ...transport.promises import take_back
 from ..working.assembling import StoreMissing
 from ..working.changelog import changelog_of
 from ..working.resuming import counts
 from .around import Around
-from .beginning import expect_idle, note_begin
 from .errors import MoveRefused
 from .placing import install_backup, install_empty, move_position, store_backup
 from .planning import REPLACING, Candidate, How, Policy, ShardFacts, ShardPlan, planned
-from .relogging import rewrite
 from .standing import LocalStates, group_facts
 from .targets import Edge, Target, offsets_at
 
@@ -329,12 +329,7 @@ class _Moving:
 
     def take_back_promises(self) -> None:
         """Let consumers wait for what is written again, and not take it for complete."""
-        back = {shard.bucket for shard in self._reset.shards if shard.goes_back}
-        places = [place for place in promises_on(self._bus) if place[0] == self._processor.name and place[1] in back]
-        if places:
-            with closing(self._bus.writer()) as writer:
-                writer.send(WATERMARKS.name, taken_back(places))
-                writer.flush()
+        take_back(self._bus, self._processor.name, {shard.bucket for shard in self._reset.shards if shard.goes_back})
 
     def set_positions(self) -> None:
         """Let the group go on at the target; after the same checkpoint as before, where the state is still of that."""

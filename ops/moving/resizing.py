@@ -25,15 +25,15 @@ from ...processors.kinds import Processor
 from ...state.checkpoints import is_remote
 from ...state.folder import current
 from ...state.rocks import viewed
+from ...transport.beginning import expect_idle, note_begin
 from ...transport.bus import Bucket, Bus, Position
+from ...transport.changelog import rewrite
 from ...transport.errors import BucketMismatch
 from ...transport.moves import Move, forget_move, newest_move, note_move
 from ..working.changelog import changelog_of
 from .around import Around
-from .beginning import expect_idle, note_begin
 from .errors import MoveRefused
 from .placing import store_backup
-from .relogging import rewrite
 from .splitting import Split, Staging
 from .standing import LocalStates, group_facts
 

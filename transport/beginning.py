@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...processors.errors import PenstockError
-from ...processors.kinds import Processor
-from ...transport.bus import Bucket, Bus, Position
-from ...transport.moves import MOVES, Move, forget_move, note_move
+from ..processors.errors import PenstockError
+from ..processors.kinds import Processor
+from .bus import Bucket, Bus, Position
+from .moves import MOVES, Move, forget_move, note_move
 
 
 def expect_idle(processor: type[Processor], bus: Bus) -> None:
