@@ -1,10 +1,10 @@
 """Bootstrap: the state that a stream job would have now, had it read all of the archive; the job then goes on from there.
 
-archive --by bucket, in order of arrival, through the shard's own core--> its state --> a backup of the shard
-                                                  all of them stored --> the group's positions on the bus
+archive --by bucket, in order of arrival, through the shard's own core--> its state, stored where the shard's backups are
+                                                  all of them stored --> handed over: backups, the group's positions
 
-The positions come last. Until they are set, a worker of that name begins at the first event as if nothing had been; from then on
-it restores the states, and goes on behind the last archived event.
+Until all are stored nobody finds what was built, and a worker of that name is as it was. From then on it restores the states, and goes on
+behind the last archived event.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from ..processors.apps import AppName
 from ..processors.kinds import Processor, Stateless
 from ..processors.watermarks import Promised
+from ..state.backups.manifest import Manifest
 from ..state.backups.places import BackupPlace
 from ..state.checkpoints import is_remote
 from ..state.store import Offsets
-from ..transport.bus import Bucket, Bus, Position
+from ..transport.bus import Bus
 from ..transport.kafka import KafkaBus
+from ..transport.moves import newest_move
 from .errors import BackfillRefused
+from .handing_over import WHAT, plan_hand_over
 from .sources.bus_side import BusSide
 from .sources.coverage import Wanted, covered
 from .sources.source import Source, spark_schema
@@ -118,21 +121,24 @@ def bootstrap(
         destination: where it is to run.
         first: the first UTC day of event time that counts; None for all that is archived.
         master: where Spark runs.
-        overwrite: do so although the processor has run before: its workers then go on from here.
+        overwrite: do so although the processor has run before: its workers then go on from here, wherever they run.
         until_now: the destination's bus, to read on from it where the archive ends, up to where it ends itself as this begins; None
             for the archive alone.
         allow_missing: go on where days of the inputs are missing, or are not complete; see `coverage`.
         progress: told how far it is.
 
     Raises:
-        BackfillRefused: it cannot be done, or it has run before; nothing was started.
-        BackfillFailed: an event or Spark failed; the bus was not touched.
-        GroupInUse: a worker of it runs; its positions are what they were.
+        BackfillRefused: it cannot be done, or it has run before, or runs meanwhile; nothing was changed.
+        BackfillFailed: an event or Spark failed; nothing was changed.
+        GroupInUse: a worker of it runs; nothing was changed.
+        PlaceUnreachable, BusError: if what was built was about to be handed over, no worker starts until this is given again; otherwise
+            nothing was changed.
     """
     processor = only_one(app_name)
     _refuse(processor)
     if not overwrite:
         refuse_begun(processor, destination.bus)
+    handing_over = plan_hand_over(processor, destination.bus, destination.place)
     read = Days(first or date.min, date.max)
     beyond = allow_missing or until_now is not None  # what the archive has not yet, the bus has
     covered(warehouse, [Wanted(one, read, read) for one in processor.inputs()], allow_missing=beyond)
@@ -153,23 +159,16 @@ def bootstrap(
         with told(processor.__name__), following:
             events = merged(processor, source, first)
             reach = _reach(events, processor)
-            target = Target(
-                destination.place.location, destination.webhdfs, {n: one.position for n, one in reach.items()}
-            )
+            handing_over.expect_keyed_alike({n: one.begins for n, one in reach.items()})
+            ends = {n: {**one.position, **handing_over.stamp} for n, one in reach.items()}
+            target = Target(destination.place.location, destination.webhdfs, ends)
             rows = by_arrival(_up_to(events, reach, processor), processor.inputs()[0].buckets)
             built = rows.mapInArrow(builder(Inputs(steps), target), spark_schema(BUILT)).collect()
-    positions = [
-        Position(Bucket(name, number), offset)
-        for number, one in sorted(reach.items())
-        for name, offset in one.position.items()
-    ]
-    destination.bus.catalog.set_committed(processor.name, positions)
-    shards = [
-        BuiltShard(position=reach[row.bucket].position, events=reach[row.bucket].events, **row.asDict())
-        for row in built
-    ]
-    shards.sort(key=lambda shard: shard.bucket)
-    notes = tuple(bus.notes(origins)) if bus else ()
+    keys = {row.bucket: row.keys for row in built}
+    manifests = {row.bucket: Manifest.decode(bytes(row.manifest)) for row in sorted(built)}
+    handing_over.perform(manifests)
+    shards = [_described(bucket, reach[bucket], keys[bucket], manifest) for bucket, manifest in manifests.items()]
+    notes = (*(bus.notes(origins) if bus else ()), *_noted(handing_over.untouched(manifests)))
     set_aside = sum(count.set_aside.value for count in counters)
     return Bootstrapped(processor.__name__, shards, set_aside, time.monotonic() - began_s, notes)
 
@@ -205,14 +204,27 @@ def _refuse(processor: type[Processor]) -> None:
         Columns(category.record)
 
 
+def _described(bucket: int, reach: _Reach, keys: int, manifest: Manifest) -> BuiltShard:
+    return BuiltShard(bucket, reach.position, reach.events, keys, manifest.size_bytes, str(manifest.id))
+
+
+def _noted(untouched: Sequence[int]) -> list[str]:
+    if not untouched:
+        return []
+    return [f"Nothing is archived of bucket {', '.join(map(str, untouched))}, which stays where it was, with its state"]
+
+
 def refuse_begun(processor: type[Processor], bus: Bus) -> None:
-    """Raise BackfillRefused where a processor's group has positions."""
+    """Raise BackfillRefused where a processor's group has positions, unless a bootstrap that died has set them."""
+    move = newest_move(bus, processor.name)
+    if move is not None and not move.done and move.what == WHAT:
+        return
     begun = {category.name: bus.catalog.committed(processor.name, category.name) for category in processor.inputs()}
     if any(begun.values()):
         raise BackfillRefused(
             f"{processor.__name__} has run already: its group {processor.name} is at {begun}. Nothing was started. Give the processor "
-            "another name, so that both can run side by side; or replace its state and its positions with `--overwrite`, which its workers "
-            "pick up where their state on disk is missing or behind."
+            "another name, so that both can run side by side; or replace its state and its positions with `--overwrite`: its workers then go "
+            "on from there, whatever state they have on their disks."
         )
 
 
@@ -229,8 +241,9 @@ def refuse_unarchived(processor: type[Processor], source: Source) -> None:
 
 @dataclass(frozen=True)
 class _Reach:
-    """How far a bucket is archived: the next offset of each input, and how many events there are."""
+    """What is archived of a bucket: the first and the next offset of each input, and how many events there are."""
 
+    begins: Offsets
     position: Offsets
     events: int
 
@@ -240,11 +253,14 @@ def _reach(events: DataFrame, processor: type[Processor]) -> Mapping[int, _Reach
     names = [category.name for category in processor.inputs()]
     found: dict[int, _Reach] = {}
     rows = (
-        events.groupBy("_bucket", "_input").agg(F.max("_offset").alias("last"), F.count("*").alias("events")).collect()
+        events.groupBy("_bucket", "_input")
+        .agg(F.min("_offset").alias("first"), F.max("_offset").alias("last"), F.count("*").alias("events"))
+        .collect()
     )
-    for bucket, number, last, count in rows:
-        before = found.get(bucket, _Reach({}, 0))
-        found[bucket] = _Reach({**before.position, names[number]: last + 1}, before.events + count)
+    for bucket, number, first, last, count in rows:
+        before, name = found.get(bucket, _Reach({}, {}, 0)), names[number]
+        begins, position = {**before.begins, name: first}, {**before.position, name: last + 1}
+        found[bucket] = _Reach(begins, position, before.events + count)
     return found
 
 

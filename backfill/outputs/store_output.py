@@ -24,10 +24,12 @@ from ...processors.windows import Ever
 from ...state.checkpoints import is_remote
 from ...state.remote.rebuilding import rebuilds
 from ...state.store import Offsets
+from ...transport.beginning import expect_idle
 from ...transport.bus import Bucket, Bus, Position
 from ..archive.archived_ends import archived_ends
 from ..bootstrap import only_one, refuse_begun, refuse_unarchived
 from ..errors import BackfillRefused
+from ..handing_over import settled_move
 from ..plans import days_read, in_bus_order
 from ..sources.coverage import EVER, Wanted, covered, noted
 from ..sources.source import Source, in_days, spark_schema
@@ -132,7 +134,8 @@ def refill_store(
     ever = isinstance(processor.window, Ever)
     read = EVER if ever else days_read(processor, None, days)
     missing = covered(warehouse, [Wanted(one, read, days) for one in processor.inputs()], allow_missing=allow_missing)
-    _refuse_running(processor, destination.bus)
+    settled_move(processor, destination.bus)
+    expect_idle(processor, destination.bus)
     with rebuilds(destination.url, processor) as shards:
         _refuse_broken_off(processor, shards.broken_off())
         positions = shards.counted()
@@ -185,7 +188,8 @@ def bootstrap_store(
         refuse_begun(processor, destination.bus)
     read = Days(first or date.min, date.max)
     missing = covered(warehouse, [Wanted(one, read, read) for one in processor.inputs()], allow_missing=allow_missing)
-    _refuse_running(processor, destination.bus)
+    settled_move(processor, destination.bus)
+    expect_idle(processor, destination.bus)
     ends = _ends(processor, destination.bus, warehouse)
     with rebuilds(destination.url, processor) as shards:
         counted = shards.counted()
@@ -228,17 +232,6 @@ def _refuse_broken_off(processor: type[Processor], buckets: Sequence[int]) -> No
             f"{processor.__name__}: its state is being built from the archive, or was when that broke off (bucket "
             f"{', '.join(map(str, buckets))}). Nothing was changed. Let `penstock bootstrap` come to its end; one that broke off is started again."
         )
-
-
-def _refuse_running(processor: type[Processor], bus: Bus) -> None:
-    """Raise GroupInUse where the processor's group has members, which setting its positions to what they are tells."""
-    at = [
-        Position(Bucket(category.name, number), offset)
-        for category in processor.inputs()
-        for number, offset in bus.catalog.committed(processor.name, category.name).items()
-    ]
-    if at:
-        bus.catalog.set_committed(processor.name, at)
 
 
 def _ends(processor: type[Processor], bus: Bus, warehouse: Warehouse) -> dict[int, Offsets]:

@@ -1,4 +1,7 @@
-"""State built in Spark's workers: a shard's own core over its archived bucket, and what is then its state stored as its backup."""
+"""State built in Spark's workers: a shard's own core over its archived bucket, and what is then its state stored, for a backup of it.
+
+Who started it makes it one, when all of them are stored: until then nobody finds what was built.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from ...state.backups.manifest import Manifest
 from ...state.backups.owner import claim
 from ...state.backups.places import open_place
 from ...state.backups.shard import ShardBackups
@@ -22,8 +26,7 @@ from .step import Batches, Transform, guarded
 _BUILT: dict[str, pa.DataType] = {
     "bucket": pa.int32(),
     "keys": pa.int64(),
-    "size_bytes": pa.int64(),
-    "backup": pa.string(),
+    "manifest": pa.binary(),
 }
 BUILT = pa.schema(_BUILT)
 """What is said of each shard."""
@@ -36,7 +39,7 @@ class Target:
     Args:
         location: the place of backups.
         webhdfs: for HDFS, the address of WebHDFS.
-        ends: the position that each bucket's state will reflect.
+        ends: the position that each bucket's state will reflect, with the number of the move that puts it in place.
     """
 
     location: str
@@ -59,16 +62,15 @@ def _built(inputs: Inputs, target: Target, batches: Batches) -> Batches:
             for _ in outputs_of(inputs, state, events):
                 pass  # what the past gave is the business of a backfill
             state.save_position(target.ends[bucket])
-            row = [bucket, state.estimated_keys(), *_stored(inputs, target, bucket, state)]
+            row = [bucket, state.estimated_keys(), _stored(inputs, target, bucket, state).encode()]
         yield pa.RecordBatch.from_pylist([dict(zip(BUILT.names, row, strict=True))], schema=BUILT)
 
 
-def _stored(inputs: Inputs, target: Target, bucket: int, state: RocksShardState) -> tuple[int, str]:
-    """Store a state as the newest backup of its shard; return its size, and what it is called."""
+def _stored(inputs: Inputs, target: Target, bucket: int, state: RocksShardState) -> Manifest:
+    """Store a state where its shard's backups are; return what makes it the newest of them."""
     identity = ShardIdentity(inputs.processor.name, bucket, inputs.processor.state_shape() or "")
     backups = ShardBackups(open_place(target.location, target.webhdfs), identity.processor, bucket)
     owner = claim(backups, identity)
     with snapshot_folder(state.folder) as snapshot:
         state.snapshot(snapshot)
-        manifest = owner.save(snapshot, target.ends[bucket])
-    return manifest.size_bytes, str(manifest.id)
+        return owner.store(snapshot, target.ends[bucket])

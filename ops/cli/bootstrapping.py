@@ -99,7 +99,8 @@ def bootstrap(
     from ...backfill.bootstrap import Destination  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
 
-    with breaking_off("No position was set: the processor stands where it stood."), batch_progress() as show:
+    says = "The processor stands where it stood; should its workers say that a bootstrap was begun, give this command again."
+    with breaking_off(says), batch_progress() as show:
         done = build(
             app,
             archive,

@@ -1,6 +1,7 @@
 """Writing a shard's backups: who claimed them last may, and stores what the place lacks.
 
 claim -> save: the files that are not there yet, then the manifest -> prune: manifests that are too old, then files
+claim -> store: the files -> publish: the manifest, by whoever decides that the backup counts
 
 A kill between any two writes leaves the earlier backups whole, and at most files that no manifest names.
 """
@@ -60,15 +61,11 @@ class BackupOwner:
 
     def expect_newest(self) -> None:
         """Raise BackupFenced where somebody else has claimed these backups since."""
-        claims = self._backups.claims()
-        if not claims:
+        if self._backups.claims():
+            expect_owner(self._backups, self._epoch)
+        else:
             # Somebody emptied the place. Without the claim, the next owner would count from 1 and its backups seem older.
             self._place.create(self._backups.claim_path(self._epoch), _signature())
-        elif max(claims) != self._epoch:
-            raise BackupFenced(
-                f"{self._backups}: owner {self._epoch} no longer makes its backups at {self._place.location}, owner "
-                f"{max(claims)} does. This one writes nothing more there; no backup is lost."
-            )
 
     def save(self, snapshot: Path, position: Offsets) -> Manifest:
         """Store a snapshot's files where the place lacks them, then its manifest. Return that.
@@ -82,17 +79,28 @@ class BackupOwner:
             PlaceUnreachable: there is no new backup, unless it was the answer to the last write that got lost.
         """
         with self._writing:
-            time_ms = time.time_ns() // 1_000_000
-            files = self._store(snapshot)
-            # Counted before it is written: where that fails it may still come about, and no number is given twice.
-            self._sequence += 1
-            number = self._epoch, self._sequence
-            manifest = Manifest(FORMAT, self._identity, position, *number, time_ms, files, self._interval_s)
+            manifest = self._stored_whole(snapshot, position)
             self._expect_wanted()
             self._place.put(self._backups.manifest_path(manifest.id), [manifest.encode()])
-            self._digests = {(file.name, file.size_bytes): file.sha256 for file in files}
+            self._digests = {(file.name, file.size_bytes): file.sha256 for file in manifest.files}
             self.newest = manifest
             return manifest
+
+    def store(self, snapshot: Path, position: Offsets) -> Manifest:
+        """Store a snapshot's files where the place lacks them. Return a manifest of what is no backup until somebody publishes it.
+
+        Args and errors as for `save`.
+        """
+        with self._writing:
+            return self._stored_whole(snapshot, position)
+
+    def _stored_whole(self, snapshot: Path, position: Offsets) -> Manifest:
+        time_ms = time.time_ns() // 1_000_000
+        files = self._store(snapshot)
+        # Counted before it is written: where that fails it may still come about, and no number is given twice.
+        self._sequence += 1
+        number = self._epoch, self._sequence
+        return Manifest(FORMAT, self._identity, position, *number, time_ms, files, self._interval_s)
 
     def prune(self, keep: int) -> None:
         """Remove what the last `keep` good backups do not need; see `superfluous`."""
@@ -172,6 +180,27 @@ def claim(
         epoch = max(epochs, default=0) + 1
         if backups.place.create(backups.claim_path(epoch), _signature()):
             return BackupOwner(backups, identity, epoch, backups.newest(), go_on, interval_s=interval_s)
+
+
+def expect_owner(backups: ShardBackups, epoch: int) -> None:
+    """Raise BackupFenced where somebody else has claimed a shard's backups since."""
+    newest = max(backups.claims(), default=0)
+    if newest != epoch:
+        raise BackupFenced(
+            f"{backups}: owner {epoch} no longer makes its backups at {backups.place.location}, owner {newest} does. This one writes "
+            "nothing more there; no backup is lost."
+        )
+
+
+def publish(backups: ShardBackups, manifest: Manifest) -> None:
+    """Let what was stored count, as the newest backup of a shard. May be repeated.
+
+    Raises:
+        BackupFenced: somebody else has claimed the shard's backups since, and may have removed its files; it does not count.
+        PlaceUnreachable: it does not count, unless it was the answer that got lost.
+    """
+    expect_owner(backups, manifest.epoch)
+    backups.place.put(backups.manifest_path(manifest.id), [manifest.encode()])
 
 
 def _signature() -> bytes:
