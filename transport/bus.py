@@ -150,7 +150,11 @@ class Ownership(Protocol):
     """Told by a reader which buckets are its own. Called from within `poll` and `close`, in the caller's thread."""
 
     def gained(self, buckets: Sequence[Bucket]) -> None:
-        """Note that buckets are ours. Nothing of them is read until `Reader.start`; must return at once."""
+        """Note that buckets are ours. Nothing of them is read until `Reader.start`; must return at once.
+
+        Called whenever the group has given out its buckets: with none where there are no further ones for us. So it is called once at
+        least after a member has joined, and again after it was told that it loses some.
+        """
         ...
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:

@@ -268,6 +268,7 @@ class _Member:
         self._ownership = ownership
         self._scanner = _Scanner(bus, [])
         self._owned: set[Bucket] = set()
+        self._is_told = False
         group.members.append(self)
 
     def start(self, positions: Sequence[Position]) -> None:
@@ -297,6 +298,7 @@ class _Member:
         if surplus:
             self._ownership.given_up(surplus)
             self._drop(surplus)
+            self._is_told = False
 
     def _drop(self, buckets: Iterable[Bucket]) -> None:
         self._scanner.drop(buckets)
@@ -304,7 +306,8 @@ class _Member:
 
     def _take(self) -> None:
         missing = sorted(self._mine() - self._owned)
-        if missing:
+        if missing or not self._is_told:
+            self._is_told = True
             self._owned.update(missing)
             self._ownership.gained(missing)
 

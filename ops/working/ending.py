@@ -16,7 +16,8 @@ class AtEnd:
     """Whether all of a group's input is done, whoever of its members did it.
 
     A worker's own share is not enough: buckets may still be with a member that has died, and come to this one when the
-    group has noticed.
+    group has noticed. Nor is the group's position: a window may wait for a promise that was made since, or a timer for the time of day,
+    which only who has opened the bucket finds out.
 
     Args:
         targets: where each bucket is to be read to.
@@ -31,7 +32,7 @@ class AtEnd:
         self._asked_s = 0.0
 
     def __call__(self, worker: Worker) -> bool:
-        """Look; the group is asked only now and then, when this worker's share is read and saved."""
+        """Look; the group is asked only now and then, when this worker's share is read and saved, or when it is known to have none."""
         if not (worker.owns_nothing or worker.has_reached(self._targets)):
             return False
         if time.monotonic() - self._asked_s < ASK_GROUP_EVERY_S:

@@ -106,6 +106,7 @@ class Worker:
             processor, place.bus, place.states, place.backups, threads, from_earliest=from_earliest
         )
         self._owned: set[Bucket] = set()
+        self._is_told = False
         self._shards: dict[int, Shard] = {}
         self._reopen_s: float | None = None
         self._pending = Pending(self._clock.monotonic_s())
@@ -198,8 +199,8 @@ class Worker:
 
     @property
     def owns_nothing(self) -> bool:
-        """Whether other workers have all the buckets, or none has been given out yet."""
-        return not self._owned
+        """Whether other workers have all the buckets; False while it is not known yet who has them."""
+        return self._is_told and not self._owned
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
         """Tell whether every bucket that it owns is read up to its target, with what was promised; False while it owns none."""
@@ -418,6 +419,9 @@ class Worker:
 
     def gained(self, buckets: Sequence[Bucket]) -> None:
         """Begin to open the shards of buckets that are ours now."""
+        self._is_told = True
+        if not buckets:
+            return
         before = {bucket.number for bucket in self._owned}
         self._owned.update(buckets)
         self._tell_owned()
@@ -437,6 +441,7 @@ class Worker:
             self._start_over(None)  # what those buckets gave is in one transaction with whatever comes next
 
     def _let_go(self, buckets: Sequence[Bucket]) -> None:
+        self._is_told = False  # until it is said who has what then
         numbers = {bucket.number for bucket in buckets}
         self._owned = {bucket for bucket in self._owned if bucket.number not in numbers}
         self._tell_owned()

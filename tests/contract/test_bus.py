@@ -23,9 +23,11 @@ class Owner:
 
     def __init__(self) -> None:
         self.owned: set[Bucket] = set()
+        self.is_told = False
 
     def gained(self, buckets: Sequence[Bucket]) -> None:
         self.owned.update(buckets)
+        self.is_told = True
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
         self.owned.difference_update(buckets)
@@ -473,6 +475,26 @@ def test_members_share_the_buckets_and_none_is_read_twice(bus: Bus, unique: str)
     readers.pop().close()
 
     assert not owners[1].owned
+
+
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_a_member_for_whom_there_is_no_bucket_is_told(bus: Bus, unique: str, inputs: int) -> None:
+    """By an assignment of nothing; before it, it is not known who has what."""
+    names = [f"{unique}.{number}" for number in range(inputs)]
+    for name in names:
+        bus.catalog.create(CategorySpec(name, 1))
+    owners = [Owner(), Owner(), Owner()]
+    readers = [bus.reader("group-" + unique, names, owner) for owner in owners]
+    knew = [owner.is_told for owner in owners]
+    deadline = time.monotonic() + LIMIT_S
+    while not all(owner.is_told for owner in owners) or sum(len(owner.owned) for owner in owners) < inputs:
+        assert time.monotonic() < deadline
+        for reader in readers:
+            reader.poll(0.05)
+    for reader in readers:
+        reader.close()
+
+    assert knew == [False] * 3
 
 
 def test_co_partitioned_categories_come_together(bus: Bus, unique: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, TIMED, Subject, events
 from support.trials import Source, expect_kept, expect_kept_remotely, prepared
 from support.verdicts import committed, state_of
-from support.victims import LIMIT_S, Death, ended, forking
+from support.victims import LIMIT_S, Death, forking
 
 from penstock.state.checkpoints import Gap, Step, steps_of
 from penstock.transport.kafka import KafkaBus
@@ -86,7 +86,7 @@ def test_a_checkpoint_without_events_counts_once(
     assert (job.run(), other.run()) == (0, 0)
     source.promise()
 
-    assert ended(replace(job, endless=True).start(Death(gap, checkpoint=1)), LIMIT_S) == -signal.SIGKILL
+    assert job.run(Death(gap, checkpoint=1)) == -signal.SIGKILL
     source.send(events(100, start=len(EVENTS)))
     assert other.run() == 0
     expect_kept(other, source.sent)

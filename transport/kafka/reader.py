@@ -155,8 +155,7 @@ class GroupReader(KafkaScanner):
     def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with translated(self._what):
             (consumer.incremental_assign if self._cooperative else consumer.assign)([])
-        if partitions:
-            self._ownership.gained(_buckets(partitions))
+        self._ownership.gained(_buckets(partitions))
 
     def _given_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._ownership.given_up(_buckets(partitions))

@@ -1,0 +1,127 @@
+"""A worker that is to stop at the end of its input does so when there is nothing left to do, and not before it knows."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from support.machines import write
+
+import penstock as ps
+from penstock.ops.driver import Driver, Inline
+from penstock.ops.working.ending import AtEnd
+from penstock.ops.working.preflight import ends_of
+from penstock.ops.working.worker import Place, Worker
+from penstock.state.store import MemoryStateFolder
+from penstock.transport.injecting import Injector
+
+MINUTE = 60_000
+NOW_MS = 4_102_444_800_000
+
+
+class Visit(ps.Record, frozen=True):
+    """A visit to a page."""
+
+    page: str
+    at: ps.EventTime
+
+
+class Count(ps.Record, frozen=True):
+    """How often a page was visited."""
+
+    page: str
+    at: ps.EventTime
+    visits: int
+
+
+visits = ps.Category("visits", Visit, key="page", event_time="at", buckets=2)
+counts = ps.Category("counts", Count, key="page", event_time="at", buckets=2)
+
+
+class Minutes(ps.Aggregator):
+    """Counts the visits of a minute, when it is promised that all are there."""
+
+    reads, writes, monoid = visits, counts, ps.Count()
+    window, emit, late = ps.Tumbling(timedelta(minutes=1)), ps.AtWatermark(), ps.OnLate.DROP
+    watermark = ps.Promised()
+
+    def result(self, key: str, window: ps.Window, value: int) -> Count:
+        """Return the count."""
+        return Count(key, window.start, value)
+
+
+class Later(ps.Stateful):
+    """Tells of a page a second of the clock after it was visited."""
+
+    reads, writes, state, deterministic = visits, counts, int, False
+
+    def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, list[Count]]:
+        """Count, and wait."""
+        context.timer(NOW_MS + 1_000, clock=ps.Clock.WALL)
+        return (state or 0) + 1, []
+
+    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Count]]:
+        """Tell."""
+        return state, [Count(context.key, timer.at, state)]
+
+
+VISITS = [Visit(page, 0) for page in "abcdefgh"]
+
+
+def worker_of(processor: type[ps.Processor], driver: Driver, states: MemoryStateFolder, name: str = "one") -> Worker:
+    """Return a worker that has just joined its group."""
+    return Worker(processor(), Place(driver.bus, states, name), Inline(), Inline(), clock=driver.clock)
+
+
+def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver) -> None:
+    """Let a worker work until it is done by itself."""
+    at_end, deadline = AtEnd(ends_of(processor.inputs(), driver.bus), processor.name, driver.bus), time.monotonic() + 30
+
+    def finished(worker: Worker) -> bool:
+        assert time.monotonic() < deadline, "it does not end"
+        return at_end(worker)
+
+    worker.run(finished)
+
+
+def begun(processor: type[ps.Processor]) -> tuple[Driver, MemoryStateFolder]:
+    """Return a bus on which a processor has read everything there is, and has stopped."""
+    driver, states = Driver(processor), MemoryStateFolder()
+    write(driver.bus, visits, VISITS)
+    run_to_end(worker_of(processor, driver, states), processor, driver)
+    assert sum(driver.bus.committed(processor.name, "visits").values()) == len(VISITS)
+    assert driver.read(counts) == []
+    return driver, states
+
+
+def test_what_a_promise_has_completed_since_is_written() -> None:
+    """Although the group has read everything already when the worker starts."""
+    driver, states = begun(Minutes)
+    with Injector(driver.bus, "visits") as injector:
+        injector.promise(MINUTE)
+    run_to_end(worker_of(Minutes, driver, states), Minutes, driver)
+
+    assert sorted(one.page for one in driver.read(counts)) == list("abcdefgh")
+
+
+def test_timers_by_the_clock_that_are_due_fire() -> None:
+    """The same."""
+    driver, states = begun(Later)
+    driver.clock.advance(2)
+    run_to_end(worker_of(Later, driver, states), Later, driver)
+
+    assert sorted(one.page for one in driver.read(counts)) == list("abcdefgh")
+
+
+def test_a_worker_that_gets_no_bucket_ends() -> None:
+    """When it has been told so: others have them all, and have read them."""
+    driver, states = begun(Later)
+    others = [worker_of(Later, driver, states, name) for name in ("two", "three")]
+    for other in others:
+        other.turn()
+    worker = worker_of(Later, driver, states, "four")
+    knew = worker.owns_nothing
+    run_to_end(worker, Later, driver)
+
+    assert not knew
+    assert [other.owned for other in others] == [(0,), (1,)]
