@@ -12,6 +12,7 @@ from ...processors.kinds import Processor
 from ...state.backups.places import open_place
 from ...transport.bus import Bus
 from ..moving.around import Around
+from ..moving.errors import MoveRefused
 from ..moving.resizing import Resize, perform_resize, plan_resize
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, WebHdfs, connect
 from .output import as_json, facts, note
@@ -35,6 +36,12 @@ def resize(
             "--accept-misplaced", help="Finish, also where something was written by the old number meanwhile."
         ),
     ] = False,
+    stateless: Annotated[
+        bool,
+        typer.Option(
+            "--stateless", help="In place of --app: nobody who reads it keeps state, so that none is to be taken along."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")] = False,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
@@ -44,15 +51,19 @@ def resize(
 ) -> None:
     """Give a category more buckets, and take the states of its readers along, so that each key goes on where it was.
 
-    Readers have read all, and neither they nor what writes the category run meanwhile. Without --app only the buckets are added, and
-    later events of a key may live in another bucket than its earlier ones, and than its state.
+    Readers have read all, and neither they nor what writes the category run meanwhile. With --stateless only the buckets are added, and
+    later events of a key may live in another bucket than its earlier ones, and than its state; of a category without events, always.
 
     Example: penstock category resize flights 16 --app examples/flights/app.py
     """
     bus = connect(kafka, folder)
     if not apps:
+        if not stateless:
+            _expect_empty(bus, name)
         _resize_alone(bus, name, buckets, dry_run=dry_run)
         return
+    if stateless:
+        raise typer.BadParameter("--stateless is in place of --app: leave one of them out.")
     around = Around(bus, folder / "state", open_place(backup, webhdfs) if backup else None)
     processors = [processor for path in apps for processor in AppName(path).load().processors]
     planned = plan_resize(processors, around, name, buckets)
@@ -64,6 +75,16 @@ def resize(
             note(_then(planned))
     if json:
         as_json(_described(planned, done=not dry_run))
+
+
+def _expect_empty(bus: Bus, name: str) -> None:
+    """Refuse to leave states behind that nobody has said there are none of."""
+    if any(bus.catalog.describe(name).ends.values()):
+        raise MoveRefused(
+            f"{name} has events, and whoever reads it may keep state: that would stay in the buckets in which it is, and its keys' later events "
+            "come to others, so that they would be counted anew. Nothing was changed. Name every app that reads or writes it (`--app FILE`), "
+            "and states go along; or say that no reader keeps any (`--stateless`)."
+        )
 
 
 def _resize_alone(bus: Bus, name: str, buckets: int, *, dry_run: bool) -> None:

@@ -134,7 +134,7 @@ def plan_resize(processors: Iterable[type[Processor]], around: Around, category:
         )
     resize = Resize(sorted(names), before, after, readers, writers, borders)
     for processor in readers:
-        _expect_movable(processor)
+        _expect_movable(processor, resize)
         if earlier is None:
             _expect_drained(processor, resize, around)
     return resize
@@ -174,11 +174,14 @@ def _one_number(buckets: Mapping[str, int]) -> int:
     return next(iter(buckets.values()))
 
 
-def _expect_movable(processor: type[Processor]) -> None:
+def _expect_movable(processor: type[Processor], resize: Resize) -> None:
     if is_remote(processor):
+        names = ", ".join(resize.categories)
         raise MoveRefused(
-            f"{processor.__name__} keeps its state in a remote store, by bucket, and that is not split. Nothing was changed. Give it another "
-            "name when the number of buckets has been changed, and fill its store from the archive (`penstock bootstrap --store …`)."
+            f"{processor.__name__} keeps its state in a remote store, by bucket, and that is not split: half of a key's results would be where "
+            f"nobody asks for them. Nothing was changed. Leave {names} as it is, and declare another category with {resize.after} buckets, to "
+            f"which a penstock.Repartition writes it; let {processor.__name__} read that, under another name, from the first event. Filling a "
+            "store from the archive does not help: there, too, events lie in the buckets in which they were written."
         )
 
 

@@ -71,15 +71,19 @@ OLD_LARGE = 'key="meter", event_time="at", buckets=4, codec="avro"'
 NEW_LARGE = 'key="meter", event_time="at", buckets=8, codec="avro"'
 
 
-def test_mistakes_have_one_paragraph(kafka: str, cli: Cli, app: Path) -> None:
+def test_mistakes_have_one_paragraph(kafka: str, cli: Cli, app: Path, prefix: str) -> None:
     """Said before anything is done."""
+    large = f"{prefix}.large"
     cli.ok("category", "create", str(app))
+    cli.ok("category", "send", large, "--app", str(app), stdin=readings(1))
     for arguments, said in (
         (["reset", str(app), "--to", "latest"], "has several processors"),
         (["reset", f"{app}:Totals", "--to", "yesterday-ish"], "neither an offset"),
         (["reset", f"{app}:Totals", "--to", "9=1"], "has no bucket 9"),
         (["reset", f"{app}:Large", "--to", "latest", "--state", "empty"], "keeps no state"),
         (["category", "resize", "nothing", "8", "--app", str(app)], "There is no category nothing"),
+        (["category", "resize", large, "8"], "or say that no reader keeps any (`--stateless`)"),
+        (["category", "resize", large, "8", "--app", str(app), "--stateless"], "leave one of them out"),
     ):
         failed = CliRunner().invoke(commands, arguments, env={"PENSTOCK_KAFKA": kafka, "COLUMNS": "200"})
         told = f"{failed.output} {failed.exception}"

@@ -1,0 +1,227 @@
+"""What is moved from outside where state is in a store: forward it goes, with or without what is passed over; nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from support.machines import YEAR_2100_MS, created, read, write
+from support.stores import fresh
+
+import penstock as ps
+from penstock.ops.driver import Inline
+from penstock.ops.moving.around import Around
+from penstock.ops.moving.errors import MoveRefused
+from penstock.ops.moving.planning import How, Policy
+from penstock.ops.moving.resetting import Reset, ResetGap, ResetStep, perform, plan_reset
+from penstock.ops.moving.resizing import plan_resize
+from penstock.ops.moving.targets import Edge, Target
+from penstock.ops.working.assembling import StoreMissing
+from penstock.ops.working.clock import SteeredClock
+from penstock.ops.working.moved import MoveUnfinished
+from penstock.ops.working.preflight import ends_of, prepare
+from penstock.ops.working.worker import Place, Worker
+from penstock.state.checkpoints import Gap, Step
+from penstock.state.remote import read_results, remote_states
+from penstock.transport.memory import MemoryBus
+
+HOUR_MS = 3_600_000
+EXACT, LEAST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_LEAST_ONCE
+
+
+class Visit(ps.Record, frozen=True):
+    """A visit to a page."""
+
+    page: str
+    at: ps.EventTime
+
+
+class Hour(ps.Record, frozen=True):
+    """How often a page was visited in an hour."""
+
+    page: str
+    at: ps.EventTime
+    visits: int
+
+
+visits = ps.Category("visits", Visit, key="page", event_time="at", buckets=2)
+hours = ps.Category("hours", Hour, key="page", event_time="at", buckets=2)
+
+
+class Killed(Exception):
+    """The process died."""
+
+
+class World:
+    """A processor that keeps its state in a store, on a bus of its own.
+
+    Args:
+        url: the store.
+        output: its output semantics.
+        folder: where there is nothing of it.
+    """
+
+    def __init__(self, url: str, output: ps.Semantics, folder: Path) -> None:
+        self.bus = MemoryBus()
+        self.clock = SteeredClock(YEAR_2100_MS)
+        self.url = url
+
+        class Visits(ps.Aggregator):
+            name = fresh("visits")
+            reads, writes, monoid, store = visits, hours, ps.Count(), ps.Remote()
+            window = ps.Tumbling(timedelta(hours=1))
+            output_semantics = output
+
+            def result(self, key: str, window: ps.Window, value: int) -> Hour:
+                return Hour(key, window.start, value)
+
+        self.processor = Visits
+        self.around = Around(self.bus, folder, store=url)
+        created(self.bus, [Visits])
+
+    def send(self, hour: int) -> None:
+        """Let four pages be visited twice in an hour."""
+        write(self.bus, visits, [Visit(page, hour * HOUR_MS + n) for n in range(2) for page in "abcd"])
+
+    def run(self, at_gap: Callable[[Gap], None] = lambda _: None) -> None:
+        """Read to the end, save, and stop."""
+        targets = ends_of([visits], self.bus)
+        with closing(remote_states(self.url, self.processor)) as states:
+            place = Place(self.bus, states, "one")
+            opened = prepare(self.processor, self.bus)
+            worker = Worker(opened, place, Inline(), Inline(), clock=self.clock, at_gap=at_gap)
+            worker.turn()
+            worker.run(lambda it: it.has_reached(targets))
+
+    def reset(
+        self, to: Target, policy: Policy | None = None, at_gap: Callable[[ResetGap], None] = lambda _: None
+    ) -> Reset:
+        """Plan a reset and do it."""
+        planned = plan_reset(self.processor, self.around, to, policy)
+        perform(planned, self.around, at_gap)
+        return planned
+
+    def stored(self) -> dict[int, int]:
+        """Return how many visits the store has of each hour."""
+        found: dict[int, int] = {}
+        with read_results(self.url, self.processor) as results:
+            for _, window, count in results.scan(1_000):
+                found[window.start // HOUR_MS] = found.get(window.start // HOUR_MS, 0) + count
+        return found
+
+    def written(self) -> dict[int, int]:
+        """Return the same as the last record of each page and hour has it."""
+        last = {(one.page, one.at // HOUR_MS): one.visits for one in read(self.bus, hours)}
+        return {hour: sum(count for (_, at), count in last.items() if at == hour) for hour in {at for _, at in last}}
+
+
+@pytest.fixture(params=[LEAST, EXACT], ids=["least", "exact"])
+def world(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> World:
+    """A processor that has counted the first hour."""
+    world = World(url, request.param, tmp_path)
+    world.send(0)
+    world.run()
+    assert world.stored() == world.written() == {0: 8}
+    return world
+
+
+def test_what_a_reset_passes_over_is_counted(world: World) -> None:
+    """And not written: the store is as if nothing had been passed over."""
+    world.send(1)
+    planned = world.reset(Edge.LATEST)
+    world.send(2)
+    world.run()
+
+    assert ({shard.how for shard in planned.shards}, planned.passed) == ({How.KEPT}, 8)
+    assert world.stored() == {0: 8, 1: 8, 2: 8}
+    assert world.written() == {0: 8, 2: 8}
+
+
+def test_a_state_that_is_kept_leaves_out_what_is_passed_over(world: World) -> None:
+    """It is neither in the store nor written."""
+    world.send(1)
+    planned = world.reset(Edge.LATEST, Policy.KEEP)
+    world.send(2)
+    world.run()
+
+    assert ({shard.how for shard in planned.shards}, planned.passed) == ({How.PASSED}, 8)
+    assert world.stored() == world.written() == {0: 8, 2: 8}
+
+
+@pytest.mark.parametrize("policy", [Policy.AUTO, Policy.KEEP])
+@pytest.mark.parametrize("step", [ResetStep.PLACE_STATE, ResetStep.SET_POSITIONS, ResetStep.NOTE_END])
+def test_a_reset_that_died_is_given_again(world: World, step: ResetStep, policy: Policy) -> None:
+    """No worker starts before that, and then all is as if it had not died."""
+
+    def die(gap: ResetGap) -> None:
+        if gap.before is step and gap.bucket in {None, 1}:
+            raise Killed
+
+    world.send(1)
+    with pytest.raises(Killed):
+        world.reset(Edge.LATEST, policy, die)
+    with pytest.raises(MoveUnfinished):
+        world.run()
+    world.reset(Edge.LATEST, policy)
+    world.send(2)
+    world.run()
+
+    assert world.stored() == {0: 8, 2: 8} | ({1: 8} if policy is Policy.AUTO else {})
+    assert world.written() == {0: 8, 2: 8}
+
+
+@pytest.mark.parametrize(
+    ("to", "policy", "said"),
+    [
+        (Edge.EARLIEST, None, "cannot go back"),
+        (Edge.EARLIEST, Policy.KEEP, "would count events twice"),
+        (Edge.EARLIEST, Policy.EMPTY, "which a reset does not empty"),
+    ],
+)
+def test_what_is_counted_cannot_be_taken_back(world: World, to: Target, policy: Policy | None, said: str) -> None:
+    """It says so, and nothing is changed."""
+    with pytest.raises(MoveRefused, match=said):
+        world.reset(to, policy)
+    world.send(1)
+    world.run()
+
+    assert world.stored() == world.written() == {0: 8, 1: 8}
+
+
+def test_a_store_that_is_not_named_is_asked_for(world: World, tmp_path: Path) -> None:
+    """Nothing is changed."""
+    with pytest.raises(StoreMissing, match="--store"):
+        plan_reset(world.processor, Around(world.bus, tmp_path), Edge.LATEST, None)
+
+
+def test_outputs_that_wait_in_the_store_are_sent_first(url: str, tmp_path: Path) -> None:
+    """By a worker: with other positions it could not be told any more whether they were sent."""
+    world = World(url, EXACT, tmp_path)
+
+    def die(gap: Gap) -> None:
+        if gap.before is Step.COMMIT_TRANSACTION:
+            world.bus.kill_members(world.processor.name)
+            raise Killed
+
+    world.send(0)
+    with pytest.raises(Killed):
+        world.run(die)
+    world.send(1)
+    with pytest.raises(MoveRefused, match="outputs that are not sent yet"):
+        world.reset(Edge.LATEST)
+    world.run()
+    world.send(2)
+    world.reset(Edge.LATEST)
+
+    assert world.written() == {0: 8, 1: 8}
+
+
+def test_a_shard_of_the_store_is_not_split(world: World) -> None:
+    """More buckets are refused, with what does work; nothing is changed."""
+    with pytest.raises(MoveRefused, match=r"penstock\.Repartition"):
+        plan_resize([world.processor], world.around, "visits", 4)
+
+    assert world.bus.describe("visits").spec.buckets == 2
