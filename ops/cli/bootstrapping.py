@@ -55,7 +55,12 @@ def bootstrap(
             show_default=False,
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Also where the processor has run before.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Also where the processor has run before: what is built takes its state's place."
+        ),
+    ] = False,
     allow_missing: AllowMissing = False,
     master: Master = "local[*]",
     kafka: Kafka = None,

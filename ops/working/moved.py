@@ -56,9 +56,9 @@ def expect_current(state: ShardState, move: Move | None, processor: str, bucket:
         state.save_position({**move.begins.get(bucket, {}), **stamp})
     elif number_in(position) < number_in(stamp):
         raise StateSuperseded(
-            f"{processor}, bucket {bucket}: the state on this machine is of before the {move.what} of {_shown(move.time_ms)}, which was done "
-            "elsewhere. To go on with it would undo that here. Nothing was read or changed. Remove the processor's folder below "
-            "`--dir`/state on this machine and start again, with --backup if backups are kept: the worker then has the state that fits."
+            f"{processor}, bucket {bucket}: the state on this machine is of before the {move.what} of {_shown(move.time_ms)}, which put another in "
+            "its place. To go on with it would undo that here. Nothing was read or changed. Start the worker with --backup, and it takes the "
+            "state that fits from there; where no backups are kept, remove the processor's folder below `--dir`/state on this machine."
         )
 
 
