@@ -176,7 +176,7 @@ def replay(every: list[Flight]) -> None:
 def start_over(bus: Bus, every: list[Flight]) -> None:
     """Have the scorer do all of it again."""
     title("Everything from the beginning")
-    expect("a reset is refused while it runs", penstock("reset", f"{APP}:Scorer", "--to", "earliest", check=False) == 1)
+    expect("a reset is refused while it runs", penstock("reset", f"{APP}:Scorer", "--to", "latest", check=False) == 1)
     penstock("undeploy", "scorer")
     before = len(scores(bus))
     penstock("reset", f"{APP}:Scorer", "--to", "earliest", "--dry-run")

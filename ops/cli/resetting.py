@@ -10,6 +10,7 @@ import typer
 from ...processors.apps import AppName
 from ...processors.kinds import Processor
 from ...state.backups.places import open_place
+from ...transport.beginning import expect_idle
 from ..moving.around import Around
 from ..moving.planning import How, Policy, ShardPlan
 from ..moving.resetting import Reset, perform, plan_reset
@@ -55,6 +56,8 @@ def reset(
     app = AppName.parse(target)
     processor = _only(app)
     bus = connect(kafka, folder)
+    if not dry_run:
+        expect_idle(processor, bus)  # before anybody is asked
     around = Around(bus, folder / "state", open_place(backup, webhdfs) if backup else None, store)
     planned = plan_reset(processor, around, _target(to, processor), state)
     consumers = _consumers(app, processor)
