@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..processors.errors import PenstockError
 from ..processors.kinds import Processor
 from .bus import Bucket, Bus, Position
-from .moves import MOVES, Move, forget_move, note_move
+from .moves import MOVES, Move, forget_move, newest_move, note_move
 
 
 def expect_idle(processor: type[Processor], bus: Bus) -> None:
@@ -54,3 +54,14 @@ def note_begin(
         else:
             note_move(bus, earlier)
         raise
+
+
+def take_back_move(bus: Bus, processor: str) -> None:
+    """Note that a move which has begun has changed nothing, so that what was noted before it holds again; nothing where none has."""
+    noted = newest_move(bus, processor)
+    if noted is None or noted.done:
+        return
+    if noted.earlier is None:
+        forget_move(bus, processor)
+    else:
+        note_move(bus, noted.earlier)

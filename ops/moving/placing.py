@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rocksdict import Cache
-
 from ...state.backups.fetching import Progress, fetch, no_progress
 from ...state.backups.manifest import BackupId
 from ...state.backups.owner import claim
 from ...state.backups.snapshots import snapshot_folder
 from ...state.folder import RocksStateFolder, add_database
-from ...state.rocks import RocksShardState, database_options, open_database
+from ...state.rocks import RocksShardState
 from ...state.store import Offsets
 from ..working.resuming import settle_prepared
+from .staging import opened
 from .standing import LocalStates
-
-_CACHE_BYTES = 32 * 2**20
 
 
 def install_backup(
@@ -78,7 +75,7 @@ def _replace(states: LocalStates, bucket: int, make: Callable[[Path], None]) -> 
 
 
 def _with(folder: Path, change: Callable[[RocksShardState], None]) -> None:
-    state = RocksShardState(open_database(folder, database_options(Cache(_CACHE_BYTES))), folder)
+    state = opened(folder)
     try:
         change(state)
     finally:

@@ -23,20 +23,18 @@ from ...state.checkpoints import Step, is_remote, last_id, steps_of
 from ...state.folder import current
 from ...state.remote import remote_states
 from ...state.remote.shard_state import RemoteShardState
-from ...state.rocks import viewed
 from ...state.store import Offsets, ShardIdentity
 from ...transport.beginning import expect_idle, note_begin
 from ...transport.bus import Bucket, Position
-from ...transport.changelog import rewrite
 from ...transport.moves import Move, newest_move, note_move
 from ...transport.promises import take_back
 from ..working.assembling import StoreMissing
-from ..working.changelog import changelog_of
 from ..working.resuming import counts
 from .around import Around
 from .errors import MoveRefused
 from .placing import install_backup, install_empty, move_position, store_backup
 from .planning import REPLACING, Candidate, How, Policy, ShardFacts, ShardPlan, planned
+from .relogging import tell_changelog
 from .standing import LocalStates, group_facts
 from .targets import Edge, Target, offsets_at
 
@@ -292,7 +290,7 @@ class _Moving:
                 case ResetStep.STORE_BACKUP:
                     self._store(shard)
                 case ResetStep.REWRITE_CHANGELOG:
-                    self._tell_changelog(shard)
+                    tell_changelog(self._bus, self._local, shard.bucket)
 
     def _place(self, shard: ShardPlan) -> None:
         stamp = self._move.stamp(shard.bucket)
@@ -310,14 +308,6 @@ class _Moving:
     def _store(self, shard: ShardPlan) -> None:
         if current(self._local.folder(shard.bucket)) is not None:
             store_backup(self._local, shard.bucket)
-
-    def _tell_changelog(self, shard: ShardPlan) -> None:
-        changelog, folder = changelog_of(self._processor), current(self._local.folder(shard.bucket))
-        if changelog is None or folder is None or changelog.name not in self._bus.catalog.names():
-            return
-        with viewed(folder) as state:
-            position = {name: offset for name, offset in state.position().items() if name != changelog.name}
-            rewrite(self._bus, changelog.name, shard.bucket, state.items(), position)
 
     def _move_remote(self, shard: ShardPlan) -> None:
         with _remote(self._processor, self._around, shard.bucket) as state:

@@ -23,18 +23,17 @@ from ...processors.buckets import bucket_of
 from ...processors.errors import PenstockError
 from ...processors.kinds import Processor
 from ...state.checkpoints import is_remote
-from ...state.folder import current
-from ...state.rocks import viewed
-from ...transport.beginning import expect_idle, note_begin
+from ...transport.beginning import expect_idle, note_begin, take_back_move
 from ...transport.bus import Bucket, Bus, Position
-from ...transport.changelog import rewrite
 from ...transport.errors import BucketMismatch
-from ...transport.moves import Move, forget_move, newest_move, note_move
+from ...transport.moves import Move, newest_move, note_move
 from ..working.changelog import changelog_of
 from .around import Around
 from .errors import MoveRefused
 from .placing import store_backup
-from .splitting import Split, Staging
+from .relogging import tell_changelog
+from .splitting import Split, Splitting
+from .staging import Staging
 from .standing import LocalStates, group_facts
 
 READ_WAIT_S = 1.0
@@ -328,9 +327,7 @@ class _Reader:
         self._borders = {it.name: dict(resize.borders[it.name]) for it in processor.inputs()}
         self._move = self._noted()
         self._states = LocalStates(processor, around.states, around.backups)
-        number = max(self._move.numbers.values(), default=0)
-        split = Split(processor, resize.before, resize.after, self._borders, number)
-        self._staging = Staging(self._states, split) if processor.state_shape() is not None else None
+        self._staging = Staging(self._states, self._move) if processor.state_shape() is not None else None
 
     def _gap(self, step: ResizeStep, bucket: int | None = None) -> None:
         self._at_gap(ResizeGap(step, self._name, bucket))
@@ -366,22 +363,22 @@ class _Reader:
 
     def take_back(self) -> None:
         """Note that nothing was done."""
-        noted = newest_move(self._bus, self._name)
-        if noted is None or noted.done:
-            return
         if self._staging is not None:
             self._staging.drop()
-        if noted.earlier is None:
-            forget_move(self._bus, self._name)
-        else:
-            note_move(self._bus, noted.earlier)
+        take_back_move(self._bus, self._name)
 
     def split(self) -> None:
         """Make the new states aside."""
         self._gap(ResizeStep.SPLIT_STATES)
         if self._staging is not None and not self._is_done:
             facts = group_facts(self._processor, self._bus)
-            self._staging.make(lambda bucket: facts.of(bucket).committed)
+            splitting = Splitting(self._states, self._how(), self._staging)
+            splitting.make(lambda bucket: facts.of(bucket).committed)
+
+    def _how(self) -> Split:
+        resize, number = self._resize, max(self._move.numbers.values(), default=0)
+        since = {} if self._move.earlier is None else self._move.earlier.numbers
+        return Split(self._processor, resize.before, resize.after, self._borders, number, since)
 
     def move_states(self, step: ResizeStep) -> None:
         """Take a step that is about the states of all new buckets."""
@@ -400,14 +397,12 @@ class _Reader:
                 self._tell_changelog(bucket)
 
     def _tell_changelog(self, bucket: int) -> None:
-        changelog, folder = changelog_of(self._processor), current(self._states.folder(bucket))
-        catalog = self._bus.catalog
-        if changelog is None or folder is None or changelog.name not in catalog.names():
+        changelog, catalog = changelog_of(self._processor), self._bus.catalog
+        if changelog is None or changelog.name not in catalog.names():
             return
         if catalog.describe(changelog.name).spec.buckets < self._resize.after:
             catalog.resize(changelog.name, self._resize.after)
-        with viewed(folder) as state:
-            rewrite(self._bus, changelog.name, bucket, state.items(), state.position())
+        tell_changelog(self._bus, self._states, bucket)
 
     def set_positions(self) -> None:
         """Let the group go on at the border, and in new buckets at their beginning."""

@@ -8,35 +8,24 @@ number is a multiple of the old one.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 from math import gcd
-from pathlib import Path
-
-from rocksdict import Cache
 
 from ...processors.buckets import bucket_of
-from ...processors.changes import Changes
 from ...processors.event_time import merged_time
 from ...processors.kinds import Processor
 from ...processors.owners import KeyOf, key_of
 from ...state.backups.fetching import fetch
-from ...state.durable import sync_folder
-from ...state.folder import RocksStateFolder, add_database, current
-from ...state.rocks import RocksShardState, database_options, explained, open_database, viewed
+from ...state.folder import RocksStateFolder, current
+from ...state.rocks import RocksShardState
 from ...state.store import Offsets
 from ...transport.moves import MOVES, number_in
 from ..working.resuming import settle_prepared
 from .errors import MoveRefused
+from .staging import Staging, opened, write_all
 from .standing import LocalStates
-
-AT_ONCE = 50_000
-"""How many entries are written at a time."""
-_CACHE_BYTES = 32 * 2**20
-_WHOLE = "whole"
 
 
 @dataclass(frozen=True)
@@ -49,6 +38,7 @@ class Split:
         after: the new number.
         borders: where each old bucket of each input ends, and so what its state reflects.
         number: the number of the move.
+        since: by old bucket, the number of the move that its state is of; one of a lower number was replaced elsewhere.
     """
 
     processor: type[Processor]
@@ -56,6 +46,7 @@ class Split:
     after: int
     borders: Mapping[str, Mapping[int, int]]
     number: int
+    since: Mapping[int, int] = field(default_factory=dict)
 
     def border(self, bucket: int) -> Offsets:
         """Return where a bucket of each input ended before; 0 of a new one."""
@@ -67,24 +58,20 @@ class Split:
         return [source for source in range(self.before) if source % common == bucket % common]
 
 
-class Staging:
-    """The new states, made aside until all of them are whole.
+class Splitting:
+    """Makes the new states.
 
     Args:
-        states: where the old ones are, and the new ones will be.
+        states: where the old ones are.
         split: how.
+        staging: where the new ones are made.
     """
 
-    def __init__(self, states: LocalStates, split: Split) -> None:
+    def __init__(self, states: LocalStates, split: Split, staging: Staging) -> None:
         self._states = states
         self._split = split
+        self._staging = staging
         self._key_of: KeyOf = key_of(split.processor)
-        self._folder = states.root / split.processor.name / f".resize-{split.number}"
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all new states are made."""
-        return (self._folder / _WHOLE).exists()
 
     def make(self, committed: Callable[[int], Offsets]) -> None:
         """Make the new states from the old ones, which stay as they are; nothing where that is done.
@@ -95,36 +82,11 @@ class Staging:
         Raises:
             MoveRefused: an old state is missing, or is not as far as its bucket's end, or a key is not where it belongs.
         """
-        if self.is_whole:
+        if self._staging.is_whole:
             return
-        with explained(self._folder):
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(parents=True)
-        with self._sources(committed) as sources:
+        with self._staging.making(), self._sources(committed) as sources:
             for bucket in range(self._split.after):
                 self._make_one(bucket, [sources[old] for old in self._split.sources(bucket) if old in sources])
-        with explained(self._folder):
-            (self._folder / _WHOLE).touch()
-            sync_folder(self._folder)
-
-    def place(self, bucket: int) -> None:
-        """Make a new state a shard's current one; nothing where it is."""
-        shard = self._states.folder(bucket)
-        self._states.expect_closed(bucket)
-        there = current(shard)
-        if there is not None:
-            with viewed(there) as state:
-                if number_in(state.position()) == self._split.number:
-                    return
-        add_database(shard, lambda target: _copied(self._staged(bucket), target))
-
-    def drop(self) -> None:
-        """Remove what was made aside. May be repeated."""
-        with explained(self._folder):
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _staged(self, bucket: int) -> Path:
-        return self._folder / f"{bucket:05d}"
 
     @contextmanager
     def _sources(self, committed: Callable[[int], Offsets]) -> Iterator[dict[int, RocksShardState]]:
@@ -144,10 +106,10 @@ class Staging:
         border = self._split.border(bucket)
         local = self._local(bucket, committed)
         if local is not None:
-            if _is_at(border, local, self._split.number):
+            if self._is_at(bucket, local.position()):
                 return local
             local.close()
-        kept = self._backup_at(bucket, border)
+        kept = self._backup_at(bucket)
         if kept is not None:
             return kept
         if not any(border.values()):
@@ -166,26 +128,29 @@ class Staging:
         settle_prepared(state, committed, f"{self._split.processor.name}, bucket {bucket}: a checkpoint")
         return state
 
-    def _backup_at(self, bucket: int, border: Offsets) -> RocksShardState | None:
+    def _backup_at(self, bucket: int) -> RocksShardState | None:
         backups = self._states.backups(bucket)
         if backups is None:
             return None
         for manifest in backups.manifests():
-            is_older = number_in(manifest.position) < self._split.number
-            if is_older and manifest.identity == self._states.identity(bucket) and _at(border, manifest.position):
-                target = self._folder / f"source-{bucket}"
+            if manifest.identity == self._states.identity(bucket) and self._is_at(bucket, manifest.position):
+                target = self._staging.source(bucket)
                 fetch(backups, manifest, target)
-                return _opened(target)
+                return opened(target)
         return None
 
+    def _is_at(self, bucket: int, position: Offsets) -> bool:
+        """Tell whether a state is that of the border, and not one of before a move, or of this one."""
+        split = self._split
+        is_current = split.since.get(bucket, 0) <= number_in(position) < split.number
+        return is_current and all(position.get(name, 0) == offset for name, offset in split.border(bucket).items())
+
     def _make_one(self, bucket: int, sources: list[RocksShardState]) -> None:
-        state = _opened(self._staged(bucket))
+        state = opened(self._staging.staged(bucket))
         try:
             state.claim(self._states.identity(bucket))
             for source in sources:
-                entries = self._entries_of(bucket, source)
-                while chunk := _changes(islice(entries, AT_ONCE)):
-                    state.save(chunk)
+                write_all(state, self._entries_of(bucket, source), lambda _: None)
             inputs = [category.name for category in self._split.processor.inputs()]
             position = {**self._split.border(bucket), MOVES.name: self._split.number}
             state.save_together(merged_time(inputs, sources), position)
@@ -209,31 +174,6 @@ class Staging:
                 )
             if bucket_of(key, after) == bucket:
                 yield entry, value
-
-
-def _changes(entries: Iterable[tuple[bytes, bytes]]) -> Changes:
-    return dict(entries)
-
-
-def _is_at(border: Offsets, state: RocksShardState, number: int) -> bool:
-    position = state.position()
-    return number_in(position) < number and _at(border, position)
-
-
-def _at(border: Offsets, position: Offsets) -> bool:
-    return all(position.get(name, 0) == offset for name, offset in border.items())
-
-
-def _opened(folder: Path) -> RocksShardState:
-    return RocksShardState(open_database(folder, database_options(Cache(_CACHE_BYTES))), folder)
-
-
-def _copied(source: Path, target: Path) -> None:
-    state = _opened(source)
-    try:
-        state.snapshot(target)
-    finally:
-        state.close()
 
 
 def _shown(position: Mapping[str, int]) -> str:
