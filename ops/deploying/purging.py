@@ -1,6 +1,6 @@
 """Removing all that is left of a processor: after that, one of its name begins as if there had never been one.
 
-stopped --> group forgotten --> promises taken back --> dead letters and changelog deleted --> backups, state, logs --> versions
+stopped --> group and moves forgotten --> promises taken back --> dead letters and changelog deleted --> backups, state, logs --> versions
 
 Versions go last: as long as they are there, the command can be repeated.
 """
@@ -17,6 +17,7 @@ from ...state.backups.places import BackupPlace, open_place
 from ...state.backups.survey import kept_shards
 from ...transport.bus import Bus
 from ...transport.errors import MissingCategory
+from ...transport.moves import forget_move, newest_move
 from ...transport.promises import WATERMARKS, Place, promises_on, taken_back
 from .catalogue import Records, deployment_named
 from .environment import STORE
@@ -108,6 +109,8 @@ def purge(remains: Remains, bus: Bus) -> None:
         StateError: backups could not be removed.
     """
     bus.catalog.forget_group(remains.name)
+    if newest_move(bus, remains.name) is not None:
+        forget_move(bus, remains.name)
     if remains.promises:
         with closing(bus.writer()) as writer:
             writer.send(WATERMARKS.name, taken_back(remains.promises))

@@ -21,6 +21,7 @@ from penstock.ops.deploying.deploying import Wanted, planned
 from penstock.ops.deploying.environment import keep, kept, taken
 from penstock.ops.deploying.errors import DeployError, NameTaken, NotDeployed, StateUnfit
 from penstock.ops.deploying.fitting import expect_fit
+from penstock.ops.deploying.purging import purge, remains_of
 from penstock.ops.deploying.version import Pods, Settings, Shape, Target
 from penstock.processors.kinds import Processor
 from penstock.state.backups.places import LocalPlace
@@ -28,6 +29,7 @@ from penstock.state.folder import RocksStateFolder
 from penstock.state.store import ShardIdentity
 from penstock.transport.bus import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.moves import Move, newest_move, note_move
 
 
 class Reading(ps.Record, frozen=True):
@@ -258,3 +260,13 @@ def test_another_apps_processor_of_that_name_is_a_clash(tmp_path: Path) -> None:
         planned(wanted(tmp_path / "a", target=Target.LOCAL), bus(), {}, print)
 
     assert planned(wanted(tmp_path / "b", takes_over=True), bus(), {}, print).is_new
+
+
+def test_what_was_purged_was_never_moved(tmp_path: Path) -> None:
+    """A processor of its name begins anew, whatever was done to its states."""
+    kept_versions(tmp_path, 1).stand(Standing(1, ()))
+    there = bus()
+    note_move(there, Move("totals", "resize", 0, done=True, numbers={0: 1}, rebuilds=False))
+    purge(remains_of(tmp_path, "totals", there), there)
+
+    assert newest_move(there, "totals") is None
