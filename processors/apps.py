@@ -208,7 +208,7 @@ def _where(error: BaseException, path: Path) -> str:
         line = error.lineno
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
+        if Path(trace.tb_frame.f_code.co_filename) == path.absolute():
             line = trace.tb_lineno
         trace = trace.tb_next
     return f"line {line}: " if line else ""
