@@ -30,7 +30,7 @@ from ..transport.beginning import expect_idle, note_begin
 from ..transport.bus import Bucket, Bus, Position
 from ..transport.changelog import changelog_spec, rewrite
 from ..transport.ensuring import ensure
-from ..transport.moves import MOVES, Move, newest_move, note_move
+from ..transport.moves import MOVES, Move, Retyped, newest_move, note_move
 from ..transport.promises import take_back
 from .errors import BackfillRefused
 
@@ -143,6 +143,7 @@ class HandOver:
         earlier = self.earlier
         numbers: dict[int, int] = {} if earlier is None else dict(earlier.numbers)
         begins: dict[int, Offsets] = {} if earlier is None else dict(earlier.begins)
+        replaced = dict.fromkeys(built, self._number)
         if earlier is not None and not earlier.done:
             self._expect_continues(earlier, built)
         return Move(
@@ -150,12 +151,17 @@ class HandOver:
             WHAT,
             time.time_ns() // 1_000_000,
             done=False,
-            numbers={**numbers, **dict.fromkeys(built, self._number)},
+            numbers={**numbers, **replaced},
             begins={bucket: position for bucket, position in begins.items() if bucket not in built},
             rebuilds=earlier is None or earlier.rebuilds,
             empties=True,
             borders={} if earlier is None else earlier.borders,
+            retyped=self._retyped(replaced),
         )
+
+    def _retyped(self, replaced: dict[int, int]) -> Retyped | None:
+        before, shape = None if self.earlier is None else self.earlier.retyped, self.processor.state_shape()
+        return None if before is None or shape is None else Retyped(shape, {**before.numbers, **replaced})
 
     def _expect_continues(self, earlier: Move, built: Mapping[int, Manifest]) -> None:
         """Refuse what would leave a part of an earlier try as it is."""

@@ -122,7 +122,7 @@ class AppName:
             AppFileError: the file is missing, does not import, declares no processor, or not the one named.
             DeclarationError: what it declares cannot work.
         """
-        module = _import(self.path)
+        module = imported(self.path)
         app = replace(App.of(self.path.stem, processors_in(module)), alerts=alerts_in(module))
         if not app.processors:
             raise AppFileError(
@@ -170,12 +170,19 @@ def is_app(module: ModuleType) -> bool:
     return module.__name__.startswith(_PREFIX)
 
 
-def _import(path: Path) -> ModuleType:
-    """Import a file as Python would run it: its folder can be imported from. One that has changed is imported anew."""
+def imported(path: Path, what: str = "app file", example: str = "examples/flights/app.py") -> ModuleType:
+    """Import a file as Python would run it: its folder can be imported from. One that has changed is imported anew.
+
+    Args:
+        path: the file.
+        what: what a person calls it.
+        example: how one may be called.
+
+    Raises:
+        AppFileError: it is missing, or does not import.
+    """
     if not path.is_file():
-        raise AppFileError(
-            f"There is no app file {path}. Give the path of a Python file, such as examples/flights/app.py."
-        )
+        raise AppFileError(f"There is no {what} {path}. Give the path of a Python file, such as {example}.")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -195,14 +202,14 @@ def _import(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise AppFileError(
-            f"The app file {path} cannot be imported: {_where(error, path)}{type(error).__name__}: {error}. Nothing was "
+            f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {error}. Nothing was "
             "started; mend the file and run the command again."
         ) from error
     return module
 
 
-def _where(error: BaseException, path: Path) -> str:
-    """Return the last line of the user's file that the error passed through."""
+def where_in(path: Path, error: BaseException) -> str:
+    """Return the last line of the user's file that an error passed through, as the beginning of what is said of it."""
     line = None
     if isinstance(error, SyntaxError) and error.lineno:
         line = error.lineno

@@ -9,7 +9,7 @@ Like a join it is a stateful processor: the windows' states are the key's state,
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -90,7 +90,9 @@ class Windowed(Stateful):
     def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
         """Complete a window, or let go of it."""
         held = _held(state)
-        window = held[int(timer.tag)]
+        window = held.get(int(timer.tag))
+        if window is None:
+            return _saved(held), ()  # its state was dropped from outside, which knows nothing of timers
         if timer.at >= window.end + self._allowed_ms():
             del held[window.start]
         else:
@@ -134,6 +136,12 @@ class Windowed(Stateful):
     def saved_type(cls) -> Any:
         """Return the type of all that is known of a key: start, end and state of its windows."""
         return tuple[tuple[int, int, cls.state], ...]  # type: ignore[name-defined]  # known when it is declared
+
+    @classmethod
+    def each_state(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
+        """Return the windows of a key with the state of each changed; without those for which that is None."""
+        windows = (_Held(start, end, change(state)) for start, end, state in saved)
+        return tuple(window for window in windows if window.state is not None) or None
 
     @classmethod
     def may_come_late(cls) -> bool:

@@ -88,7 +88,8 @@ class RocksShardState:
         elif theirs != identity:
             raise ForeignState(
                 f"The state in {self._folder} is not this shard's: it is {theirs}, expected was {identity}. Nothing was "
-                "changed. Run the processor that it belongs to, or give the new one another name or another state folder."
+                "changed. Run the processor that it belongs to, or give the new one another name or another state folder; where only the "
+                "type of its state has changed, `penstock state migrate` changes what is saved."
             )
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:

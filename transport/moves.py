@@ -23,6 +23,18 @@ MOVES = CategorySpec("penstock.moves", buckets=1, compacted=True)
 READ_WAIT_S = 1.0
 
 
+class Retyped(msgspec.Struct, frozen=True):
+    """Of what type the values in a processor's states are since somebody changed them.
+
+    Args:
+        shape: what states hold since then.
+        numbers: by bucket, the number of the move that did so: states of lower ones hold values of another type, even if it is called the same.
+    """
+
+    shape: str
+    numbers: dict[int, int]
+
+
 class Move(msgspec.Struct, frozen=True):
     """The newest move of a processor.
 
@@ -37,6 +49,8 @@ class Move(msgspec.Struct, frozen=True):
         empties: whether it drops what was in states.
         borders: by input and bucket, the first offset from which on keys lie in buckets as they do now, where their number was changed.
         buckets: for a change of that number, the new one; otherwise 0.
+        migrates: whether it changes what values in states are.
+        retyped: since when these are as they are; None where they were never changed.
         earlier: the move before it, as long as this one may be taken back.
     """
 
@@ -50,12 +64,18 @@ class Move(msgspec.Struct, frozen=True):
     empties: bool = False
     borders: dict[str, dict[int, int]] = {}
     buckets: int = 0
+    migrates: bool = False
+    retyped: Retyped | None = None
     earlier: Move | None = None
 
     def stamp(self, bucket: int) -> dict[str, int]:
         """Return what the position of a bucket's state holds if it is of this move or later."""
         number = self.numbers.get(bucket)
         return {} if number is None else {MOVES.name: number}
+
+    def first_fitting(self, bucket: int) -> int:
+        """Return the number below which states of a bucket hold values of another type."""
+        return 0 if self.retyped is None else self.retyped.numbers.get(bucket, 0)
 
     @property
     def next_number(self) -> int:

@@ -25,6 +25,7 @@ from . import (
     dev,
     event_time,
     metering,
+    migrating,
     querying,
     replaying,
     resetting,
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.add_typer(dev.app, name="dev")
 app.add_typer(categories.app, name="category")
 app.add_typer(archiving.app, name="archive")
+states.app.command("migrate")(migrating.migrate)
 app.add_typer(states.app, name="state")
 app.add_typer(event_time.app, name="watermark")
 app.add_typer(configuring.app, name="config")

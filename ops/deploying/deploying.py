@@ -22,6 +22,7 @@ from ...processors.lookups import LookupJoin
 from ...state.backups.places import open_place
 from ...state.lookups.file_table import FileTable
 from ...transport.bus import Bus
+from ...transport.moves import newest_move
 from ..working.preflight import prepare
 from .catalogue import Deployment, Records, changing, deployment_named
 from .cluster import Cluster, expect_reachable
@@ -121,7 +122,8 @@ def planned(wanted: Wanted, bus: Bus, environment: Mapping[str, str], say: Say) 
         pass
     last = None if standing is None else records.version(standing.version)
     place = open_place(settings.backup, settings.webhdfs) if settings.backup else None
-    expect_fit(processor, f"{wanted.app}:{processor.__name__}", last, Path(settings.folder, "state"), place, say=say)
+    target, states = f"{wanted.app}:{processor.__name__}", Path(settings.folder, "state")
+    expect_fit(processor, target, last, states, place, say=say, move=newest_move(bus, wanted.name))
     version, code = _version_of(wanted, records)
     if settings.target is Target.LOCAL:
         expect_short(Path(settings.folder))

@@ -7,9 +7,10 @@ a sample of the values on this machine --> does each decode as the type that is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from ...processors.kinds import Processor
+from ...processors.kinds import Processor, Stateful
 from ...state.backups.entries import inspection
 from ...state.backups.errors import PlaceUnreachable
 from ...state.backups.places import BackupPlace
@@ -18,11 +19,25 @@ from ...state.backups.survey import ShardName, kept_shards, local_shards, look
 from ...state.checkpoints import is_remote
 from ...state.errors import StateDamaged
 from ...state.rocks import RocksShardState
+from ...transport.moves import Move
 from .errors import StateUnfit
 from .version import Shape, Version
 
 SAMPLE = 1000
 """How many values of each shard are looked at."""
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """What does not fit.
+
+    Args:
+        says: what it is, in words.
+        in_type: whether the type of a key's state alone is another, so that a function could make it fit.
+    """
+
+    says: str
+    in_type: bool
 
 
 def expect_fit(
@@ -33,6 +48,7 @@ def expect_fit(
     place: BackupPlace | None,
     *,
     say: Callable[[str], None],
+    move: Move | None = None,
 ) -> None:
     """Refuse a processor that the state there is does not fit.
 
@@ -43,29 +59,32 @@ def expect_fit(
         states: the folder of states.
         place: where backups are kept; None for nowhere. One that does not answer is left out.
         say: tells that.
+        move: what was last done to its states from outside, as far as that is known.
 
     Raises:
         StateUnfit: it does not fit; says which, why, and what can be done.
     """
     misfits = [
-        *_misfits(processor, last, states),
+        *_misfits(processor, last, states, move),
         *([] if place is None else _in_backups_or_none(processor, place, say)),
     ]
     if misfits:
+        in_type = all(misfit.in_type for misfit in misfits)
+        by_function = [_by_function(processor, target, last, states, place)] if in_type else []
         raise StateUnfit(
-            f"{processor.__name__} was not deployed, and what runs goes on: {misfits[0]} {_choices(processor, target)}"
+            f"{processor.__name__} was not deployed, and what runs goes on: {misfits[0].says} {_choices(processor, target, by_function)}"
         )
 
 
-def _misfits(processor: type[Processor], last: Version | None, states: Path) -> Iterator[str]:
+def _misfits(processor: type[Processor], last: Version | None, states: Path, move: Move | None) -> Iterator[Misfit]:
     shape = Shape.of(processor)
     if last is not None:
-        yield from _between(last, shape)
+        yield from _between(processor, last, shape, move)
     if shape.state is not None and not is_remote(processor):
         yield from _on_this_machine(processor, states)
 
 
-def _in_backups_or_none(processor: type[Processor], place: BackupPlace, say: Callable[[str], None]) -> list[str]:
+def _in_backups_or_none(processor: type[Processor], place: BackupPlace, say: Callable[[str], None]) -> list[Misfit]:
     if processor.state_shape() is None or is_remote(processor):
         return []
     try:
@@ -75,52 +94,82 @@ def _in_backups_or_none(processor: type[Processor], place: BackupPlace, say: Cal
         return []
 
 
-def _between(last: Version, shape: Shape) -> Iterator[str]:
+def _between(processor: type[Processor], last: Version, shape: Shape, move: Move | None) -> Iterator[Misfit]:
     """Give what tells the shape of the version that counts from another."""
     old = last.shape
     if old.state is None and shape.state is None:
         return  # without state, any inputs will do
-    if old.state != shape.state:
-        yield f"{last.label} keeps {_state(old)}, and it is now declared to keep {_state(shape)}; neither can go on from the other's."
+    is_migrated = move is not None and move.retyped is not None and move.retyped.shape == shape.state
+    if old.state != shape.state and not is_migrated:
+        yield Misfit(
+            f"{last.label} keeps {_state(old)}, and it is now declared to keep {_state(shape)}; neither can go on from the other's.",
+            _differs_in_type(processor, old.state) and set(old.inputs) == set(shape.inputs),
+        )
     elif set(old.inputs) != set(shape.inputs):
-        yield (
+        yield Misfit(
             f"the state of {last.label} counts what came in {_names(old)}, and it is now declared to read {_names(shape)}; the "
-            "positions that the state reflects are those of the old inputs."
+            "positions that the state reflects are those of the old inputs.",
+            in_type=False,
         )
 
 
-def _on_this_machine(processor: type[Processor], states: Path) -> Iterator[str]:
+def _differs_in_type(processor: type[Processor], shape: str | None) -> bool:
+    return shape is not None and issubclass(processor, Stateful) and processor.differs_in_type(shape)
+
+
+def _on_this_machine(processor: type[Processor], states: Path) -> Iterator[Misfit]:
     decode = inspection(processor, None, SAMPLE)
     for shard in local_shards(states):
         if shard.processor == processor.name:
             theirs = look(shard.folder(states), RocksShardState.identity)
             if theirs is not None and theirs.shape != processor.state_shape():
-                yield f"the state of {shard} in {states} holds {theirs.shape}, and it is now declared to keep {processor.state_shape()}."
+                says = f"the state of {shard} in {states} holds {theirs.shape}, and it is now declared to keep {processor.state_shape()}."
+                yield Misfit(says, _differs_in_type(processor, theirs.shape))
                 continue
             try:
                 look(shard.folder(states), decode)
             except StateDamaged as error:
-                yield str(error)
+                yield Misfit(str(error), issubclass(processor, Stateful))
 
 
-def _in_backups(processor: type[Processor], place: BackupPlace) -> Iterator[str]:
+def _in_backups(processor: type[Processor], place: BackupPlace) -> Iterator[Misfit]:
     for shard in kept_shards(place):
         newest = ShardBackups(place, *shard).newest() if shard.processor == processor.name else None
         if newest is not None and newest.identity.shape != processor.state_shape():
-            yield _foreign_backup(shard, place, newest.identity.shape, processor)
+            says = _foreign_backup(shard, place, newest.identity.shape, processor)
+            yield Misfit(says, _differs_in_type(processor, newest.identity.shape))
 
 
 def _foreign_backup(shard: ShardName, place: BackupPlace, theirs: str, processor: type[Processor]) -> str:
     return f"the newest backup of {shard} at {place.location} holds {theirs}, and it is now declared to keep {processor.state_shape()}."
 
 
-def _choices(processor: type[Processor], target: str) -> str:
-    fresh = f'`name = "{processor.name}_2"`'
+def _by_function(
+    processor: type[Processor], target: str, last: Version | None, states: Path, place: BackupPlace | None
+) -> str:
+    backup = "" if place is None else f" --backup {place.location}"
+    command = f"penstock state migrate {target} --by FILE:FUNCTION --dir {states.parent}{backup}"
+    stop = f"`penstock undeploy {processor.name}`" if last is not None else "stop its workers"
     return (
-        f"You can: go back to the declaration that fits; or start fresh under a new name ({fresh} on the class), which reads its inputs "
-        f"from the first event that the bus keeps, and writes all of its outputs again; or, under a new name, begin with state that is "
-        f"computed from the archive: `penstock bootstrap {target}`, then deploy. {processor.name} itself is removed with "
-        f"`penstock undeploy {processor.name} --purge` when it is not needed any more."
+        "change what is saved by a function of yours, which is given a key and its state, and returns the new one "
+        f"(`def FUNCTION(key, state): …`): {stop}, `{command}`, and deploy again"
+    )
+
+
+def _choices(processor: type[Processor], target: str, by_function: list[str]) -> str:
+    fresh = f'`name = "{processor.name}_2"`'
+    ways = [
+        "go back to the declaration that fits",
+        *by_function,
+        (
+            f"start fresh under a new name ({fresh} on the class), which reads its inputs from the first event that the bus keeps, and "
+            "writes all of its outputs again"
+        ),
+        f"under a new name, begin with state that is computed from the archive: `penstock bootstrap {target}`, then deploy",
+    ]
+    return (
+        f"You can: {'; or '.join(ways)}. {processor.name} itself is removed with `penstock undeploy {processor.name} --purge` when it is not "
+        "needed any more."
     )
 
 

@@ -135,7 +135,7 @@ def planned(processor: type[Processor], policy: Policy, facts: ShardFacts, targe
     """
     wanted = {**facts.before, **target}
     if processor.state_shape() is None:
-        return _counted(processor, facts, wanted, How.NONE, {})
+        return counted(processor, facts, wanted, How.NONE, {})
     _expect_keyed_alike(processor, facts, wanted)
     match policy:
         case Policy.EMPTY:
@@ -164,9 +164,9 @@ def _fitting(processor: type[Processor], facts: ShardFacts, target: Offsets) -> 
     found = _newest_before(facts.states, target, begins)
     if found is not None:
         how = How.KEPT if found.backup is None else How.BACKUP
-        return _counted(processor, facts, target, how, found.position, backup=found.backup)
+        return counted(processor, facts, target, how, found.position, backup=found.backup)
     if facts.rebuilds and target == facts.starts:
-        return _counted(processor, facts, target, How.EMPTY, target)
+        return counted(processor, facts, target, How.EMPTY, target)
     if not facts.rebuilds or any(facts.starts.values()) or processor.state_semantics is Semantics.AT_MOST_ONCE:
         raise MoveRefused(
             f"{processor.__name__}, bucket {facts.bucket}: no state is known that is not after {_shown(target)}, neither here nor among "
@@ -174,7 +174,7 @@ def _fitting(processor: type[Processor], facts: ShardFacts, target: Offsets) -> 
             "place of backups (`--backup`; `penstock state list` shows what there is); `--to earliest`, which begins with the first event "
             "that is kept; `--state empty`, which begins at the target with nothing; or `penstock bootstrap` from the archive."
         )
-    return _counted(processor, facts, target, How.REBUILT, {})
+    return counted(processor, facts, target, How.REBUILT, {})
 
 
 def _why_not(processor: type[Processor], facts: ShardFacts) -> str:
@@ -189,14 +189,14 @@ def _logged(processor: type[Processor], facts: ShardFacts, target: Offsets) -> S
     """Plan for state that is brought up from a changelog: reading again would give another, so it goes back to where it was exactly."""
     if not _is_before(target, facts.before):
         position = facts.current.position if facts.current else facts.before
-        return _counted(processor, facts, target, How.KEPT, {**facts.before, **position})
+        return counted(processor, facts, target, How.KEPT, {**facts.before, **position})
     found = _newest_before(facts.states, target, facts.starts)
     if found is not None:
         there = {name: found.position.get(name, start) for name, start in facts.starts.items()}
         how = How.KEPT if found.backup is None else How.BACKUP
-        return _counted(processor, facts, there, how, found.position, backup=found.backup)
+        return counted(processor, facts, there, how, found.position, backup=found.backup)
     if facts.rebuilds and target == facts.starts:
-        return _counted(processor, facts, target, How.EMPTY, target)
+        return counted(processor, facts, target, How.EMPTY, target)
     raise MoveRefused(
         f"{processor.__name__}, bucket {facts.bucket}: no backup is known that is not after {_shown(target)}, and reading its events again "
         "would not give the state that it had (several inputs, or not deterministic). Nothing was changed. Choose: name the place of backups "
@@ -213,7 +213,7 @@ def _remote(processor: type[Processor], facts: ShardFacts, target: Offsets) -> S
             "anew from the archive (`penstock bootstrap --store … --overwrite`); replace days of it (`penstock backfill --output store`); "
             "or give the processor another name, under which it counts from the first event."
         )
-    return _counted(processor, facts, target, How.KEPT, {**dict.fromkeys(facts.starts, 0), **position})
+    return counted(processor, facts, target, How.KEPT, {**dict.fromkeys(facts.starts, 0), **position})
 
 
 def _emptied(processor: type[Processor], facts: ShardFacts, target: Offsets) -> ShardPlan:
@@ -223,7 +223,7 @@ def _emptied(processor: type[Processor], facts: ShardFacts, target: Offsets) -> 
             "processor another name, under which it counts from the first event; or fill the store anew from the archive "
             "(`penstock bootstrap --store … --overwrite`)."
         )
-    return _counted(processor, facts, target, How.EMPTY, target)
+    return counted(processor, facts, target, How.EMPTY, target)
 
 
 def _passed(processor: type[Processor], facts: ShardFacts, target: Offsets) -> ShardPlan:
@@ -238,10 +238,10 @@ def _passed(processor: type[Processor], facts: ShardFacts, target: Offsets) -> S
             f"{processor.__name__}, bucket {facts.bucket}: with `--state keep`, going back from {_shown(position)} to {_shown(target)} would "
             "count events twice. Nothing was changed. Leave that option out, and the state goes back, too; or `--state empty`."
         )
-    return _counted(processor, facts, target, How.PASSED, position)
+    return counted(processor, facts, target, How.PASSED, position)
 
 
-def _counted(
+def counted(
     processor: type[Processor],
     facts: ShardFacts,
     target: Offsets,
@@ -250,6 +250,16 @@ def _counted(
     *,
     backup: BackupId | None = None,
 ) -> ShardPlan:
+    """Return what is done to a shard, with how many events that is about.
+
+    Args:
+        processor: whose.
+        facts: where it stands.
+        target: where it goes on, by input.
+        how: what becomes of its state.
+        reflects: what that reflects.
+        backup: the backup that it comes from.
+    """
     before, known = facts.before, {name: reflects.get(name, 0) for name in target}
     again, passed = _between(target, before), _between(before, target)
     read = _between(known, target) if how in {How.KEPT, How.BACKUP, How.REBUILT} else 0

@@ -110,7 +110,7 @@ def plan_reset(processor: type[Processor], around: Around, target: Target, polic
     policy = policy or Policy.AUTO
     wanted = offsets_at(target, around.bus.catalog, [category.name for category in processor.inputs()])
     earlier = newest_move(around.bus, processor.name)
-    facts, known = group_facts(processor, around.bus, earlier), _known(processor, around)
+    facts, known = group_facts(processor, around.bus, earlier), _known(processor, around, earlier)
     shards = [
         planned(processor, policy, known(facts.of(number)), _inputs_of(number, wanted)) for number in _numbers(wanted)
     ]
@@ -133,7 +133,7 @@ def _shown(target: Target) -> str:
     return f"{target:%Y-%m-%d %H:%M:%S}" if isinstance(target, datetime) else "offsets"
 
 
-def _known(processor: type[Processor], around: Around) -> Callable[[ShardFacts], ShardFacts]:
+def _known(processor: type[Processor], around: Around, earlier: Move | None) -> Callable[[ShardFacts], ShardFacts]:
     """Return what adds the states of a shard to where it stands."""
     if processor.state_shape() is None:
         return lambda facts: facts
@@ -142,7 +142,8 @@ def _known(processor: type[Processor], around: Around) -> Callable[[ShardFacts],
     local = LocalStates(processor, around.states, around.backups)
 
     def with_local(facts: ShardFacts) -> ShardFacts:
-        return replace(facts, states=list(local.known(facts.bucket, facts.committed)))
+        first_fitting = 0 if earlier is None else earlier.first_fitting(facts.bucket)
+        return replace(facts, states=list(local.known(facts.bucket, facts.committed, first_fitting)))
 
     return with_local
 
@@ -186,7 +187,7 @@ def _expect_continues(reset: Reset, earlier: Move | None) -> None:
     if earlier is None or earlier.done:
         return
     left = set(earlier.numbers) - {shard.bucket for shard in reset.shards}
-    if left or earlier.buckets or (earlier.empties and reset.policy is not Policy.EMPTY):
+    if left or earlier.buckets or earlier.migrates or (earlier.empties and reset.policy is not Policy.EMPTY):
         raise MoveRefused(
             f"{reset.processor.name}: a {earlier.what} is half done; some of its buckets have moved and some have not. Nothing was changed. "
             "Give the same command again, which finishes it; then this one."
@@ -254,6 +255,7 @@ class _Moving:
             rebuilds=earlier is None or earlier.rebuilds,
             borders={} if earlier is None else earlier.borders,
             empties=reset.policy is Policy.EMPTY,
+            retyped=None if earlier is None else earlier.retyped,
         )
 
     def _stamps(self, shard: ShardPlan) -> bool:

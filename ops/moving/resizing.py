@@ -26,7 +26,7 @@ from ...state.checkpoints import is_remote
 from ...transport.beginning import expect_idle, note_begin, take_back_move
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.errors import BucketMismatch
-from ...transport.moves import Move, newest_move, note_move
+from ...transport.moves import Move, Retyped, newest_move, note_move
 from ..working.changelog import changelog_of
 from .around import Around
 from .errors import MoveRefused
@@ -343,15 +343,18 @@ class _Reader:
             return earlier
         number = 1 if earlier is None else earlier.next_number
         has_state = self._processor.state_shape() is not None
+        numbers = dict.fromkeys(range(self._resize.after), number) if has_state else {}
+        retyped = None if earlier is None or earlier.retyped is None else Retyped(earlier.retyped.shape, numbers)
         return Move(
             self._name,
             self._resize.what,
             time.time_ns() // 1_000_000,
             done=False,
-            numbers=dict.fromkeys(range(self._resize.after), number) if has_state else {},
+            numbers=numbers,
             rebuilds=not has_state,
             borders=self._borders,
             buckets=self._resize.after,
+            retyped=retyped,
             earlier=earlier,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...processors.kinds import Processor
+from ...state.backups.manifest import BackupId
 from ...state.backups.places import BackupPlace
 from ...state.backups.shard import ShardBackups, damages_of
 from ...state.backups.survey import look, refuse_open
@@ -14,7 +15,7 @@ from ...state.folder import shard_folder
 from ...state.rocks import RocksShardState
 from ...state.store import Offsets, ShardIdentity
 from ...transport.bus import Bus
-from ...transport.moves import Move
+from ...transport.moves import Move, number_in
 from ..working.committed import committed_by
 from ..working.resuming import counts
 from .planning import Candidate, ShardFacts
@@ -50,28 +51,66 @@ class LocalStates:
         """Raise StateInUse where a process has the shard's state open."""
         refuse_open(self.folder(bucket))
 
-    def known(self, bucket: int, committed: Offsets) -> Iterator[Candidate]:
-        """Give the states of a shard that this processor could go on with, the one on this machine first."""
-        identity = self.identity(bucket)
-        local = look(self.folder(bucket), lambda state: _position_of(state, identity, committed))
-        if local:
-            yield Candidate(local)
+    def found(self, bucket: int) -> Iterator[Found]:
+        """Give the states that there are of a shard, whatever they hold, the one on this machine first; none that is damaged."""
+        local = look(self.folder(bucket), _found)
+        if local is not None and (local.saved or local.prepared):
+            yield local
         backups = self.backups(bucket)
         if backups is not None:
             manifests, files = list(backups.manifests()), backups.files()
             for manifest in manifests:
-                if manifest.identity == identity and not damages_of(manifest, files):
-                    yield Candidate(manifest.position, manifest.id)
+                if not damages_of(manifest, files):
+                    yield Found(manifest.identity, manifest.position, backup=manifest.id)
+
+    def known(self, bucket: int, committed: Offsets, first_fitting: int = 0) -> Iterator[Candidate]:
+        """Give the states of a shard that this processor could go on with, the one on this machine first.
+
+        Args:
+            bucket: which.
+            committed: the group's positions.
+            first_fitting: the number of the move below which states hold values of another type.
+        """
+        identity = self.identity(bucket)
+        for found in self.found(bucket):
+            fits = found.identity == identity and number_in(found.saved) >= first_fitting
+            if fits and (position := found.settled(committed)):
+                yield Candidate(position, found.backup)
 
 
-def _position_of(state: RocksShardState, identity: ShardIdentity, committed: Offsets) -> Offsets | None:
-    """Return what a state reflects once its last checkpoint is settled; None where it is another's, or reflects nothing."""
-    if state.identity() != identity:
+@dataclass(frozen=True)
+class Found:
+    """A state that there is of a shard.
+
+    Args:
+        identity: whose it is, and what it holds.
+        saved: what it reflects.
+        prepared: from where and to where a checkpoint leads that waits for its decision.
+        keys: about how many values it has; 0 where that is not known.
+        backup: which backup it is; None for the state on this machine.
+    """
+
+    identity: ShardIdentity
+    saved: Offsets
+    prepared: tuple[Offsets, Offsets] | None = None
+    keys: int = 0
+    backup: BackupId | None = None
+
+    def settled(self, committed: Offsets) -> Offsets:
+        """Return what it reflects once its last checkpoint is settled by the group's positions; see `counts`."""
+        if self.prepared is None:
+            return self.saved
+        before, after = self.prepared
+        what = f"{self.identity.processor}, bucket {self.identity.bucket}: a checkpoint"
+        return {**self.saved, **after} if counts(before, after, committed, what) else self.saved
+
+
+def _found(state: RocksShardState) -> Found | None:
+    identity, delta = state.identity(), state.prepared()
+    if identity is None:
         return None
-    delta, what = state.prepared(), f"{identity.processor}, bucket {identity.bucket}: a checkpoint"
-    if delta is not None and counts(delta.before, delta.after, committed, what):
-        return {**state.position(), **delta.after}
-    return state.position()
+    prepared = None if delta is None else (delta.before, delta.after)
+    return Found(identity, state.position(), prepared, state.estimated_keys())
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, get_origin
 
 import msgspec
@@ -16,6 +16,10 @@ from ..semantics import expect_pair
 from ..timers import Timer
 from .base import OnBad, Remembering, key_name
 from .context import Context
+
+_BY = " by "
+_IN = " in "
+"""In the shape of an aggregator's state it stands before the key, in that of no type."""
 
 
 class Stateful(Remembering):
@@ -77,9 +81,25 @@ class Stateful(Remembering):
         return cls.state
 
     @classmethod
+    def each_state(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
+        """Return what is saved of a key with every state in it changed; None where nothing is left.
+
+        Args:
+            saved: what is saved, of whatever type the states in it are.
+            change: gives what a state becomes; None for nothing.
+        """
+        return change(saved)
+
+    @classmethod
     def state_shape(cls) -> str:
         """Return the type of a key's state, and what the key is."""
-        return f"{type_name(cls.state)} by {key_name(cls)}"
+        return f"{type_name(cls.state)}{_BY}{key_name(cls)}"
+
+    @classmethod
+    def differs_in_type(cls, shape: str) -> bool:
+        """Tell whether a shape is that of a processor such as this one, but for the type of a key's state."""
+        theirs, ours = shape.partition(_BY), cls.state_shape().partition(_BY)
+        return theirs[0] != ours[0] and theirs[1:] == ours[1:] and _IN not in theirs[0]
 
     @classmethod
     def check(cls) -> None:

@@ -1,10 +1,11 @@
-"""`penstock reset` and `penstock category resize` as a person uses them, on a real broker."""
+"""`penstock reset`, `category resize` and `state migrate` as a person uses them, on a real broker."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
 from support.cli import Cli
 from support.meters import readings
 from typer.testing import CliRunner
@@ -71,16 +72,76 @@ OLD_LARGE = 'key="meter", event_time="at", buckets=4, codec="avro"'
 NEW_LARGE = 'key="meter", event_time="at", buckets=8, codec="avro"'
 
 
+UPGRADE = """
+def upgraded(key, state):
+    return {"litres": state, "readings": 0}
+
+def broken(key, state):
+    return {"litres": state}
+"""
+MORE = """
+class Sum(ps.Record, frozen=True):
+    litres: int
+    readings: int
+
+class Totals(ps.Stateful):
+    name = "{prefix}.totals"
+    reads, writes, state = large, totals, Sum
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+    def process(self, event, state, context):
+        state = Sum((state.litres if state else 0) + event.litres, (state.readings if state else 0) + 1)
+        return state, [Total(context.key, context.event_time, state.litres)]
+"""
+
+
+def test_a_changed_state_on_a_real_bus(
+    kafka: str, cli: Cli, app: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried first, asked for, done, and each key goes on, outputs exactly once; a second time there is nothing to do."""
+    app.write_text(app.read_text().replace("reads, writes, state = large, totals, int", EXACTLY))
+    later = app.with_name("later.py")
+    later.write_text(app.read_text().partition("class Totals")[0] + MORE.replace("{prefix}", prefix))
+    app.with_name("upgrade.py").write_text(UPGRADE)
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(60))
+    cli.ok("run", f"{app}:Totals", "--until-end", "--backup", "place")
+    command = ["state", "migrate", f"{later}:Totals", "--by", "upgrade.py:upgraded", "--backup", "place"]
+    monkeypatch.chdir(cli.folder)
+    monkeypatch.setenv("PENSTOCK_KAFKA", kafka)
+    tried = CliRunner().invoke(commands, [*command, "--dry-run"])
+    broken = CliRunner().invoke(commands, [*command[:4], "upgrade.py:broken", "--yes"])
+    declined = CliRunner().invoke(commands, command, input="n\n")
+    done = json.loads(cli.ok(*command, "--yes", "--json"))
+    again = CliRunner().invoke(commands, [*command, "--yes"])
+    cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin="".join(readings(100).splitlines(True)[60:]))
+    old = cli("run", f"{app}:Totals", "--until-end", "--backup", "place")
+    cli.ok("run", f"{later}:Totals", "--until-end", "--backup", "place")
+
+    assert "The function fits 7 keys. Nothing was changed." in tried.stderr
+    assert "missing required field `readings`" in str(broken.exception)
+    assert declined.exit_code == 1
+    assert (done["done"], done["keys"], done["dropped"]) == (True, 7, 0)
+    assert (again.exit_code, "nothing was changed" in again.stderr) == (0, True)
+    assert "is not this shard's" in old.stderr
+    assert "penstock state migrate" in old.stderr
+    assert totals(cli, prefix) == expected(range(100), range(100))
+
+
 def test_mistakes_have_one_paragraph(kafka: str, cli: Cli, app: Path, prefix: str) -> None:
     """Said before anything is done."""
     large = f"{prefix}.large"
     cli.ok("category", "create", str(app))
     cli.ok("category", "send", large, "--app", str(app), stdin=readings(1))
+    upgrade = app.with_name("upgrade.py")
+    upgrade.write_text(UPGRADE)
     for arguments, said in (
         (["reset", str(app), "--to", "latest"], "has several processors"),
         (["reset", f"{app}:Totals", "--to", "yesterday-ish"], "neither an offset"),
         (["reset", f"{app}:Totals", "--to", "9=1"], "has no bucket 9"),
         (["reset", f"{app}:Large", "--to", "latest", "--state", "empty"], "keeps no state"),
+        (["state", "migrate", str(app), "--by", "a.py:f"], "has several processors"),
+        (["state", "migrate", f"{app}:Totals", "--by", "f"], "name a function as FILE:FUNCTION"),
+        (["state", "migrate", f"{app}:Hours", "--by", f"{upgrade}:upgraded"], "keeps partials of Sum"),
         (["category", "resize", "nothing", "8", "--app", str(app)], "There is no category nothing"),
         (["category", "resize", large, "8"], "or say that no reader keeps any (`--stateless`)"),
         (["category", "resize", large, "8", "--app", str(app), "--stateless"], "leave one of them out"),

@@ -29,7 +29,7 @@ from penstock.state.folder import RocksStateFolder
 from penstock.state.store import ShardIdentity
 from penstock.transport.bus import CategorySpec
 from penstock.transport.memory import MemoryBus
-from penstock.transport.moves import Move, newest_move, note_move
+from penstock.transport.moves import Move, Retyped, newest_move, note_move
 
 
 class Reading(ps.Record, frozen=True):
@@ -148,12 +148,11 @@ def test_values_are_their_owners_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def fits(processor: type[Processor], folder: Path, last: Shape | None) -> None:
+def fits(processor: type[Processor], folder: Path, last: Shape | None, move: Move | None = None) -> None:
     """Ask whether state fits a processor."""
     version = None if last is None else replace(version_of(folder, 1), name=processor.name, shape=last)
-    expect_fit(
-        processor, f"app.py:{processor.__name__}", version, folder / "state", LocalPlace(folder / "backups"), say=print
-    )
+    target, place = f"app.py:{processor.__name__}", LocalPlace(folder / "backups")
+    expect_fit(processor, target, version, folder / "state", place, say=print, move=move)
 
 
 UNFIT: dict[str, tuple[type[Processor], dict[str, Any]]] = {
@@ -177,6 +176,23 @@ def test_what_the_state_does_not_fit_is_refused_with_the_choices(tmp_path: Path,
     assert f"{processor.name}@1" in said
     assert f'`name = "{processor.name}_2"`' in said
     assert f"penstock bootstrap app.py:{processor.__name__}" in said
+    command = f"`penstock state migrate app.py:Totals --by FILE:FUNCTION --dir {tmp_path} --backup {tmp_path}/backups`"
+    assert (f"`penstock undeploy totals`, {command}" in said) == (how == "another state type")
+
+
+def test_after_a_migration_the_version_of_before_stands_against_nothing(tmp_path: Path) -> None:
+    """Where its states hold what is declared now; and only then."""
+    now, before = changed(Totals, state=float), Shape.of(Totals)
+    moved = Move("totals", "migration", 0, done=True, numbers={0: 1}, retyped=Retyped("float by meter", {0: 1}))
+    fits(now, tmp_path, before, moved)
+    with pytest.raises(StateUnfit):
+        fits(changed(Totals, state=str), tmp_path, before, moved)
+    state = RocksStateFolder(tmp_path / "state").open(ShardIdentity("totals", 0, "float by meter"))
+    state.save({b"m1": msgspec.msgpack.encode(1.5)})
+    state.close()
+    fits(now, tmp_path, before, moved)
+    with pytest.raises(StateUnfit, match=r"holds float by meter.*`penstock state migrate"):
+        fits(Totals, tmp_path, before, moved)
 
 
 def test_what_keeps_nothing_may_read_anything(tmp_path: Path) -> None:
@@ -194,7 +210,7 @@ def test_state_of_a_processor_that_was_never_deployed_is_looked_at(tmp_path: Pat
     with pytest.raises(StateUnfit, match=r"totals, bucket 0.*holds Seen by meter.*int by meter"):
         fits(Totals, tmp_path, None)
     other = msgspec.defstruct("Seen", [("meters", int)], bases=(ps.Record,), frozen=True)
-    with pytest.raises(StateUnfit, match="does not decode"):
+    with pytest.raises(StateUnfit, match=r"does not decode.*stop its workers, `penstock state migrate"):
         fits(changed(Totals, state=other), tmp_path, None)
     more = msgspec.defstruct("Seen", [("readings", int), ("meters", int, 0)], bases=(ps.Record,), frozen=True)
 
