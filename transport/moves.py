@@ -47,6 +47,7 @@ class Move(msgspec.Struct, frozen=True):
         begins: by bucket, the position at which a state begins that is nowhere; where a bucket is missing, at the first event.
         rebuilds: whether a state that is lost can be built again from the events of its bucket.
         empties: whether it drops what was in states.
+        passes: whether it leaves states as they are, so that events which it passes over are in none.
         borders: by input and bucket, the first offset from which on keys lie in buckets as they do now, where their number was changed.
         buckets: for a change of that number, the new one; otherwise 0.
         migrates: whether it changes what values in states are.
@@ -62,6 +63,7 @@ class Move(msgspec.Struct, frozen=True):
     begins: dict[int, dict[str, int]] = {}
     rebuilds: bool = True
     empties: bool = False
+    passes: bool = False
     borders: dict[str, dict[int, int]] = {}
     buckets: int = 0
     migrates: bool = False

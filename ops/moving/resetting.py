@@ -187,7 +187,8 @@ def _expect_continues(reset: Reset, earlier: Move | None) -> None:
     if earlier is None or earlier.done:
         return
     left = set(earlier.numbers) - {shard.bucket for shard in reset.shards}
-    if left or earlier.buckets or earlier.migrates or (earlier.empties and reset.policy is not Policy.EMPTY):
+    others = earlier.empties and reset.policy is not Policy.EMPTY, earlier.passes and reset.policy is Policy.AUTO
+    if left or earlier.buckets or earlier.migrates or any(others):
         raise MoveRefused(
             f"{reset.processor.name}: a {earlier.what} is half done; some of its buckets have moved and some have not. Nothing was changed. "
             "Give the same command again, which finishes it; then this one."
@@ -256,6 +257,7 @@ class _Moving:
             borders={} if earlier is None else earlier.borders,
             empties=reset.policy is Policy.EMPTY,
             retyped=None if earlier is None else earlier.retyped,
+            passes=reset.policy is Policy.KEEP,
         )
 
     def _stamps(self, shard: ShardPlan) -> bool:

@@ -357,6 +357,21 @@ def test_half_a_reset_is_not_left_behind(machine: Machine) -> None:
             reset(machine, Totals, other)
 
 
+def test_a_state_that_passed_over_events_is_not_taken_for_one_that_counts_them(machine: Machine) -> None:
+    """Where some shards of it did when the reset died: it is finished as it was begun."""
+    half(machine, Totals)
+    write(machine.bus, readings, made(100, 120))
+    with pytest.raises(Killed):
+        reset(machine, Totals, Edge.LATEST, Policy.KEEP, at_gap=dying(ResetGap(ResetStep.PLACE_STATE, 1)))
+    with pytest.raises(MoveRefused, match="is half done"):
+        reset(machine, Totals, Edge.LATEST)
+    reset(machine, Totals, Edge.LATEST, Policy.KEEP)
+    write(machine.bus, readings, made(120, 125))
+    machine.run(Totals)
+
+    assert written(machine) == sorted(truth() + [(f"m{n % 5}", 1_000 * n, 21) for n in range(120, 125)])
+
+
 def test_it_may_be_repeated(machine: Machine) -> None:
     """The second changes nothing more."""
     middle = half(machine, Totals)
