@@ -189,6 +189,9 @@ class Reader(Scanner, Protocol):
     its place in the group for a while; others leave.
     """
 
+    at_most: int
+    """How many messages of a bucket a poll gives at most, perhaps of all buckets together; may be changed between two polls."""
+
     def start(self, positions: Sequence[Position]) -> None:
         """Read owned buckets from these offsets on, also when they are read already, or paused."""
         ...

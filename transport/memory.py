@@ -227,6 +227,7 @@ class _Scanner:
     def __init__(self, bus: MemoryBus, positions: Sequence[Position]) -> None:
         self._bus = bus
         self._next = {bucket: offset or 0 for bucket, offset, _ in positions}
+        self.at_most = POLL_LIMIT
         self.paused: set[Bucket] = set()
 
     def poll(self, timeout_s: float) -> Polled:  # noqa: ARG002 - nothing arrives while we wait in memory
@@ -236,7 +237,7 @@ class _Scanner:
         for bucket, start in self._next.items():
             if bucket in self.paused:
                 continue
-            messages = self._bus.slice(bucket, start, POLL_LIMIT)
+            messages = self._bus.slice(bucket, start, self.at_most)
             if messages:
                 batches.append(RawBatch(bucket, messages))
                 self._next[bucket] = start + len(messages)
@@ -270,6 +271,15 @@ class _Member:
         self._owned: set[Bucket] = set()
         self._is_told = False
         group.members.append(self)
+
+    @property
+    def at_most(self) -> int:
+        """How many messages of a bucket a poll gives at most."""
+        return self._scanner.at_most
+
+    @at_most.setter
+    def at_most(self, messages: int) -> None:
+        self._scanner.at_most = messages
 
     def start(self, positions: Sequence[Position]) -> None:
         """Read owned buckets from these offsets on."""

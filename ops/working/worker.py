@@ -29,6 +29,7 @@ from .clock import Clock, SystemClock
 from .executing import Executing
 from .meeting import Meeting
 from .opening import Backups, NoBackups, Openings
+from .pacing import Pace
 from .refusals import EventRefused, Refusal, expect_unit, refusals, taken
 from .saving import Saving
 from .sending import Sending
@@ -117,6 +118,7 @@ class Worker:
         self._keeps_place = False
         self.tally = Tally(lookups=processor.counts() if isinstance(processor, LookupJoin) else None)
         self._reader = self._joined()
+        self._pace = Pace(self._reader.at_most)
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
         self._sending = Sending(processor, self._codecs, self._executing, self._clock, self.tally)
         self._saving = Saving(self._steps, self._executing, saver, self._pass_gap)
@@ -167,6 +169,7 @@ class Worker:
         self._at_turn(self)
 
     def _poll(self) -> Polled:
+        self._reader.at_most = self._pace.at_most
         polled = self._reader.poll(SAVING_POLL_WAIT_S if self._saving.under_way else POLL_WAIT_S)
         if len(self._inputs) == 1:
             return polled
@@ -278,11 +281,13 @@ class Worker:
             expect_unit(type(self._processor), batch.bucket, category, decoded.events, self._clock.now_ms())
         given = taken(decoded, category, batch.arrivals_ms(), self._processor)
         stops = self._processor.raising is OnBad.STOP
+        began_s = self._clock.monotonic_s()
         try:
             fed = shard.core.feed(category, given.events, stop_at_error=stops)
         except Halted as error:
             # At the first message: of those before the first event, nothing was set aside yet.
             raise self._stopped_at(shard, batch, 0, str(error)) from error
+        self._pace.note(len(given.events), self._clock.monotonic_s() - began_s)
         if not muted:
             self._sending.send(shard, fed.outputs)
         for refusal in refusals(given, fed, self._processor):

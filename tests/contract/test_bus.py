@@ -248,6 +248,26 @@ def test_a_bucket_that_is_paused_gives_nothing_until_it_goes_on(bus: Bus, unique
     assert {bucket: [value for _, _, value in found] for bucket, found in third.items()} == {paused: [b"2", b"4"]}
 
 
+def test_a_poll_gives_no_more_than_is_asked_for(bus: Bus, unique: str) -> None:
+    """From one poll to the next; what is left comes with later ones, in order."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
+    reader = joined(bus, unique)
+    found, sizes = list[int](), list[int]()
+    deadline = time.monotonic() + LIMIT_S
+    while len(found) < 10:
+        assert time.monotonic() < deadline
+        reader.at_most = 1 if len(found) < 4 else 3
+        for batch in reader.poll(0.1).batches:
+            sizes.append(len(batch.messages))
+            found += [message.offset() for message in batch.messages]
+    reader.close()
+
+    assert found == list(range(10))
+    assert sizes[:4] == [1] * 4
+    assert max(sizes[4:]) <= 3
+
+
 def test_a_group_that_never_committed_begins_at_the_start(bus: Bus, unique: str) -> None:
     """There is no position, and reading from none begins with the first event that is kept."""
     bus.catalog.create(CategorySpec(unique, 2))

@@ -1,0 +1,87 @@
+"""How many events a turn of a worker's loop takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import penstock as ps
+from penstock.ops.driver import Inline
+from penstock.ops.working.clock import SteeredClock
+from penstock.ops.working.pacing import FIRST, TURN_S, Pace
+from penstock.ops.working.worker import Place, Worker
+from penstock.processors.dead_letters import dead_letters_of
+from penstock.state.store import MemoryStateFolder
+from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.ensuring import ensure
+from penstock.transport.memory import MemoryBus
+from penstock.transport.promises import WATERMARKS
+
+
+class Reading(ps.Record, frozen=True):
+    """A meter's reading."""
+
+    meter: str
+    at: ps.EventTime
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=1)
+EVENT_S = 0.01
+
+
+class Slow(ps.Stateless):
+    """Takes its time, on the clock that it is given."""
+
+    reads = readings
+
+    def __init__(self) -> None:
+        self.clock = SteeredClock()
+
+    def process(self, event: Reading) -> Iterable[Reading]:
+        self.clock.advance(EVENT_S)
+        return ()
+
+
+def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
+    """After the first ones its loop turns all the time: it says how it is, saves, and hands buckets on."""
+    slow = Slow()
+    bus = MemoryBus(slow.clock.now_ms)
+    for category in (readings, dead_letters_of(Slow)):
+        bus.create(CategorySpec.of(category))
+    ensure(bus, WATERMARKS)
+    for at in range(2_000):
+        bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d}' % at))
+    place, read = Place(bus, MemoryStateFolder(), "one"), [0]
+    worker = Worker(
+        slow, place, Inline(), Inline(), clock=slow.clock, at_turn=lambda it: read.append(it.tally.events_in)
+    )
+    while read[-1] < 2_000:
+        worker.turn()
+    first, *others = [later - earlier for earlier, later in pairwise(read) if later > earlier]
+
+    assert first == FIRST
+    assert max(others) <= TURN_S / EVENT_S
+    assert bus.committed("slow", "readings")[0] > FIRST
+
+
+def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
+    """Within a few turns; where it turns slow, it has less at once."""
+    pace = Pace(10_000)
+    seen = []
+    for _ in range(4):
+        pace.note(pace.at_most, 0.001)
+        seen.append(pace.at_most)
+    pace.note(10_000, 50.0)
+
+    assert seen == [2_000, 8_000, 10_000, 10_000]
+    assert pace.at_most == 100
+
+
+def test_however_slow_one_event_is_read() -> None:
+    """Nothing would go on otherwise; and what was never asked says nothing."""
+    pace = Pace(10)
+    pace.note(0, 60.0)
+    assert pace.at_most == 10
+
+    pace.note(1, 60.0)
+    assert pace.at_most == 1
