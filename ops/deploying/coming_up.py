@@ -61,10 +61,10 @@ class Workers:
         Raises:
             WorkerFailed: it ended, or did not come up within the limit; it is left to its keeper.
         """
-        deadline_s, pids = time.monotonic() + limit_s, set[int]()
+        deadline_s, pids, gone = time.monotonic() + limit_s, set[int](), self._gone(worker)
         while not self._is_up(worker, version):
             started, seen = self._records.started(worker), self.seen(worker)
-            if started is not None and started.version == version.number:
+            if started is not None and started != gone and started.version == version.number:
                 pids.add(started.pid)
             if len(pids) > 1 or (pids and seen.pid not in pids):
                 raise WorkerFailed(
@@ -75,6 +75,11 @@ class Workers:
                     f"Worker {worker} of {version.label} did not come to read its buckets within {limit_s:g} s. {self.last_words(worker)}"
                 )
             time.sleep(LOOK_EVERY_S)
+
+    def _gone(self, worker: int) -> Started | None:
+        """Return what is noted of a process that a worker had before, as one that there were too many of; None where it has that one."""
+        started = self._records.started(worker)
+        return None if started is None or started.pid == self.seen(worker).pid else started
 
     def last_words(self, worker: int) -> str:
         """Return the end of what a worker has said, quoted."""

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from support.deployed import MemoryMachine, kept_versions
 
-from penstock.ops.deploying.catalogue import Records, Standing
+from penstock.ops.deploying.catalogue import Records, Standing, Started
+from penstock.ops.deploying.coming_up import Workers
 from penstock.ops.deploying.errors import KeeperUnavailable, UpdateFailed, WorkerFailed
+from penstock.ops.deploying.keeper import Life, Seen
 from penstock.ops.deploying.rolling import Rolling
 
 
@@ -154,3 +156,30 @@ def test_the_number_of_workers_changes_without_touching_those_that_stay(tmp_path
 
     with pytest.raises(WorkerFailed):
         rolling.resize(2)
+
+
+class Starting:
+    """Keeps a worker whose process has just been started, and has said nothing yet."""
+
+    def keep(self, name: str, workers: int) -> None:
+        """Do nothing."""
+
+    def restart(self, name: str, worker: int) -> None:
+        """Do nothing."""
+
+    def look(self, name: str, worker: int) -> Seen:
+        """Return the process."""
+        return Seen(Life.RUNNING, pid=2)
+
+    def last_words(self, name: str, worker: int) -> str:
+        """Return nothing."""
+        return ""
+
+
+def test_a_worker_that_comes_back_is_not_taken_for_its_former_self(tmp_path: Path) -> None:
+    """There was one of its number before, of the same version, whose process has ended: that says nothing of the new one."""
+    records = kept_versions(tmp_path, 1)
+    records.start(1, Started(1, pid=1, health=1))
+
+    with pytest.raises(WorkerFailed, match="did not come to read its buckets within"):
+        Workers(records, Starting()).await_up(1, records.version(1), limit_s=0.2)
