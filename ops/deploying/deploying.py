@@ -33,7 +33,6 @@ from .fitting import expect_fit
 from .keepers import keeper_of
 from .manifests import manifests_of
 from .rolling import Rolling, Say
-from .supervisord import expect_short
 from .version import Settings, Shape, Target, Version
 
 
@@ -125,8 +124,6 @@ def planned(wanted: Wanted, bus: Bus, environment: Mapping[str, str], say: Say) 
     target, states = f"{wanted.app}:{processor.__name__}", Path(settings.folder, "state")
     expect_fit(processor, target, last, states, place, say=say, move=newest_move(bus, wanted.name))
     version, code = _version_of(wanted, records)
-    if settings.target is Target.LOCAL:
-        expect_short(Path(settings.folder))
     if settings.target is Target.KUBERNETES:
         expect_reachable(version)
         manifests_of(version, code, 1)  # what a cluster would not take is told before anything is kept

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from configparser import RawConfigParser
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,9 @@ from ..nodes import STOP_LIMIT_S
 from .errors import KeeperUnavailable
 from .keeper import Life, Seen
 
-SOCKET_LIMIT_BYTES = 98
-"""How long the path of a socket may be: the system allows 107 bytes, and supervisord makes it under a name that ends in its pid."""
+SOCKET = "rpc.sock"
+_PROCESS = Path("/proc/self")
+"""Where Linux has short names for the folders that a process works in or has open: a socket's path may be 107 bytes long, and `--dir` longer."""
 LOG_BYTES, LOG_BACKUPS = 10 * 2**20, 5
 """How large a worker's log gets before a new one is begun, and how many earlier ones are kept."""
 STARTED_S = 20
@@ -120,7 +121,6 @@ class Supervisord:
         """Start supervisord where it does not run."""
         if self._daemon.process() is not None:
             return
-        expect_short(self._folder)
         self._end_orphans()
         replace_file(self._own / "supervisord.conf", _own_config(self._own).encode())
         command = (
@@ -134,7 +134,7 @@ class Supervisord:
             MARKER,
         )
         try:
-            self._daemon.start(Program(command), self._answers, START_LIMIT_S)
+            self._daemon.start(Program(command, folder=self._own), self._answers, START_LIMIT_S)
         except ServiceFailedError as error:
             raise KeeperUnavailable(str(error)) from error
 
@@ -190,20 +190,17 @@ class Supervisord:
     @contextmanager
     def _server(self) -> Iterator[Any]:
         """Give supervisord's calls."""
-        transport = SupervisorTransport(None, None, f"unix://{self._socket}")
         try:
-            yield ServerProxy("http://supervisord", transport=transport).supervisor
+            with (
+                _within(self._own) as near,
+                closing(SupervisorTransport(None, None, f"unix://{near / SOCKET}")) as there,
+            ):
+                yield ServerProxy("http://supervisord", transport=there).supervisor
         except (OSError, http.client.HTTPException) as error:
             raise KeeperUnavailable(
                 f"supervisord of {self._folder} does not answer: {error}. Workers that run go on. Its log is {self._own / 'supervisord.log'}; "
                 "deploy again to start it."
             ) from error
-        finally:
-            transport.close()
-
-    @property
-    def _socket(self) -> Path:
-        return self._own / "rpc.sock"
 
     def _program(self, name: str, worker: int) -> Path:
         return self._own / "programs" / f"{name}@{worker}.conf"
@@ -213,18 +210,19 @@ class Supervisord:
         return {path for path in found if path.stem.rpartition("@")[0] == name}
 
 
-def expect_short(folder: Path) -> None:
-    """Refuse a folder in which there can be no socket.
+def _worked_in(folder: Path) -> Path:
+    """Return a short name of a folder for a process that works in it."""
+    return _PROCESS / "cwd" if _PROCESS.exists() else folder
 
-    Raises:
-        KeeperUnavailable: its path is too long.
-    """
-    longest = SOCKET_LIMIT_BYTES - len("/supervisor/rpc.sock")
-    if len(str(folder).encode()) > longest:
-        raise KeeperUnavailable(
-            f"{folder} is too long a path for --dir: it holds the socket of supervisord, for which the system allows no more than {longest} "
-            f"bytes here. Nothing was started. Choose a shorter one."
-        )
+
+@contextmanager
+def _within(folder: Path) -> Iterator[Path]:
+    """Give a short name of a folder for this process, in the block."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield _PROCESS / "fd" / str(opened) if _PROCESS.exists() else folder
+    finally:
+        os.close(opened)
 
 
 def _process(name: str, worker: int) -> str:
@@ -262,7 +260,7 @@ def _own_config(own: Path) -> str:
                 "directory": own,
                 "silent": "true",
             },
-            "unix_http_server": {"file": own / "rpc.sock", "chmod": "0700"},
+            "unix_http_server": {"file": _worked_in(own) / SOCKET, "chmod": "0700"},
             "rpcinterface:supervisor": {
                 "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
             },

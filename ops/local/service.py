@@ -49,11 +49,12 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A process to run, with the ports it was told to use: `{marker}` must stand in its command."""
+    """A process to run, with the ports it was told to use: `{marker}` must stand in its command. It works in `folder`, or where we do."""
 
     command: tuple[str, ...]
     ports: Mapping[str, int] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if not any(MARKER in part for part in self.command):
@@ -162,6 +163,7 @@ class Daemon:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **program.env},
+                    cwd=program.folder,
                     # Ctrl-C at our terminal is for us: services are stopped in order, or stay.
                     start_new_session=True,
                 )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -94,17 +92,17 @@ class Feeding:
 
 
 @pytest.fixture
-def dir_() -> Iterator[Path]:
-    """A folder whose path is short, for the socket in it; what was started from it is stopped."""
-    folder = Path(tempfile.mkdtemp(prefix="ps-"))
+def dir_(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder whose path is longer than a socket's may be; what was started from it is stopped."""
+    folder = tmp_path_factory.mktemp("dir") / ("a-name-that-is-rather-long" * 5)
+    folder.mkdir()
     yield folder
     Daemon("supervisord", folder / "supervisor").stop(limit_s=60)
-    shutil.rmtree(folder)
 
 
 @pytest.fixture
 def totals(cli: Cli, kafka: str, prefix: str, dir_: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An app of one processor, on categories that exist; commands work in the short folder."""
+    """An app of one processor, on categories that exist; commands work in that folder."""
     monkeypatch.setenv("PENSTOCK_DIR", str(dir_))
     monkeypatch.setenv("PENSTOCK_KAFKA", kafka)
     path = cli.folder / "totals.py"

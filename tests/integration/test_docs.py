@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from typer.main import get_command
@@ -32,11 +31,10 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def local_broker() -> Iterator[Path]:
-    """A folder, of a short name, in which commands may start services; they are stopped at the end."""
-    with TemporaryDirectory() as folder:
-        yield Path(folder)
-        subprocess.run([COMMAND, "dev", "down"], cwd=folder, check=True, capture_output=True)
+def local_broker(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which commands may start services; they are stopped at the end."""
+    yield tmp_path
+    subprocess.run([COMMAND, "dev", "down"], cwd=tmp_path, check=True, capture_output=True)
 
 
 def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
