@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from threading import Event
 from typing import Annotated
 
 import typer
 
 from ...processors.errors import PenstockError
-from ..deploying.catalogue import deployment_named
+from ...transport.errors import BusError
+from ..deploying.catalogue import Deployment, deployment_named
 from ..deploying.deploying import set_workers
-from ..scaling.policy import Bounds, Decision, Scaler
+from ..deploying.errors import KeeperUnavailable, WorkerFailed
+from ..deploying.version import Target
+from ..scaling.look import Bounds, Decision
+from ..scaling.policy import Scaler
 from ..watching.observer import Observer
+from ..watching.outages import Outages, said_once
+from ..watching.reports import RATES_OVER_S, REPORT_EVERY_S
 from ..watching.standing import Standing
 from ..working.clock import SystemClock
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import as_json, note
+from .output import as_json, complain, note
 from .signals import stopping_on_signals
 from .times import parse_span, shown_time
 
-DEFAULTS = Bounds()
+REPORTS_IN_A_RATE = 2
+"""Over how many of a worker's reports a rate is taken at least."""
 
 
 def autoscale(
@@ -51,35 +59,67 @@ def autoscale(
 
     Example: penstock autoscale scorer --min 1 --max 4 --apply
     """
-    if least > most:
-        raise PenstockError(f"--min {least} is more than --max {most}, so nothing was begun.")
-    bounds = Bounds(
-        least,
-        most,
-        parse_span(lag).total_seconds(),
-        parse_span(catch_up).total_seconds(),
-        parse_span(more_after).total_seconds(),
-        parse_span(fewer_after).total_seconds(),
-    )
-    scaler, stopped = Scaler(bounds), Event()
-    workers = deployment_named(folder, name).workers
+    bounds = _bounds(least, most, lag, catch_up, more_after, fewer_after)
+    _expect_scalable(deployment_named(folder, name), apply=apply)
+    # Over the time in which the need has to last: a worker more is judged by what is read since it is there.
+    rates_over_s = min(RATES_OVER_S, max(REPORTS_IN_A_RATE * REPORT_EVERY_S, bounds.more_after_s))
+    scaler, stopped, outages = Scaler(bounds, rates_over_s), Event(), Outages()
+    bus = connect(kafka, folder)
     if not apply:
         note("Only looking: nothing is changed without --apply.")
-    with closing(Observer(connect(kafka, folder))) as observer, stopping_on_signals(stopped.set):
+    with said_once(), closing(Observer(bus, rates_over_s=rates_over_s)) as observer, stopping_on_signals(stopped.set):
         while not stopped.is_set():
-            workers = deployment_named(folder, name).workers if apply else workers
-            standing = _standing(observer, name)
-            if standing is not None:
+            standing = _standing(observer, name, outages)
+            if standing is None and outages.now is None:
+                note(f"{name}: none of its workers has said anything on this bus yet.")
+            elif standing is not None:
+                workers = deployment_named(folder, name).workers
                 decision = scaler.decide(standing, workers)
                 _say(name, workers, decision, json=json)
                 if decision.change and apply:
-                    set_workers(folder, name, decision.workers)
+                    _change(folder, name, decision.workers)
             stopped.wait(every)
 
 
-def _standing(observer: Observer, name: str) -> Standing | None:
-    """Return how the deployment's processor stands; None before any of its workers has reported."""
-    return next((one for one in observer.look().standings if one.node.name == name and one.shards), None)
+def _bounds(least: int, most: int, lag: str, catch_up: str, more_after: str, fewer_after: str) -> Bounds:
+    if least > most:
+        raise PenstockError(f"--min {least} is more than --max {most}, so nothing was begun.")
+    spans = (parse_span(text).total_seconds() for text in (lag, catch_up, more_after, fewer_after))
+    bounds = Bounds(least, most, *spans)
+    if not bounds.catch_up_s:
+        raise PenstockError(
+            f"--catch-up {catch_up} leaves no time to process anything that waits, so nothing was begun. Give some, such as 5m."
+        )
+    return bounds
+
+
+def _expect_scalable(deployment: Deployment, *, apply: bool) -> None:
+    if apply and deployment.target is Target.KUBERNETES:
+        raise PenstockError(
+            f"{deployment.name} runs on Kubernetes, where KEDA changes the number of its workers already: two would undo what the other "
+            "does. Nothing was begun. Without --apply it is only said what would be done."
+        )
+
+
+def _standing(observer: Observer, name: str, outages: Outages) -> Standing | None:
+    """Return how the deployment's processor stands; None before any of its workers has reported, or where the bus does not answer."""
+    try:
+        standings = observer.look().standings
+    except BusError as error:
+        outages.note(error, SystemClock().now_ms())
+        return None
+    outages.end(SystemClock().now_ms())
+    return next((one for one in standings if one.node.name == name and one.shards), None)
+
+
+def _change(folder: Path, name: str, workers: int) -> None:
+    """Have so many workers; where that cannot be just now, it is said, and decided anew at the next look."""
+    try:
+        set_workers(folder, name, workers, note)
+    except (KeeperUnavailable, WorkerFailed) as error:
+        complain(str(error))
+    else:
+        note(f"{name} has {workers} {'worker' if workers == 1 else 'workers'} now.")
 
 
 def _say(name: str, workers: int, decision: Decision, *, json: bool) -> None:

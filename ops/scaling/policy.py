@@ -2,60 +2,27 @@
 
 needed = (arriving + waiting / time to catch up) / what one worker can do
 
-What one worker can do is learned: the most that one has read, on average, while events waited. More are given when that has been so for a
+What one worker can do is learned: the most that those have read, on average, in whose buckets events waited. More are given when that has been so for a
 while; fewer only after a longer while, one at a time, and only where the fewer would still have room to spare: so it does not swing.
+
+    busy ---------------------------------------------> as many as are needed
+    waiting -> one more, on trial --it helped---------> as many as are needed
+                                  --it did not help---> it is taken away again, and for a long while not tried again
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import ceil
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from math import exp
 
 from ..spans import span
+from ..watching.reports import RATES_OVER_S
 from ..watching.standing import Standing
+from .look import Bounds, Decision, Look, laden
+from .trials import Trials
 
-ENOUGH_S = 5.0
-"""How long events wait where workers have more than enough to do: only then does what they read say what they can."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Within what the number of workers may change.
-
-    Args:
-        least: never fewer.
-        most: never more; more than there are buckets would have nothing to do.
-        lag_s: how long events may wait before there is need of more workers.
-        catch_up_s: within what time those that wait are to be processed.
-        more_after_s: how long the need has to last before there are more.
-        fewer_after_s: how long there has to be none before there are fewer.
-        spare: which share of its workers' power has to be left over when there are fewer.
-        busy: how many processors a worker uses, on average, that has enough to do.
-    """
-
-    least: int = 1
-    most: int = 1_000
-    lag_s: float = 60.0
-    catch_up_s: float = 300.0
-    more_after_s: float = 60.0
-    fewer_after_s: float = 600.0
-    spare: float = 0.3
-    busy: float = 0.5
-
-
-class Decision(NamedTuple):
-    """What is to be done.
-
-    Args:
-        workers: how many there should be.
-        change: whether that is another number than there are.
-        why: the figures that it follows from, in words.
-    """
-
-    workers: int
-    change: bool
-    why: str
+FADES_S = 1_000.0
+"""In what time, while events wait, what a worker once did comes to count for little more than a third of it: events change."""
 
 
 @dataclass
@@ -64,10 +31,13 @@ class Scaler:
 
     Args:
         bounds: within what.
+        rates_over_s: over which time the rates that it is given are taken: a trial takes as long at least.
     """
 
     bounds: Bounds
+    rates_over_s: float = RATES_OVER_S
     _capacity: float = 0.0
+    _trials: Trials = field(default_factory=Trials)
     _before: Standing | None = None
     _short_since_ms: int | None = None
     _ample_since_ms: int | None = None
@@ -80,6 +50,7 @@ class Scaler:
             workers: how many it is given; others may be starting or ending.
         """
         arriving, before = self._arriving(it), self._before
+        self._learn(it)
         self._before = it
         outside = self._outside(it, workers)
         if outside is not None:
@@ -87,24 +58,20 @@ class Scaler:
         if before is None:
             return Decision(workers, change=False, why="The first look: what comes is not known yet.")
         if len(it.running) != workers:
-            self._forget()
+            self._begin_anew()
             return Decision(
                 workers, change=False, why=f"{len(it.running)} of {workers} workers run; waiting for the others."
             )
-        self._learn(it)
-        return self._weighed(it, workers, arriving)
+        return self._weighed(Look(it, workers, arriving, self._capacity, self.bounds))
 
     def _outside(self, it: Standing, workers: int) -> Decision | None:
         """Return what is to be done where the number is out of bounds."""
-        most = self._most(it)
+        most = self.bounds.most_of(it)
         if workers < self.bounds.least:
             return Decision(self.bounds.least, change=True, why=f"There are to be at least {self.bounds.least}.")
         if workers > most:
             return Decision(most, change=True, why=f"There are to be at most {most}; it has {len(it.shards)} buckets.")
         return None
-
-    def _most(self, it: Standing) -> int:
-        return max(self.bounds.least, min(self.bounds.most, len(it.shards)))
 
     def _arriving(self, it: Standing) -> float:
         """Return how many events have come in a second since the last look."""
@@ -115,71 +82,92 @@ class Scaler:
         return max(0.0, it.total("rate_in") + grown)
 
     def _learn(self, it: Standing) -> None:
-        """Note what one worker can do, where it had enough to do; what it did before fades, for events change."""
-        if it.running and it.behind_s >= ENOUGH_S:
-            self._capacity = max(self._capacity * 0.99, it.total("rate_in") / len(it.running))
+        """Note what one worker can do, where it had enough to do."""
+        names = laden(it)
+        rates = [worker.rate_in for worker in it.running if worker.worker in names]
+        if rates:
+            since_ms = it.at_ms if self._before is None else self._before.at_ms
+            faded = self._capacity * exp((since_ms - it.at_ms) / 1000 / FADES_S)
+            self._capacity = max(faded, sum(rates) / len(rates))
 
-    def _weighed(self, it: Standing, workers: int, arriving: float) -> Decision:
-        figures = (
-            f"{arriving:,.0f} events/s come, {it.total('rate_in'):,.0f} are read, {it.behind:,} wait, the oldest for {span(it.behind_s)}; "
-            f"a worker reads up to {self._capacity:,.0f}"
-        )
-        if it.behind_s > self.bounds.lag_s:
+    def _weighed(self, look: Look) -> Decision:
+        if look.it.behind_s > self.bounds.lag_s:
             self._ample_since_ms = None
-            return self._short(it, workers, arriving, figures)
+            return self._short(look)
         self._short_since_ms = None
-        return self._ample(it, workers, arriving, figures)
+        self._trials.forget()
+        return self._ample(look)
 
-    def _short(self, it: Standing, workers: int, arriving: float, figures: str) -> Decision:
-        most = self._most(it)
-        if workers >= most:
-            return Decision(
-                workers, change=False, why=f"{figures}. More are needed, but {most} are the most that it may have."
+    def _short(self, look: Look) -> Decision:
+        since_ms = self._short_since_ms = self._short_since_ms or look.it.at_ms
+        lasted_s = (look.it.at_ms - since_ms) / 1000
+        if self._trials.under_way(look):
+            return self._tried(look, max(self.bounds.more_after_s, self.rates_over_s) - lasted_s)
+        if look.is_full:
+            return _full(look)
+        if not look.can_share:
+            return look.stays(
+                "Each bucket in which events wait has a worker to itself, so more would have nothing to do"
             )
-        cpu = it.total("cpu") / max(1, len(it.running))
-        if cpu < self.bounds.busy:
-            return Decision(
-                workers,
-                change=False,
-                why=f"{figures}. Its workers use {cpu:.2f} processors each, so something else holds them up: more would wait as well.",
+        if look.waits and self._trials.is_in_vain(look):
+            return look.stays(
+                f"Its workers use {look.cpu:.2f} processors each, and one more did not help: something else holds them up"
             )
-        since_ms = self._short_since_ms = it.at_ms if self._short_since_ms is None else self._short_since_ms
-        lasted_s = (it.at_ms - since_ms) / 1000
-        needed = self._needed(it, workers, arriving, most)
-        if lasted_s < self.bounds.more_after_s:
-            left = span(self.bounds.more_after_s - lasted_s)
-            return Decision(
-                workers, change=False, why=f"{figures}. If it stays so for {left} more, there will be {needed}."
-            )
-        self._forget()
-        return Decision(
-            needed,
-            change=True,
-            why=f"{figures}: {needed} workers are needed to catch up within {span(self.bounds.catch_up_s)}.",
+        return self._more(look, self.bounds.more_after_s - lasted_s)
+
+    def _more(self, look: Look, left_s: float) -> Decision:
+        """Return what is to be done where more may have, and would help or may be tried."""
+        wanted = look.workers + 1 if look.waits else look.needed
+        if wanted <= look.workers:
+            return _enough(look)
+        if left_s > 0:
+            return look.stays(f"If that lasts {span(left_s)} more, there will be {wanted}")
+        self._begin_anew()
+        if not look.waits:
+            return look.becomes(wanted, look.says_needed)
+        self._trials.begin(look)
+        return look.becomes(
+            wanted,
+            f"Its workers use {look.cpu:.2f} processors each, so they wait for something: one more shows whether more help",
         )
 
-    def _needed(self, it: Standing, workers: int, arriving: float, most: int) -> int:
-        if not self._capacity:
-            return workers + 1
-        needed = ceil((arriving + it.behind / self.bounds.catch_up_s) / self._capacity)
-        return min(most, max(workers + 1, needed))
+    def _tried(self, look: Look, left_s: float) -> Decision:
+        """Return what is to be done while some are there on trial, and when they have been for long enough."""
+        before = self._trials.under_way(look)
+        if before is None or left_s > 0:
+            return look.stays(f"In {span(left_s)} it will show whether more help")
+        self._begin_anew()
+        helped = before.is_bettered(look) or look.laden <= before.workers  # what they read now says nothing of more
+        self._trials.end(look, helped=helped)
+        if not helped:
+            says = f"{before.workers} read {before.rate_in:,.0f}, so more do not help: something else holds them up"
+            return look.becomes(before.workers, says)
+        if look.is_full or look.needed <= look.workers:
+            return _full(look) if look.is_full else _enough(look)
+        if look.waits:
+            self._trials.begin(look)
+        return look.becomes(look.needed, f"More help: {look.says_needed}")
 
-    def _ample(self, it: Standing, workers: int, arriving: float, figures: str) -> Decision:
-        fewer = workers - 1
-        room = fewer * self._capacity * (1 - self.bounds.spare)
-        if fewer < self.bounds.least or arriving > room:
+    def _ample(self, look: Look) -> Decision:
+        if not look.spared:
             self._ample_since_ms = None
-            return Decision(workers, change=False, why=f"{figures}. That is as many workers as it needs.")
-        since_ms = self._ample_since_ms = it.at_ms if self._ample_since_ms is None else self._ample_since_ms
-        lasted_s = (it.at_ms - since_ms) / 1000
-        if lasted_s < self.bounds.fewer_after_s:
-            left = span(self.bounds.fewer_after_s - lasted_s)
-            return Decision(
-                workers, change=False, why=f"{figures}. If it stays so for {left} more, there will be {fewer}."
-            )
-        self._forget()
-        return Decision(fewer, change=True, why=f"{figures}: {fewer} would have {self.bounds.spare:.0%} to spare.")
+            return look.stays("That is as many workers as it needs")
+        fewer = look.workers - 1
+        since_ms = self._ample_since_ms = self._ample_since_ms or look.it.at_ms
+        left_s = self.bounds.fewer_after_s - (look.it.at_ms - since_ms) / 1000
+        if left_s > 0:
+            return look.stays(f"If that lasts {span(left_s)} more, there will be {fewer}")
+        self._begin_anew()
+        return look.becomes(fewer, f"{fewer} would have {self.bounds.spare:.0%} to spare")
 
-    def _forget(self) -> None:
+    def _begin_anew(self) -> None:
         """Begin to wait anew."""
         self._short_since_ms = self._ample_since_ms = None
+
+
+def _full(look: Look) -> Decision:
+    return look.stays(f"More are needed, but {look.workers} are the most that it may have")
+
+
+def _enough(look: Look) -> Decision:
+    return look.stays(f"As many as there are catch up within {span(look.bounds.catch_up_s)}")

@@ -21,7 +21,7 @@ from ...transport.errors import MissingCategory
 from ...transport.promises import WATERMARKS, Place, Promise, Promises
 from ..working.clock import SystemClock
 from .findings import findings_of
-from .reports import LOOK_BACK, REPORTS, SILENT_AFTER_S, Node, Report, Reports, ShardReport, Stretch
+from .reports import LOOK_BACK, RATES_OVER_S, REPORTS, SILENT_AFTER_S, Node, Report, Reports, ShardReport, Stretch
 from .standing import Picture, ShardStanding, Standing, WorkerStanding
 
 READ_WAIT_S = 1.0
@@ -36,6 +36,7 @@ class Observer:
         nodes: those to look at, also if nobody has run them yet.
         others: whether to look at all others that have reported, too.
         now_ms: tells the time, in milliseconds since 1970, UTC; by default the machine's.
+        rates_over_s: the time over which rates are taken.
     """
 
     def __init__(
@@ -45,13 +46,15 @@ class Observer:
         *,
         others: bool = True,
         now_ms: Callable[[], int] | None = None,
+        rates_over_s: float = RATES_OVER_S,
     ) -> None:
         ensure(bus, WATERMARKS, REPORTS)
         self._bus = bus
         self._nodes = {node.name: node for node in nodes}
         self._others = others
         self._now_ms = now_ms or SystemClock().now_ms
-        self._reports = Reports(bus, datetime.fromtimestamp(self._now_ms() / 1000, timezone.utc) - LOOK_BACK)
+        since = datetime.fromtimestamp(self._now_ms() / 1000, timezone.utc) - LOOK_BACK
+        self._reports = Reports(bus, since, rates_over_s)
         self._promises = Promises(bus)
         self._waiting: dict[Position, int] = {}
         self._still = Still()

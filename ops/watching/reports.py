@@ -25,7 +25,7 @@ REPORT_EVERY_S = 2.0
 SILENT_AFTER_S = 20.0
 """After how long a worker that said nothing is taken for one that hangs, or died without a word."""
 RATES_OVER_S = 60.0
-"""The time over which rates are taken."""
+"""The time over which rates are taken, where nobody asks for another."""
 LOOK_BACK = timedelta(hours=1)
 """How far back reports are read by whoever begins to watch: a worker that ended before is forgotten."""
 
@@ -177,14 +177,16 @@ def outgoing(report: Report) -> Outgoing:
 
 
 class Reports:
-    """The reports of the last minute, as far as this has read. One thread.
+    """The reports of the last while, as far as this has read. One thread.
 
     Args:
         bus: where they are; the category exists.
         since: from when on they are read.
+        rates_over_s: the time over which rates are taken: a few reports' at least.
     """
 
-    def __init__(self, bus: Bus, since: datetime) -> None:
+    def __init__(self, bus: Bus, since: datetime, rates_over_s: float = RATES_OVER_S) -> None:
+        self._rates_over_ms = rates_over_s * 1000
         begin = bus.catalog.at_time(REPORTS.name, since)[0]
         self._scanner = bus.scanner([Position(Bucket(REPORTS.name, 0), begin)])
         self._by_worker: dict[WorkerName, deque[Report]] = {}
@@ -202,7 +204,7 @@ class Reports:
         if reports and reports[-1].started_ms != report.started_ms:
             reports.clear()  # another process: its counts begin anew
         reports.append(report)
-        while reports[0].at_ms < report.at_ms - RATES_OVER_S * 1000:
+        while reports[0].at_ms < report.at_ms - self._rates_over_ms:
             reports.popleft()
 
     def stretches(self, now_ms: int) -> dict[WorkerName, Stretch]:

@@ -6,9 +6,10 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from threading import Event, Thread
-from typing import final
+from typing import Any, final
 
 import pytest
 from confluent_kafka import Producer
@@ -208,3 +209,42 @@ def test_purged_a_processor_begins_anew(
     for left in (dir_ / "state" / name, dir_ / "logs" / name, dir_ / "deployments" / name):
         assert not left.exists()
     assert [path for path in backups.rglob("*") if path.is_file()] == []
+
+
+def test_workers_come_and_go_with_the_work(
+    totals: Path, dir_: Path, prefix: str, kafka: str, cli: Cli, wait_until: Callable[..., None]
+) -> None:
+    """One that is too slow gets company, up to what it may have, and loses it when the work is done; each reading counts once."""
+    name, sent = f"{prefix}.totals", 9_000
+    slow = totals.read_text().replace("state = state or", "time.sleep(0.002)\n        state = state or")
+    totals.write_text(f"import time\n{slow}")
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
+    for line in readings(sent).splitlines():
+        producer.produce(f"{prefix}.readings", line, json.loads(line)["meter"])
+    producer.flush()
+    penstock("deploy", str(totals))
+    often = ("--lag", "1s", "--catch-up", "2s", "--more-after", "1s", "--fewer-after", "1s", "--every", "0.5")
+    scaling = cli.start("autoscale", name, "--apply", "--json", "--max", "3", *often, PENSTOCK_DIR=str(dir_))
+    said: list[dict[str, Any]] = []
+
+    def listen() -> None:
+        for line in scaling.stdout or ():
+            said.extend([json.loads(line)])
+
+    listening = Thread(target=listen, daemon=True)
+    listening.start()
+
+    def is_over() -> bool:
+        return len(said) > 1 and said[-1]["workers"] == 1 and any(one["workers"] > 1 for one in said)
+
+    wait_until(is_over)
+    scaling.send_signal(signal.SIGTERM)
+    assert scaling.wait(60) == 0
+    listening.join()
+    penstock("undeploy", name)
+
+    numbers = [number for number, _ in groupby(one["workers"] for one in said)]
+    assert numbers in ([1, 2, 3, 2, 1], [1, 2, 1])
+    whys = [one["why"] for one in said if one["decided"] > one["workers"]]
+    assert all("events/s come" in why and "wait, the oldest for" in why for why in whys)
+    expect_each_counted_once(kafka, prefix, sent)

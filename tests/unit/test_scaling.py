@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pictures import NOW_MS, shard, standing, worker
 
-from penstock.ops.scaling.policy import Bounds, Decision, Scaler
+from penstock.ops.scaling.look import Bounds, Decision
+from penstock.ops.scaling.policy import Scaler
+from penstock.ops.watching.standing import ShardStanding
 
 LOOK_S = 10
 CAPACITY = 1_000.0
@@ -18,7 +20,7 @@ BOUNDS = Bounds(least=1, most=8, lag_s=30, catch_up_s=120, more_after_s=30, fewe
 
 @dataclass
 class Simulated:
-    """A processor of eight buckets; each worker reads a thousand events a second, if nothing else holds it up."""
+    """A processor of eight buckets; each worker reads a thousand events a second, and all together what a store can take."""
 
     scaler: Scaler = field(default_factory=lambda: Scaler(BOUNDS))
     workers: int = 1
@@ -26,24 +28,34 @@ class Simulated:
     at_s: int = 0
     capacity: float = CAPACITY
     cpu: float = 0.95
+    store: float = float("inf")
+    laden: int = 8
 
     def look(self, arriving: float) -> Decision:
         """Let ten seconds pass; do what is decided."""
         self.at_s += LOOK_S
-        read = min(self.waiting / LOOK_S + arriving, self.workers * self.capacity)
+        read = min(self.waiting / LOOK_S + arriving, self.workers * self.capacity, self.store)
         self.waiting += (arriving - read) * LOOK_S
         oldest_s = self.waiting / read if read else 0.0
         busy = self.cpu * read / (self.workers * self.capacity)
         each = [worker(str(n), rate_in=read / self.workers, cpu=busy) for n in range(self.workers)]
         seen = standing(
-            shard(behind=int(self.waiting), behind_s=oldest_s),
-            *(shard(n) for n in range(1, 8)),
+            *(self._shard(n, oldest_s) for n in range(8)),
             workers=tuple(each),
             at_ms=NOW_MS + self.at_s * 1000,
         )
         decision = self.scaler.decide(seen, self.workers)
         self.workers = decision.workers
         return decision
+
+    def _shard(self, number: int, oldest_s: float) -> ShardStanding:
+        laden = number < self.laden
+        return shard(
+            number,
+            owner=str(number % self.workers),
+            behind=int(self.waiting / self.laden) if laden else 0,
+            behind_s=oldest_s if laden else 0.0,
+        )
 
     def run(self, arriving: float, seconds: int) -> list[int]:
         """Let so much come for so long; the numbers of workers at each look."""
@@ -58,6 +70,15 @@ def test_what_is_too_much_for_one_gets_as_many_as_it_needs() -> None:
     assert max(numbers) <= 8
     assert it.workers >= 4
     assert it.waiting == 0
+
+
+def test_those_who_will_have_caught_up_in_time_get_no_company() -> None:
+    """However much still waits for them."""
+    it = Simulated(waiting=300_000, workers=4)
+    numbers = it.run(1_000, 80)
+
+    assert it.waiting > 0
+    assert set(numbers) == {4}
 
 
 def test_a_short_peak_changes_nothing() -> None:
@@ -101,13 +122,55 @@ def test_it_stays_within_its_bounds(stretches: list[tuple[float, int]]) -> None:
     assert {number for arriving, seconds in stretches for number in it.run(arriving, seconds)} <= set(range(1, 9))
 
 
-def test_workers_that_wait_for_something_else_are_not_given_company() -> None:
-    """A store that is slow is not made faster by more who ask it."""
+def test_workers_that_wait_each_for_its_own_are_given_company() -> None:
+    """A request for each event takes as long whoever else asks: one more shows it, and then there are as many as are needed."""
     it = Simulated(cpu=0.1)
     decisions = [it.look(3_500) for _ in range(60)]
 
+    assert [one.workers for one in decisions if one.change][:2] == [2, 6]
+    assert any("one more shows whether more help" in one.why for one in decisions)
+    assert any("More help: 6 workers are needed" in one.why for one in decisions)
+    it.run(3_500, 3_600)
+    assert it.waiting == 0
+
+
+def test_workers_that_wait_for_the_same_are_not_given_company() -> None:
+    """A store that has enough to do is not made faster by more who ask it: one shows that, leaves, and comes back for another try in an hour."""
+    it = Simulated(cpu=0.1, store=CAPACITY)
+    decisions = [it.look(3_500) for _ in range(300)]
+    again = [it.look(3_500).workers for _ in range(150)]
+
+    assert [one.workers for one in decisions if one.change] == [2, 1]
+    assert "one more did not help: something else holds them up" in decisions[-1].why
+    assert 2 in again
+
+
+def test_where_each_bucket_that_waits_has_a_worker_there_is_no_need_of_more() -> None:
+    """A bucket is read by one worker; that is said."""
+    it = Simulated(cpu=0.1, laden=1)
+    decisions = [it.look(3_500) for _ in range(60)]
+
     assert it.workers == 1
-    assert "something else holds them up" in decisions[-1].why
+    assert "more would have nothing to do" in decisions[-1].why
+
+
+def test_what_is_read_when_most_is_done_says_nothing_of_more() -> None:
+    """Those whose buckets are empty bring nothing, and are not blamed for it."""
+    it = Simulated(cpu=0.1, waiting=100_000)
+    while it.workers == 1:
+        it.look(0)
+    it.laden, it.store = 1, CAPACITY
+    changes = [one for one in (it.look(0) for _ in range(8)) if one.change]
+
+    assert changes == []
+
+
+def test_one_that_is_there_on_trial_is_judged_by_what_is_read_since_then() -> None:
+    """Rates are taken over a minute: for so long nothing is decided."""
+    it = Simulated(cpu=0.1, store=CAPACITY)
+    numbers = [it.look(3_500).workers for _ in range(60)]
+
+    assert numbers.count(2) * LOOK_S >= it.scaler.rates_over_s
 
 
 def test_a_decision_says_its_figures() -> None:

@@ -124,6 +124,18 @@ def test_counts_of_a_process_that_was_started_again_begin_anew() -> None:
     assert world.look().total("rate_in") == 80 / 8
 
 
+def test_rates_are_taken_over_as_long_as_is_asked_for() -> None:
+    """Whoever has just changed something wants to see what it does since then."""
+    world = World()
+    ends = ((20_000, 0), (4_000, 16), (2_000, 116), (0, 216))
+    world.report(*(report(NOW_MS - before_ms, events) for before_ms, events in ends))
+    with closing(Observer(world.bus, [NODE], now_ms=lambda: world.now_ms, rates_over_s=3.0)) as observer:
+        lately = observer.look().standings[0].total("rate_in")
+
+    assert lately == 100 / 2
+    assert world.look().total("rate_in") == 216 / 20
+
+
 def test_a_worker_that_says_nothing_owns_nothing_and_does_nothing() -> None:
     """Though it has never said its end."""
     world = World()

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
-_LOG = logging.getLogger("penstock.kafka")
+OUTAGE_LOG = logging.getLogger("penstock.kafka")
+"""Where an outage is told."""
 CLIENT_LOG = logging.getLogger("penstock.kafka.client")
 """Where the library's own lines go."""
 REPEAT_S = 30.0
@@ -34,7 +35,7 @@ def outage_reporter(bootstrap: str) -> Callable[[KafkaError], None]:
         now = time.monotonic()
         if now - reported.get(error.code(), -REPEAT_S) >= REPEAT_S:
             reported[error.code()] = now
-            _LOG.warning("%s", _told(bootstrap, error))
+            OUTAGE_LOG.warning("%s", _told(bootstrap, error))
 
     return report
 
