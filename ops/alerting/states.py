@@ -6,6 +6,7 @@ penstock.alerts, compacted    key  alert/rule/processor    value  an alert as JS
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ import msgspec
 
 from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
 from ...transport.ensuring import ensure
-from ...transport.errors import MissingCategory
+from ...transport.errors import BusUnreachable, MissingCategory
 
 ALERTS = CategorySpec("penstock.alerts", buckets=1, compacted=True)
 """Where they are kept."""
 READ_WAIT_S = 1.0
+READ_LIMIT_S = 15.0
+"""How long the bus may take to give what is kept."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -147,9 +150,16 @@ class KeptAlerts:
         self.alerts = Alerts()
 
     def read(self) -> Alerts:
-        """Return all that is kept now; waits only the first time."""
+        """Return all that is kept now; waits only the first time.
+
+        Raises:
+            BusUnreachable: it does not come.
+        """
+        deadline_s = time.monotonic() + READ_LIMIT_S
         self._poll(0.0)
         while not self._complete:
+            if time.monotonic() > deadline_s:
+                raise BusUnreachable(f"The bus did not give {ALERTS.name} within {READ_LIMIT_S:.0f} s.")
             self._poll(READ_WAIT_S)
         return self.alerts
 

@@ -1,7 +1,8 @@
 """Who watches: looks, judges, keeps and tells. Several may be started; one of them at a time does.
 
 They are members of one consumer group on the one bucket of `penstock.alerts`: whoever owns it watches, and when that one dies
-another takes over, with all that was raised.
+another takes over, with all that was raised. What is raised is read from there once, at that moment: from then on nobody else changes it,
+and one's own notes may come back later than the next look. Silences are read all the time, for anybody asks for them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import closing
+from threading import Thread
 
 from msgspec.structs import replace
 
@@ -19,11 +21,13 @@ from ...transport.errors import BusError
 from ..watching.observer import Observer
 from .judging import Change, judged
 from .notices import Delivery, Notice
-from .states import ALERTS, Alerts, KeptAlerts, over_message, raised_message, unsilence_message
+from .states import ALERTS, Alerts, KeptAlerts, Raised, Subject, over_message, raised_message, unsilence_message
 
 _LOG = logging.getLogger("penstock.alerts")
 GROUP = "penstock.alerts"
 POLL_S = 0.1
+LAST_NOTES_S = 5.0
+"""How long one that ends waits until its last notes are on the bus."""
 
 
 class Watchman:
@@ -31,18 +35,21 @@ class Watchman:
 
     Args:
         bus: where they are.
-        observer: looks at them.
+        observer: looks at them; closed with this.
         rules: those that hold.
         delivery: tells people.
     """
 
     def __init__(self, bus: Bus, observer: Observer, rules: Sequence[Alert], delivery: Delivery) -> None:
         ensure(bus, ALERTS)
+        self._bus = bus
         self._observer = observer
         self._rules = rules
         self._delivery = delivery
         self._on_watch = False
+        self._knows = False
         self._kept = KeptAlerts(bus)
+        self._raised: dict[Subject, Raised] = {}
         self._writer = bus.writer()
         self._reader = bus.reader(GROUP, [ALERTS.name], self)
 
@@ -51,6 +58,10 @@ class Watchman:
         """Whether the watch is its own."""
         return self._on_watch
 
+    def silences(self, raised: Raised, now_ms: int) -> bool:
+        """Tell whether nobody is to be told of an alert, as far as is known."""
+        return self._kept.alerts.silenced(raised, now_ms)
+
     def gained(self, buckets: Sequence[Bucket]) -> None:
         """Take the watch over."""
         self._on_watch = self._on_watch or bool(buckets)
@@ -58,6 +69,7 @@ class Watchman:
     def given_up(self, buckets: Sequence[Bucket]) -> None:
         """Leave it to another."""
         self._on_watch = self._on_watch and not buckets
+        self._knows = self._knows and self._on_watch
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
         """Note that another has it."""
@@ -68,7 +80,7 @@ class Watchman:
         self._reader.poll(POLL_S)
         if not self._on_watch:
             return []
-        alerts = self._kept.read()
+        alerts = self._alerts()
         picture = self._observer.look()
         told = list[Notice]()
         messages = [unsilence_message(one.id) for one in alerts.silences.values() if one.until_ms <= picture.at_ms]
@@ -77,6 +89,16 @@ class Watchman:
         messages += self._told_of(alerts, picture.at_ms, told)
         self._keep(messages)
         return told
+
+    def _alerts(self) -> Alerts:
+        """Return what is raised and silenced."""
+        if not self._knows:
+            self._writer.flush()  # what this one has noted itself, when the watch was its own before
+            self._kept.close()
+            self._kept = KeptAlerts(self._bus)
+            self._raised = dict(self._kept.read().raised)
+            self._knows = True
+        return Alerts(self._raised, self._kept.read().silences)
 
     def _changed(self, change: Change, alerts: Alerts, now_ms: int, told: list[Notice]) -> list[Outgoing]:
         """Note a change, and tell people of what is over; return what is to be kept."""
@@ -111,6 +133,14 @@ class Watchman:
 
     def close(self) -> None:
         """Watch no more."""
-        with closing(self._kept), closing(self._writer), closing(self._reader):
+        with closing(self._observer), closing(self._kept), closing(self._writer), closing(self._reader):
             self._reader.leave()
+            telling = Thread(target=self._flush, daemon=True)  # a bus that does not answer keeps nobody from ending
+            telling.start()
+            telling.join(LAST_NOTES_S)
+
+    def _flush(self) -> None:
+        try:
             self._writer.flush()
+        except BusError as error:
+            _LOG.info("Whoever watches next does not know of the last changes: %s", error)

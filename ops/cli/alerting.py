@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from threading import Event
 from typing import Annotated
@@ -15,18 +15,22 @@ from ...processors.alerts import Alert
 from ...processors.apps import AppName
 from ...processors.errors import PenstockError
 from ...transport.bus import Bus
+from ...transport.errors import BusError
 from ..alerting.notices import CategoryOfAlerts, Command, Delivery, Notice, Recipient, Webhook
 from ..alerting.rules import Alerting, rules_of
 from ..alerting.states import Raised, Silence, alerts_on, keep, silence_message, unsilence_message
+from ..alerting.vigil import AWAY_AFTER_S, Vigil
 from ..alerting.watchman import Watchman
 from ..spans import span
+from ..watching.observer import Observer
+from ..watching.outages import said_once
 from ..working.clock import SystemClock
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note, table
 from .root import configuration_of
 from .signals import stopping_on_signals
 from .times import parse_span, shown_time
-from .watching import observer_of
+from .watching import observing
 
 STAND_BY_S = 1.0
 """How often one that does not watch looks whether it is its turn."""
@@ -59,6 +63,12 @@ def run(
     command: Run = None,
     category: Into = None,
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to look.", min=0.5)] = 10.0,
+    bus_away: Annotated[
+        str,
+        typer.Option(
+            "--bus-away", metavar="SPAN", help="After how long without an answer of the bus that is told, too."
+        ),
+    ] = f"{AWAY_AFTER_S:.0f}s",
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
@@ -67,21 +77,36 @@ def run(
 
     Example: penstock alerts run examples/flights/app.py --webhook https://example.org/penstock
     """
-    bus = connect(kafka, folder)
-    recipients = _recipients(bus, webhook, command, category)
+    bus, observed = connect(kafka, folder), observing(target)
+    outside, inside = _outside(webhook, command), _inside(bus, category)
     holding = rules_of(_own(target), _configured(context))
-    if not recipients:
+    if not outside and not inside:
         note("Nobody is told beside this terminal: name --webhook, --command or --category.")
-    stopped = Event()
+    delivery, stopped = Delivery([*outside, *inside]), Event()
+    vigil = Vigil(
+        bus,
+        lambda: _watchman(bus, observed, holding, delivery),
+        Delivery(outside),
+        away_after_s=parse_span(bus_away).total_seconds(),
+    )
     with (
-        closing(observer_of(target, bus)) as observer,
-        closing(Watchman(bus, observer, holding, Delivery(recipients))) as watchman,
+        said_once(),
+        closing(vigil),
         stopping_on_signals(stopped.set),
     ):
         while not stopped.is_set():
-            for notice in watchman.turn():
+            for notice in vigil.turn():
                 _say(notice, json=json)
-            stopped.wait(every if watchman.on_watch else STAND_BY_S)
+            stopped.wait(every if vigil.on_watch else STAND_BY_S)
+
+
+def _watchman(bus: Bus, observed: Callable[[Bus], Observer], rules: Sequence[Alert], delivery: Delivery) -> Watchman:
+    observer = observed(bus)
+    try:
+        return Watchman(bus, observer, rules, delivery)
+    except BusError:
+        observer.close()
+        raise
 
 
 def _own(target: str | None) -> Sequence[Alert]:
@@ -93,15 +118,18 @@ def _configured(context: typer.Context) -> list[Alert]:
     return [] if section is None else section.alerts()
 
 
-def _recipients(bus: Bus, webhook: str | None, command: str | None, category: str | None) -> list[Recipient]:
+def _outside(webhook: str | None, command: str | None) -> list[Recipient]:
+    """Return whom the bus is not needed for."""
     recipients: list[Recipient] = []
     if webhook is not None:
         recipients.append(Webhook(webhook))
     if command is not None:
         recipients.append(Command(command))
-    if category is not None:
-        recipients.append(CategoryOfAlerts(bus, category))
     return recipients
+
+
+def _inside(bus: Bus, category: str | None) -> list[Recipient]:
+    return [] if category is None else [CategoryOfAlerts(bus, category)]
 
 
 def _say(notice: Notice, *, json: bool) -> None:

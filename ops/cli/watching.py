@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Annotated, Any
 
@@ -68,10 +68,15 @@ def _observer(target: str | None, kafka: Any, folder: Any) -> Observer:
 
 def observer_of(target: str | None, bus: Bus) -> Observer:
     """Return what looks at an app's processors, or at all that report."""
+    return observing(target)(bus)
+
+
+def observing(target: str | None) -> Callable[[Bus], Observer]:
+    """Return what gives such an observer, any number of times; the app is loaded once."""
     if target is None:
-        return Observer(bus)
-    processors = AppName.parse(target).load().processors
-    return Observer(bus, map(node_of, processors), others=False)
+        return Observer
+    nodes = list(map(node_of, AppName.parse(target).load().processors))
+    return lambda bus: Observer(bus, nodes, others=False)
 
 
 def _pictures(observer: Observer, every_s: float) -> Iterator[Picture]:

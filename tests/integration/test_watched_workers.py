@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.cli import Cli
-from support.meters import readings
+from support.meters import APP, readings
+
+from penstock.ops.local import running_kafka
 
 
 @pytest.fixture
@@ -94,3 +97,43 @@ def test_what_has_never_run_is_shown_with_what_waits(cli: Cli, app: Path, prefix
 
     assert "Nobody runs it, and 10 events wait" in shown
     assert cli("alerts", "unsilence", "nothing").returncode == 1
+
+
+RULES = """
+unattended = ps.Alert("unattended", "workers", below=1, lasting=__import__("datetime").timedelta(0))
+waiting = ps.Alert("waiting", "behind_events", above=0, lasting=__import__("datetime").timedelta(0))
+"""
+
+
+def test_a_watch_outlives_its_bus(
+    tmp_path: Path, wait_until: Callable[..., None], hook: tuple[str, list[dict[str, Any]]]
+) -> None:
+    """While a broker is down somebody is told so; when it is up again, so is that, and what else goes wrong."""
+    url, told = hook
+    bus, path = tmp_path / "bus", tmp_path / "app.py"
+    path.write_text(APP.replace("{prefix}", "away") + RULES)
+    with ExitStack() as ending:
+        with running_kafka(bus) as bootstrap:
+            cli = Cli(bootstrap, tmp_path)
+            ending.callback(cli.end_all)
+            cli.ok("category", "create", str(path))
+            often = ("--every", "0.5", "--bus-away", "1s")
+            watch = cli.start("alerts", "run", f"{path}:Large", *often, "--webhook", url)
+            wait_until(lambda: len(told) == 1)
+        wait_until(lambda: len(told) == 2)
+        with running_kafka(bus):
+            wait_until(lambda: len(told) == 3)
+            cli.ok("category", "send", "away.readings", "--app", str(path), stdin=readings(10))
+            wait_until(lambda: len(told) == 4)
+            watch.send_signal(signal.SIGTERM)
+            said = watch.communicate(timeout=60)[1]
+
+    assert [(notice["status"], notice["rule"]) for notice in told] == [
+        ("firing", "unattended"),
+        ("firing", "bus away"),
+        ("resolved", "bus away"),
+        ("firing", "waiting"),
+    ]
+    assert watch.returncode == 0
+    assert "No Kafka broker answers" in told[1]["says"]
+    assert said.count("The bus cannot be asked") == said.count("The bus answers again") == 1

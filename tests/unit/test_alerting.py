@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,14 +31,25 @@ from penstock.ops.alerting.notices import (
     Webhook,
 )
 from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, RulesUnfit, rules_of
-from penstock.ops.alerting.states import Alerts, Raised, Silence, alerts_on, keep, silence_message, unsilence_message
+from penstock.ops.alerting.states import (
+    ALERTS,
+    Alerts,
+    Raised,
+    Silence,
+    alerts_on,
+    keep,
+    silence_message,
+    unsilence_message,
+)
+from penstock.ops.alerting.vigil import Vigil
 from penstock.ops.alerting.watchman import Watchman
 from penstock.ops.watching.observer import Observer
 from penstock.ops.watching.reports import REPORTS, outgoing
 from penstock.processors.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing, Position
 from penstock.transport.ensuring import ensure
+from penstock.transport.errors import BusError, BusUnreachable, OffsetOutOfRange
 from penstock.transport.memory import MemoryBus
 
 LAG = ps.Alert("lag", "behind_seconds", above=300)
@@ -191,9 +202,9 @@ class Remembering:
 class Watch:
     """A processor that nobody runs, watched in steered time."""
 
-    def __init__(self) -> None:
+    def __init__(self, bus: Callable[[Callable[[], int]], MemoryBus] = MemoryBus) -> None:
         self.now_ms = NOW_MS
-        self.bus = MemoryBus(lambda: self.now_ms)
+        self.bus = bus(lambda: self.now_ms)
         ensure(self.bus, REPORTS)
         self.bus.catalog.create(CategorySpec("enriched", 1))
         self.recipient = Remembering()
@@ -217,7 +228,7 @@ class Watch:
             self.bus, observer, [rule for rule in DEFAULTS if rule.name == "not running"], Delivery([self.recipient])
         )
 
-    def turns(self, watchman: Watchman, count: int) -> None:
+    def turns(self, watchman: Watchman | Vigil, count: int) -> None:
         for _ in range(count):
             watchman.turn()
             self.now_ms += LOOK_MS
@@ -304,6 +315,163 @@ def test_a_silence_that_is_ended_is_over(watch: tuple[Watch, Watchman]) -> None:
     it.turns(watchman, 1)
 
     assert (silenced, it.recipient.told) == ([], [("firing", "not running")])
+
+
+class Late(MemoryBus):
+    """Gives notes of alerts one at a time."""
+
+    def scanner(self, positions: Sequence[Position]) -> Any:
+        scanner = super().scanner(positions)
+        if positions[0].bucket.category == ALERTS.name:
+            scanner.at_most = 1
+        return scanner
+
+
+def test_notes_that_come_back_late_change_nothing() -> None:
+    """Whoever has the watch knows better what he told: he tells it once."""
+    it = Watch(Late)
+    _, watchman = it.watchman()
+    with closing(watchman):
+        it.send()
+        it.turns(watchman, 20)
+        it.run_it()
+        it.turns(watchman, 20)
+
+    assert it.recipient.told == [("firing", "not running"), ("resolved", "not running")]
+    assert alerts_on(it.bus).raised == {}
+
+
+class Leaving(MemoryBus):
+    """Does not answer while there is a reason."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        super().__init__(now_ms)
+        self.away: BusError | None = None
+
+    def names(self) -> list[str]:
+        if self.away is not None:
+            raise self.away
+        return super().names()
+
+    def describe(self, name: str) -> CategoryState:
+        self.names()
+        return super().describe(name)
+
+
+class Outage:
+    """A processor that is watched on a bus that comes and goes."""
+
+    def __init__(self) -> None:
+        self.bus: Leaving
+        self.watch = Watch(self._bus)
+        self.opened: list[Watchman] = []
+        self.vigil = Vigil(
+            self.bus,
+            self._watchman,
+            Delivery([self.watch.recipient]),
+            away_after_s=30,
+            now_ms=lambda: self.watch.now_ms,
+        )
+        self.watch.turns(self.vigil, 1)
+
+    def _bus(self, now_ms: Callable[[], int]) -> Leaving:
+        self.bus = Leaving(now_ms)
+        return self.bus
+
+    def _watchman(self) -> Watchman:
+        self.opened.append(self.watch.watchman()[1])
+        return self.opened[-1]
+
+    def lasting(self, looks: int, why: BusError | None = None) -> None:
+        """Let it be away for so many looks, ten seconds each."""
+        self.bus.away = why or BusUnreachable("Nobody is there.")
+        self.watch.turns(self.vigil, looks)
+        self.bus.away = None
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        return self.watch.recipient.told
+
+
+@pytest.fixture
+def outage() -> Iterator[Outage]:
+    """A watch that is kept, and nothing wrong yet."""
+    it = Outage()
+    with closing(it.vigil):
+        yield it
+
+
+AWAY_AND_BACK = [("firing", "bus away"), ("resolved", "bus away")]
+
+
+def test_a_watch_outlives_the_bus(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    """That it does not answer is told once, and that it does again; then all is watched as before."""
+    outage.lasting(10)
+    outage.watch.turns(outage.vigil, 1)
+    outage.watch.send()
+    outage.watch.turns(outage.vigil, 12)
+
+    assert outage.told == [*AWAY_AND_BACK, ("firing", "not running")]
+    assert len(outage.opened) == 1
+    assert caplog.text.count("The bus cannot be asked") == caplog.text.count("The bus answers again") == 1
+    assert "answers again, after 100 s" in caplog.text
+
+
+def test_a_bus_that_is_back_soon_is_logged_and_not_told(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker was started again."""
+    for _ in range(3):
+        outage.lasting(3)
+        outage.watch.turns(outage.vigil, 1)
+
+    assert outage.told == []
+    assert caplog.text.count("The bus answers again") == 3
+
+
+def test_only_who_has_the_watch_tells_that_the_bus_is_away(outage: Outage) -> None:
+    """The others hold their peace."""
+    second = Vigil(
+        outage.bus,
+        lambda: outage.watch.watchman()[1],
+        Delivery([outage.watch.recipient]),
+        away_after_s=0,
+        now_ms=lambda: outage.watch.now_ms,
+    )
+    with closing(second):
+        outage.watch.turns(second, 1)
+        outage.bus.away = BusUnreachable("Nobody is there.")
+        outage.watch.turns(second, 5)
+
+    assert outage.told == []
+
+
+def test_a_bus_that_is_away_may_be_silenced(outage: Outage) -> None:
+    """As long as it was there to keep that."""
+    keep(outage.bus, [silence_message(Silence("s", "bus*", "*", outage.watch.now_ms + 10**9))])
+    outage.watch.turns(outage.vigil, 1)
+    outage.lasting(10)
+
+    assert outage.told == []
+
+
+def test_who_cannot_be_told_that_the_bus_is_away_is_told_later(outage: Outage) -> None:
+    """First that it went, then that it came."""
+    outage.watch.recipient.fails = True
+    outage.lasting(10)
+    outage.watch.turns(outage.vigil, 3)
+    outage.watch.recipient.fails = False
+    outage.watch.turns(outage.vigil, 1)
+
+    assert outage.told == AWAY_AND_BACK
+
+
+def test_a_watchman_who_cannot_go_on_is_replaced(outage: Outage) -> None:
+    """As where the bus was made anew: what he goes by is no more."""
+    outage.lasting(2, OffsetOutOfRange("The position is not on the bus."))
+    outage.watch.send()
+    outage.watch.turns(outage.vigil, 12)
+
+    assert len(outage.opened) == 2
+    assert outage.told == [("firing", "not running")]
 
 
 def test_one_that_cannot_be_told_does_not_keep_others_from_it() -> None:
