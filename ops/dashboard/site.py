@@ -29,9 +29,9 @@ from ...processors.kinds import Processor
 from ...state.errors import StateError
 from ...transport.bus import Bus
 from .access import Access, Guard
+from .aside import Aside, Trying, asking
 from .letters import NoSuchLetter, letter_at, newest_letters
 from .states import states_of
-from .trial import tried
 from .watch import Message, Watch
 
 PAGE = Path(__file__).parent / "page"
@@ -61,11 +61,19 @@ class Shown:
         Raises:
             AppFileError: there is no app, or no such processor in it.
         """
+        return _named(self.expect_app().load(), name)
+
+    def expect_app(self) -> AppName:
+        """Return where the app is.
+
+        Raises:
+            AppFileError: there is none.
+        """
         if self.app is None:
             raise AppFileError(
                 "This dashboard was started without an app, and only that knows what the bytes mean: start it as `penstock dashboard APP`."
             )
-        return _named(self.app.load(), name)
+        return self.app
 
 
 def _named(app: App, name: str) -> type[Processor]:
@@ -75,9 +83,16 @@ def _named(app: App, name: str) -> type[Processor]:
     raise AppFileError(f"The app has no processor {name!r} (any more).")
 
 
-def site_of(shown: Shown, watch: Watch, access: Access) -> Starlette:
-    """Return what answers browsers."""
-    asked = _Asked(shown, watch)
+def site_of(shown: Shown, watch: Watch, access: Access, trying: Trying | None = None) -> Starlette:
+    """Return what answers browsers.
+
+    Args:
+        shown: what they are shown.
+        watch: looks for them.
+        access: who is let in.
+        trying: tries dead letters; by default aside, in processes of their own.
+    """
+    asked = _Asked(shown, watch, trying or Aside())
     of_processor = "/api/processors/{processor:path}"
     routes = [
         Route("/", asked.page),
@@ -98,9 +113,10 @@ def site_of(shown: Shown, watch: Watch, access: Access) -> Starlette:
 class _Asked:
     """Answers, one method for each address. Those that wait for a disk or the bus run in threads."""
 
-    def __init__(self, shown: Shown, watch: Watch) -> None:
+    def __init__(self, shown: Shown, watch: Watch, trying: Trying) -> None:
         self._shown = shown
         self._watch = watch
+        self._trying = trying
 
     async def page(self, request: Request) -> Response:  # noqa: ARG002 - the signature of an address
         return FileResponse(PAGE / "index.html")
@@ -133,9 +149,11 @@ class _Asked:
         return _json({"letters": found, "can_try": self._shown.app is not None})
 
     def trial(self, request: Request) -> Response:
-        processor = self._shown.processor(request.path_params["processor"])
-        letter = letter_at(self._shown.bus, f"{processor.name}.dead_letters", request.path_params["number"])
-        return _json(tried(processor, letter, self._shown.bus, self._shown.state))
+        shown, name, number = self._shown, request.path_params["processor"], request.path_params["number"]
+        app = shown.expect_app()
+        letter = letter_at(shown.bus, f"{name}.dead_letters", number)
+        trial = self._trying.answer(asking(app, name, letter, shown.bus, shown.state))
+        return Response(trial, media_type="application/json")
 
 
 def _limit(request: Request) -> int:

@@ -22,10 +22,12 @@ from typer.testing import CliRunner
 from penstock.ops.alerting.states import Alerts, Raised
 from penstock.ops.cli.main import app as command
 from penstock.ops.dashboard.access import Access, AccessRefused
+from penstock.ops.dashboard.aside import Aside, Trying
 from penstock.ops.dashboard.history import KEPT_MS, History, moment_of
 from penstock.ops.dashboard.serving import AddressRefused, listening_at
 from penstock.ops.dashboard.sight import Seen
 from penstock.ops.dashboard.site import PAGE, Shown, site_of
+from penstock.ops.dashboard.trying import Asked, answer
 from penstock.ops.dashboard.watch import Message, Watch
 from penstock.processors.apps import AppName
 from penstock.processors.dead_letters import DeadLetter
@@ -33,11 +35,14 @@ from penstock.processors.errors import PenstockError
 from penstock.state.folder import RocksStateFolder
 from penstock.state.store import ShardIdentity
 from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.codec_of import Codecs
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
 
 TOKEN = "correct-horse-battery"  # noqa: S105 - of nothing but these tests
 APP = """
+import os
+import time
 from datetime import timedelta
 import penstock as ps
 
@@ -48,6 +53,12 @@ class Reading(ps.Record, frozen=True):
 
 readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2)
 totals = ps.Category("totals", Reading, key="meter", event_time="at", buckets=2)
+packed = ps.Category("packed", Reading, key="meter", event_time="at", buckets=2, codec="avro")
+
+class Unpacking(ps.Stateless):
+    reads, writes = packed, totals
+    def process(self, event):
+        return [event]
 
 class Totals(ps.Stateful):
     reads, writes, state = readings, totals, int
@@ -76,6 +87,19 @@ class Shared(ps.Aggregator):
     reads, monoid, store = readings, ps.Sum(), ps.Remote()
     def observe(self, event):
         return event.litres
+
+class Stuck(ps.Stateless):
+    reads, writes = readings, totals
+    def process(self, event):
+        print("printed")
+        if event.litres == 1:
+            wait_for_ever()
+        if event.litres == 2:
+            os._exit(3)
+        return [event]
+
+def wait_for_ever():
+    time.sleep(1_000)
 
 class Careless(ps.Stateless):
     reads, writes = readings, totals
@@ -106,15 +130,22 @@ class Scripted:
         self.closed = True
 
 
+class Here:
+    """Tries in this process, which takes no second to start."""
+
+    def answer(self, asked: Asked) -> bytes:
+        return answer(asked)
+
+
 class Site:
     """A site over a scripted watch."""
 
-    def __init__(self, folder: Path, access: Access, app: AppName | None) -> None:
+    def __init__(self, folder: Path, access: Access, app: AppName | None, trying: Trying) -> None:
         self.looks = Scripted()
         self.watch = Watch(self.looks, every_s=0.0)
         self.bus = MemoryBus()
         self.state = folder / "state"
-        self.app = site_of(Shown(self.bus, app, self.state, "a title"), self.watch, access)
+        self.app = site_of(Shown(self.bus, app, self.state, "a title"), self.watch, access, trying)
         self.client = TestClient(self.app, base_url="http://127.0.0.1:8710", raise_server_exceptions=True)
 
     def see(self, seen: Seen | Exception) -> None:
@@ -141,8 +172,14 @@ def guarded(tmp_path: Path) -> Iterator[Site]:
     yield from open_site(tmp_path, Access(TOKEN), None)
 
 
-def open_site(folder: Path, access: Access, app: AppName | None) -> Iterator[Site]:
-    site = Site(folder, access, app)
+@pytest.fixture
+def whole(tmp_path: Path, app_file: Path) -> Iterator[Site]:
+    """A site that tries in processes of their own."""
+    yield from open_site(tmp_path, Access(), AppName(app_file), Aside())
+
+
+def open_site(folder: Path, access: Access, app: AppName | None, trying: Trying | None = None) -> Iterator[Site]:
+    site = Site(folder, access, app, trying or Here())
     with closing(site.watch):
         site.watch.start()
         yield site
@@ -511,6 +548,67 @@ def test_a_mended_app_is_tried_as_it_is_now(site: Site, app_file: Path) -> None:
     after = post(site, "/api/processors/totals/letters/0/trial").json()
 
     assert (before["processed"], after["processed"]) == (False, True)
+
+
+def test_a_letter_in_avro_is_decoded_by_the_schema_that_it_names(site: Site, app_file: Path) -> None:
+    """Which is fetched from the bus; where nobody knows it, that is said."""
+    [packed] = AppName(app_file).load().processor("Unpacking").inputs()
+    [value] = Codecs(site.bus).of(packed).encode([packed.record("m1", 5, 3)])
+    for written in (value, value[:2] + b"unheard." + value[10:]):
+        set_aside(site, written, "packed", "unpacking")
+    known, unknown = (post(site, f"/api/processors/unpacking/letters/{n}/trial").json() for n in (0, 1))
+
+    assert (known["processed"], known["written"][0]["record"]) == (True, {"meter": "m1", "at": 5, "litres": 3})
+    assert (unknown["processed"], "schema 756e68656172642e, which is not in" in unknown["says"]) == (False, True)
+
+
+def test_a_trial_in_a_process_of_its_own_tells_the_same(whole: Site) -> None:
+    """Whatever the processor prints is no part of it."""
+    set_aside(whole, READING, processor="stuck")
+    trial = post(whole, "/api/processors/stuck/letters/0/trial").json()
+
+    assert (trial["processed"], trial["says"]) == (True, "It would be processed, and give 1 record.")
+    assert trial["written"] == [{"category": "totals", "key": "m1", "record": {"meter": "m1", "at": 5, "litres": 3}}]
+
+
+def test_a_trial_that_hangs_is_broken_off(whole: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says where the processor's code was; meanwhile everything else is answered."""
+    monkeypatch.setattr("penstock.ops.dashboard.aside.LIMIT_S", 0.5)
+    set_aside(whole, b'{"meter": "m1", "at": 5, "litres": 1}', processor="stuck")
+    answers: list[httpx2.Response] = []
+    trying = Thread(target=lambda: answers.append(post(whole, "/api/processors/stuck/letters/0/trial")))
+    trying.start()
+    beside = [whole.client.get("/api/processors/stuck/letters").status_code for _ in range(3)]
+    waits = trying.is_alive()
+    trying.join()
+    trial = answers[0].json()
+
+    assert (waits, beside) == (True, [200] * 3)
+    assert (trial["processed"], "broken off after 0.5 s" in trial["says"]) == (False, True)
+    assert re.fullmatch(
+        r'Innermost call first:\n  File ".*app\.py", line \d+ in wait_for_ever\n  File ".*app\.py", line \d+ in process',
+        trial["trace"],
+    )
+
+
+def test_a_trial_that_ends_its_process_ends_no_other(whole: Site) -> None:
+    """It is told."""
+    set_aside(whole, b'{"meter": "m1", "at": 5, "litres": 2}', processor="stuck")
+    trial = post(whole, "/api/processors/stuck/letters/0/trial").json()
+
+    assert (trial["processed"], trial["says"]) == (False, "It ended the process in which it was tried, with 3.")
+
+
+def test_a_trial_of_what_the_app_has_no_more_says_so(site: Site, app_file: Path) -> None:
+    """Also where the file does not import."""
+    for name in ("totals", "gone"):
+        set_aside(site, READING, processor=name)
+    gone = post(site, "/api/processors/gone/letters/0/trial").json()
+    app_file.write_text("import nothing_of_that_name")
+    broken = post(site, "/api/processors/totals/letters/0/trial").json()
+
+    assert (gone["processed"], "no processor 'gone'" in gone["says"]) == (False, True)
+    assert (broken["processed"], "nothing_of_that_name" in broken["says"]) == (False, True)
 
 
 def test_a_letter_that_is_gone_says_so(site: Site) -> None:

@@ -56,7 +56,7 @@ export class Letters {
 
   async #try(letter, button, result) {
     button.disabled = true;
-    result.textContent = "Trying …";
+    result.textContent = "Trying, for ten seconds at most …";
     try {
       const trial = await asked(of(this.processor, `letters/${letter.number}/trial`), { method: "POST" });
       result.replaceChildren(trialCard(trial));
