@@ -25,7 +25,7 @@ from typing import Any
 from records import Flight, Scored, scored
 from records import flights as category
 from source import flights
-from stage import console, end, local_kafka, penstock, start
+from stage import console, end, local_kafka, penstock, play, start
 
 from penstock.processors.errors import PenstockError
 from penstock.transport.bus import Bucket, Bus, Outgoing, Position
@@ -290,11 +290,4 @@ def title(text: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except PenstockError as error:
-        sys.exit(f"Error: {error}")
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; everything that was started is stopped.")
+    play(main)

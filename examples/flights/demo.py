@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,9 +18,8 @@ from records import Ranking, rankings
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from source import produce
-from stage import console, local_kafka, penstock
+from stage import console, local_kafka, penstock, play
 
-from penstock.processors.errors import PenstockError
 from penstock.transport.bus import Bucket, Bus, Position
 from penstock.transport.codec_of import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -90,11 +87,4 @@ def show(found: list[Ranking]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except PenstockError as error:
-        sys.exit(f"Error: {error}")
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; everything that was started is stopped.")
+    play(main)

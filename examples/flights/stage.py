@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 
 from penstock.ops.cli.output import steps
 from penstock.ops.local import LocalServices
+from penstock.processors.errors import PenstockError
 
 console = Console(highlight=False)
 
@@ -63,6 +65,18 @@ def end(command: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         command.terminate()
         command.wait()
+
+
+def play(main: Callable[[], int]) -> NoReturn:
+    """Run a program to its end; say in a line what ended it before."""
+    try:
+        sys.exit(main())
+    except PenstockError as error:
+        sys.exit(f"Error: {error}")
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)
+    except KeyboardInterrupt:
+        sys.exit("Interrupted; everything that was started is stopped.")
 
 
 def say(*words: str) -> None:
