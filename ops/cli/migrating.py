@@ -12,6 +12,7 @@ import typer
 
 from ...processors.kinds import Processor
 from ...state.backups.places import open_place
+from ...transport.beginning import expect_idle
 from ..moving.around import Around
 from ..moving.functions import function_named
 from ..moving.migrating import Migration, ShardMigration, examples, perform_migration, plan_migration, try_out
@@ -53,7 +54,10 @@ def migrate(
     Example: penstock state migrate app.py:Totals --by upgrade.py:upgraded --backup backups --dry-run
     """
     processor, function = one_processor(target), function_named(by)
-    around = Around(connect(kafka, folder), folder / "state", open_place(backup, webhdfs) if backup else None)
+    bus = connect(kafka, folder)
+    if not dry_run:
+        expect_idle(processor, bus)  # before anybody is asked
+    around = Around(bus, folder / "state", open_place(backup, webhdfs) if backup else None)
     planned = plan_migration(processor, around, anyway=anyway)
     if not planned.shards:
         _tell_nothing(processor, json=json)
