@@ -20,9 +20,11 @@ from ..moving.retyping import Counts, Example
 from .batch_progress import LINE_EVERY_S
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, WebHdfs, connect
 from .output import as_json, err, note, progress, table
+from .signals import breaking_off
 from .states import one_processor
 
 SHOWN_CHARACTERS = 60
+BROKEN_OFF = "Nothing was changed, unless all new states were made: then no worker starts until the same command is given again, and goes on."
 
 
 def migrate(
@@ -71,7 +73,7 @@ def migrate(
     else:
         if not yes:
             typer.confirm(f"Change the state of {processor.name}?", abort=True, err=True)
-        with _bar(planned) as told:
+        with breaking_off(BROKEN_OFF), _bar(planned) as told:
             counts = perform_migration(planned, around, function, told=told)
     if json:
         as_json(_described(planned, counts, done=not dry_run))
