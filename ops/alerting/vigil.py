@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from ...transport.bus import Bus
 from ...transport.errors import BusError, BusUnreachable
 from ..spans import span
@@ -116,9 +118,14 @@ class Vigil:
 
     def _back(self) -> list[Notice]:
         """Note that the bus answers; return what people are told of that."""
-        self._outages.end(self._now_ms())
+        now_ms = self._now_ms()
+        self._outages.end(now_ms)
         raised, self._raised = self._raised, None
-        return [] if raised is None else self._told(Notice.of(raised, "resolved", self._now_ms()))
+        if raised is None:
+            return []
+        lasted_s = (now_ms - raised.since_ms) / 1000
+        over = replace(raised, figure=lasted_s, says=f"The bus answers again, after {span(lasted_s)}.")
+        return self._told(Notice.of(over, "resolved", now_ms))
 
     def _told(self, notice: Notice) -> list[Notice]:
         self._untold.append(notice)

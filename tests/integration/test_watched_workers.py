@@ -136,4 +136,5 @@ def test_a_watch_outlives_its_bus(
     ]
     assert watch.returncode == 0
     assert "No Kafka broker answers" in told[1]["says"]
-    assert said.count("The bus cannot be asked") == said.count("The bus answers again") == 1
+    assert "answers again" in told[2]["says"]
+    assert said.count("WARNING The bus cannot be asked") == said.count("WARNING The bus answers again") == 1
