@@ -71,7 +71,7 @@ def rules_of(*further: Iterable[Alert]) -> list[Alert]:
     for rule in named.values():
         if rule.measure not in OF_PROCESSOR:
             raise RulesUnfit(
-                f"Alert {rule.name!r} is about {rule.measure!r}, which is no figure of a processor{_nearest(rule.measure, list(OF_PROCESSOR))}. "
+                f"Alert {rule.name!r} is about {rule.measure!r}, which is no figure of a processor{_nearest(rule.measure, list(OF_PROCESSOR))} "
                 "docs/operations.md lists them. Nothing is watched until it is mended."
             )
     return list(named.values())
@@ -79,4 +79,4 @@ def rules_of(*further: Iterable[Alert]) -> list[Alert]:
 
 def _nearest(given: str, known: Sequence[str]) -> str:
     near = get_close_matches(given, known, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {near[0]!r}?" if near else "."

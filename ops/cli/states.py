@@ -27,12 +27,10 @@ from ...state.backups.survey import ShardName, Surveyed, kept_shards, local_shar
 from ...state.backups.together import restore_together
 from ...state.backups.verifying import Verdict
 from ...state.backups.verifying import verify as verify_shard
-from ...state.checkpoints import offsets_in
 from ...state.errors import StateError
 from ...state.rocks import RocksShardState
-from ...state.store import Offsets
-from ...transport.moves import MOVES
 from ..spans import span
+from ..working.positions import shown_position
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs
 from .output import as_json, complain, err, facts, note, table
 from .times import shown_time, shown_window
@@ -218,12 +216,17 @@ def _listed(shard: Surveyed) -> list[object]:
     here: list[object] = ["", "", "", ""]
     there: list[object] = ["", "", "", "", ""]
     if local is not None:
-        here = [_position(local.position), decimal(local.size_bytes), local.keys, "a worker" if local.in_use else ""]
+        here = [
+            shown_position(local.position),
+            decimal(local.size_bytes),
+            local.keys,
+            "a worker" if local.in_use else "",
+        ]
     if kept is not None:
         there = [kept.count, decimal(kept.size_bytes), "", "none good" if kept.count else "never", ""]
     if kept is not None and kept.time_ms is not None and kept.position is not None and kept.age_s is not None:
         age = f"{span(kept.age_s)} ago" + ", late" * shard.late
-        there[2:] = [shown_time(kept.time_ms), age, _position(kept.position)]
+        there[2:] = [shown_time(kept.time_ms), age, shown_position(kept.position)]
     return [shard.processor, shard.bucket, *here, *there]
 
 
@@ -248,7 +251,7 @@ def _judged(name: ShardName, verdict: Verdict) -> list[object]:
     made: list[object] = ["", "", ""]
     if verdict.manifest is not None:
         manifest = verdict.manifest
-        made = [shown_time(manifest.time_ms), decimal(manifest.size_bytes), _position(manifest.position)]
+        made = [shown_time(manifest.time_ms), decimal(manifest.size_bytes), shown_position(manifest.position)]
     return [*name, str(verdict.backup), *made, "damaged" if verdict.damages else "good"]
 
 
@@ -282,7 +285,7 @@ def _tell_restored(restored: dict[ShardName, Manifest], took_s: float, *, json: 
         as_json([_described(name, Verdict(manifest.id, manifest, ())) for name, manifest in restored.items()])
         return
     for name, manifest in restored.items():
-        note(f"{name}: backup {manifest.id} of {shown_time(manifest.time_ms)}, at {_position(manifest.position)}.")
+        note(f"{name}: backup {manifest.id} of {shown_time(manifest.time_ms)}, at {shown_position(manifest.position)}.")
     size_bytes = sum(manifest.size_bytes for manifest in restored.values())
     note(f"Restored {decimal(size_bytes)} in {took_s:.1f} s ({decimal(round(size_bytes / took_s))}/s).")
 
@@ -293,12 +296,12 @@ def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
     if json:
         as_json({"processor": name.processor, "bucket": name.bucket, **msgspec.to_builtins(seen)})
         return
-    known: dict[str, object] = {"shard": name, "position": _position(seen.position)}
+    known: dict[str, object] = {"shard": name, "position": shown_position(seen.position)}
     if seen.watermarks:
         known["watermark"] = ", ".join(f"{input_} {shown_time(at)}" for input_, at in sorted(seen.watermarks.items()))
     if seen.pending is not None:
         known["prepared"] = (
-            f"{seen.pending.changes:,} changes from {_position(seen.pending.before)} to {_position(seen.pending.after)}, "
+            f"{seen.pending.changes:,} changes from {shown_position(seen.pending.before)} to {shown_position(seen.pending.after)}, "
             "until it is known whether their checkpoint counts"
         )
     facts(known)
@@ -316,8 +319,3 @@ def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
             ["timer by", "at", "key", "tag"],
             [[timer.clock.value, shown_time(timer.at), key, timer.tag] for key, timer in seen.timers],
         )
-
-
-def _position(position: Offsets) -> str:
-    read = {category: offset for category, offset in offsets_in(position).items() if category != MOVES.name}
-    return ", ".join(f"{category} {offset:,}" for category, offset in sorted(read.items())) or "nothing read"

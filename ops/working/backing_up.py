@@ -19,6 +19,7 @@ from ...state.backups.shard import newest_position
 from ...state.folder import current, shard_folder
 from ...state.rocks import RocksShardState, viewed
 from ...state.store import Offsets, ShardIdentity, ShardState
+from .positions import shown_position
 from .resuming import is_behind
 
 _LOG = logging.getLogger("penstock.state")
@@ -121,7 +122,7 @@ class WorkerBackups:
                 identity.processor,
                 identity.bucket,
                 manifest.id,
-                manifest.position,
+                shown_position(manifest.position),
                 size_bytes / 1e6,
                 took_s,
             )
