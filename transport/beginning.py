@@ -17,11 +17,8 @@ def expect_idle(processor: type[Processor], bus: Bus) -> None:
         GroupInUse: one runs.
     """
     catalog = bus.catalog
-    positions: list[Position] = []
-    for name in (category.name for category in processor.inputs()):
-        ids = catalog.checkpoint_ids(processor.name, name)
-        for number, offset in catalog.committed(processor.name, name).items():
-            positions.append(Position(Bucket(name, number), offset, ids.get(number, 0)))
+    names = [category.name for category in processor.inputs()]
+    positions = [position for name in names for position in catalog.positions(processor.name, name)]
     if not positions and MOVES.name in catalog.names():
         positions = [Position(Bucket(MOVES.name, 0), 0)]
     if positions:

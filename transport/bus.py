@@ -312,8 +312,8 @@ class Catalog(Protocol):
         """
         ...
 
-    def checkpoint_ids(self, group: str, name: str) -> dict[int, int]:
-        """Return which checkpoints committed a group's positions in a category, by bucket; those that have an id."""
+    def positions(self, group: str, name: str) -> list[Position]:
+        """Return the same as positions, each with the checkpoint that committed it."""
         ...
 
     def set_committed(self, group: str, positions: Sequence[Position]) -> None:

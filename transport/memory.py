@@ -138,14 +138,10 @@ class MemoryBus:
 
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a category, by bucket."""
-        return {position.bucket.number: position.offset or 0 for position in self._positions(group, name)}
+        return {position.bucket.number: position.offset or 0 for position in self.positions(group, name)}
 
-    def checkpoint_ids(self, group: str, name: str) -> dict[int, int]:
-        """Return which checkpoints committed a group's positions in a category, by bucket."""
-        found = {position.bucket.number: position.checkpoint_id for position in self._positions(group, name)}
-        return {number: checkpoint_id for number, checkpoint_id in found.items() if checkpoint_id}
-
-    def _positions(self, group: str, name: str) -> list[Position]:
+    def positions(self, group: str, name: str) -> list[Position]:
+        """Return a group's committed positions in a category, each with the checkpoint that committed it."""
         positions = self._groups.get(group, _Group()).positions
         return [position for bucket, position in positions.items() if bucket.category == name]
 

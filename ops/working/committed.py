@@ -9,12 +9,11 @@ from ...transport.bus import Bus
 
 def committed_by(processor: type[Processor], bus: Bus) -> dict[str, dict[int, int]]:
     """Return a group's positions by input and bucket, and under CHECKPOINT_ID which checkpoint was the last of each bucket."""
-    catalog, names = bus.catalog, [category.name for category in processor.inputs()]
-    committed = {name: dict(catalog.committed(processor.name, name)) for name in names}
-    if have_ids(steps_of(processor)):
-        ids: dict[int, int] = {}
-        for name in names:
-            for bucket, checkpoint_id in catalog.checkpoint_ids(processor.name, name).items():
-                ids[bucket] = max(checkpoint_id, ids.get(bucket, 0))
-        committed[CHECKPOINT_ID] = ids
-    return committed
+    committed: dict[str, dict[int, int]] = {category.name: {} for category in processor.inputs()}
+    ids: dict[int, int] = {}
+    for name, offsets in committed.items():
+        for (_, number), offset, checkpoint_id in bus.catalog.positions(processor.name, name):
+            offsets[number] = offset or 0
+            if checkpoint_id:
+                ids[number] = max(checkpoint_id, ids.get(number, 0))
+    return {**committed, CHECKPOINT_ID: ids} if have_ids(steps_of(processor)) else committed

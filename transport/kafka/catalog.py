@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from ..bus import Bucket, CategorySpec, CategoryState, Position
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from .peeking import Peeking
-from .places import checkpoint_id_of, to_commit
+from .places import committed_in, to_commit
 from .reporting import refusal_in, refused
 from .settings import KafkaSettings
 from .translation import translate, translated
@@ -154,14 +154,10 @@ class KafkaCatalog:
 
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a topic, by bucket, when no transaction is deciding about them."""
-        return {p.partition: p.offset for p in self._committed(group, name)}
+        return {position.bucket.number: position.offset or 0 for position in self.positions(group, name)}
 
-    def checkpoint_ids(self, group: str, name: str) -> dict[int, int]:
-        """Return which checkpoints committed a group's positions in a topic, by bucket."""
-        found = {p.partition: checkpoint_id_of(p) for p in self._committed(group, name)}
-        return {bucket: checkpoint_id for bucket, checkpoint_id in found.items() if checkpoint_id}
-
-    def _committed(self, group: str, name: str) -> list[TopicPartition]:
+    def positions(self, group: str, name: str) -> list[Position]:
+        """Return a group's committed positions in a topic, each with the checkpoint that committed it."""
         wanted = [TopicPartition(name, bucket) for bucket in range(self._existing(name))]
         deadline = time.monotonic() + DECISION_LIMIT_S
         # Not the admin client: librdkafka (2.16) ends the whole process where that one meets a coordinator that moves. A new
@@ -170,7 +166,7 @@ class KafkaCatalog:
         try:
             while True:
                 try:
-                    return [p for p in asking.committed(wanted, ANSWER_LIMIT_S) if p.offset >= 0]
+                    return committed_in(asking.committed(wanted, ANSWER_LIMIT_S))
                 except KafkaException as error:
                     if not _may_pass(error.args[0]) or time.monotonic() > deadline:
                         raise translate(

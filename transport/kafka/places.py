@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from ..bus import Position
+from ..bus import Bucket, Position
 
 _CHECKPOINT = "checkpoint "
 
@@ -27,7 +27,14 @@ def to_commit(positions: Iterable[Position]) -> list[TopicPartition]:
     ]
 
 
-def checkpoint_id_of(committed: TopicPartition) -> int:
+def committed_in(found: Iterable[TopicPartition]) -> list[Position]:
+    """Return the positions that a group has committed, of those that were asked for."""
+    return [
+        Position(Bucket(it.topic, it.partition), it.offset, _checkpoint_id_of(it)) for it in found if it.offset >= 0
+    ]
+
+
+def _checkpoint_id_of(committed: TopicPartition) -> int:
     """Return which checkpoint committed a position; 0 where it was none that has an id, or another program."""
     digits = (committed.metadata or "").removeprefix(_CHECKPOINT)
     return int(digits) if digits.isdecimal() else 0
