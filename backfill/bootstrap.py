@@ -28,7 +28,7 @@ from ..transport.bus import Bus
 from ..transport.kafka import KafkaBus
 from ..transport.moves import newest_move
 from .errors import BackfillRefused
-from .handing_over import WHAT, plan_hand_over
+from .handing_over import WHAT, committed_by, plan_hand_over
 from .sources.bus_side import BusSide
 from .sources.coverage import Wanted, covered
 from .sources.source import Source, spark_schema
@@ -219,7 +219,7 @@ def refuse_begun(processor: type[Processor], bus: Bus) -> None:
     move = newest_move(bus, processor.name)
     if move is not None and not move.done and move.what == WHAT:
         return
-    begun = {category.name: bus.catalog.committed(processor.name, category.name) for category in processor.inputs()}
+    begun = committed_by(processor, bus)
     if any(begun.values()):
         raise BackfillRefused(
             f"{processor.__name__} has run already: its group {processor.name} is at {begun}. Nothing was started. Give the processor "
