@@ -11,3 +11,12 @@ def span(seconds: float) -> str:
         if seconds >= 2 * length_s:
             return f"{seconds // length_s:,.0f} {name}"
     return f"{seconds:.0f} s"
+
+
+UNKNOWN = "unknown"
+"""What stands in the place of a figure that cannot be read now."""
+
+
+def span_or_unknown(seconds: float | None) -> str:
+    """Return a span of time, or that it is not known."""
+    return UNKNOWN if seconds is None else span(seconds)

@@ -5,7 +5,7 @@ Two implementations, held to one contract suite: `MemoryBus`, and Kafka behind `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -298,10 +298,10 @@ class Catalog(Protocol):
         """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
         ...
 
-    def waiting_since(self, positions: Sequence[Position]) -> dict[Bucket, int]:
+    def waiting_since(self, positions: Collection[Position]) -> dict[Position, int]:
         """Return when the first event from each position on arrived at the bus (milliseconds since 1970, UTC).
 
-        Buckets without one are left out; so is what belongs to transactions that are still open.
+        Several positions may lie in one bucket. Those with no event behind them are left out; so is what belongs to open transactions.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
@@ -129,12 +129,10 @@ class MemoryBus:
             for number, bucket in enumerate(self._find(name).buckets)
         }
 
-    def waiting_since(self, positions: Sequence[Position]) -> dict[Bucket, int]:
+    def waiting_since(self, positions: Collection[Position]) -> dict[Position, int]:
         """Return when the first event from each position on arrived at the bus."""
-        waiting = {
-            bucket: self._find(bucket.category).buckets[bucket.number][offset or 0 :] for bucket, offset, _ in positions
-        }
-        return {bucket: messages[0].arrived_ms for bucket, messages in waiting.items() if messages}
+        waiting = {position: self.slice(position.bucket, position.offset or 0, 1) for position in positions}
+        return {position: messages[0].arrived_ms for position, messages in waiting.items() if messages}
 
     def committed(self, group: str, name: str) -> dict[int, int]:
         """Return a group's committed positions in a category, by bucket."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ...processors.apps import AppName
 from ...transport.bus import Bus
-from ..spans import span
+from ..spans import UNKNOWN, span, span_or_unknown
 from ..watching.describing import described
 from ..watching.findings import Finding, Weight
 from ..watching.graph import Drawing, drawn
@@ -126,13 +126,13 @@ def _processor(it: Standing) -> dict[str, object]:
         "workers": len(it.running),
         "in/s": round(it.total("rate_in")),
         "out/s": round(it.total("rate_out")),
-        "left": it.behind,
-        "waiting": span(it.behind_s) if it.behind else "",
+        "left": UNKNOWN if it.behind is None else it.behind,
+        "waiting": span_or_unknown(it.behind_s) if it.behind != 0 else "",
         "event time (UTC)": _time(it.low_ms),
         "held back by": _holder(it) if it.low_ms is not None else "",
         "saved": f"{span(max(saved))} ago" if saved else "",
         "backup": "" if it.backup_age_s is None else f"{span(it.backup_age_s)} ago",
-        "dead letters": it.dead_letters or "",
+        "dead letters": UNKNOWN if it.dead_letters is None else it.dead_letters or "",
     }
 
 
@@ -176,8 +176,8 @@ def _bucket(standing: Standing, shard: ShardStanding) -> dict[str, object]:
         "owner": shard.owner or "nobody",
         "in/s": round(shard.rate_in),
         "out/s": round(shard.rate_out),
-        "left": shard.behind,
-        "waiting": span(shard.behind_s) if shard.behind else "",
+        "left": UNKNOWN if shard.behind is None else shard.behind,
+        "waiting": span_or_unknown(shard.behind_s) if shard.behind != 0 else "",
         "event time (UTC)": _time(shard.low_ms),
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
         "backup": "" if shard.backup_age_s is None else f"{span(shard.backup_age_s)} ago",

@@ -18,15 +18,15 @@ class Point(NamedTuple):
     Args:
         rate_in: events read in a second.
         rate_out: records written in a second.
-        behind: events left.
-        behind_s: how long the first of them has waited.
+        behind: events left; None where that cannot be read.
+        behind_s: how long the first of them has waited; None likewise.
         watermark_lag_s: how far its event time is behind the time of day; None where it has none, or nobody waits for it.
     """
 
     rate_in: float
     rate_out: float
-    behind: int
-    behind_s: float
+    behind: int | None
+    behind_s: float | None
     watermark_lag_s: float | None
 
 
@@ -53,7 +53,7 @@ def _point(it: Standing) -> Point:
         round(it.total("rate_in"), 1),
         round(it.total("rate_out"), 1),
         it.behind,
-        round(it.behind_s, 1),
+        None if it.behind_s is None else round(it.behind_s, 1),
         None if lag_s is None else round(lag_s, 1),
     )
 

@@ -20,7 +20,7 @@ def laden(it: Standing) -> set[str]:
 
 
 def _is_laden(shard: ShardStanding) -> bool:
-    return shard.behind_s >= ENOUGH_S
+    return (shard.behind_s or 0.0) >= ENOUGH_S
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,8 @@ class Look(NamedTuple):
 
     Args:
         it: how it stands.
+        waiting: how many events wait.
+        waiting_s: for how long the first of them has waited.
         workers: how many it has.
         arriving: how many events come in a second.
         capacity: how many a worker reads in a second that has enough to do; 0 where nobody knows yet.
@@ -78,6 +80,8 @@ class Look(NamedTuple):
     """
 
     it: Standing
+    waiting: int
+    waiting_s: float
     workers: int
     arriving: float
     capacity: float
@@ -119,7 +123,7 @@ class Look(NamedTuple):
         """How many read what comes, and catch up in time."""
         if not self.capacity:
             return self.workers + 1
-        needed = ceil((self.arriving + self.it.behind / self.bounds.catch_up_s) / self.capacity)
+        needed = ceil((self.arriving + self.waiting / self.bounds.catch_up_s) / self.capacity)
         return min(self.bounds.most_of(self.it), needed)
 
     @property
@@ -144,6 +148,6 @@ class Look(NamedTuple):
     @property
     def _figures(self) -> str:
         return (
-            f"{self.arriving:,.0f} events/s come, {self.rate_in:,.0f} are read, {self.it.behind:,} wait, the oldest for "
-            f"{span(self.it.behind_s)}; a worker reads up to {self.capacity:,.0f}. "
+            f"{self.arriving:,.0f} events/s come, {self.rate_in:,.0f} are read, {self.waiting:,} wait, the oldest for "
+            f"{span(self.waiting_s)}; a worker reads up to {self.capacity:,.0f}. "
         )

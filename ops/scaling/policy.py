@@ -49,7 +49,9 @@ class Scaler:
             it: how the processor stands.
             workers: how many it is given; others may be starting or ending.
         """
-        arriving, before = self._arriving(it), self._before
+        if it.behind is None or it.behind_s is None:
+            return Decision(workers, change=False, why="How many events wait cannot be read now, so nothing changes.")
+        arriving, before = self._arriving(it, it.behind), self._before
         self._learn(it)
         self._before = it
         outside = self._outside(it, workers)
@@ -62,7 +64,7 @@ class Scaler:
             return Decision(
                 workers, change=False, why=f"{len(it.running)} of {workers} workers run; waiting for the others."
             )
-        return self._weighed(Look(it, workers, arriving, self._capacity, self.bounds))
+        return self._weighed(Look(it, it.behind, it.behind_s, workers, arriving, self._capacity, self.bounds))
 
     def _outside(self, it: Standing, workers: int) -> Decision | None:
         """Return what is to be done where the number is out of bounds."""
@@ -73,12 +75,12 @@ class Scaler:
             return Decision(most, change=True, why=f"There are to be at most {most}; it has {len(it.shards)} buckets.")
         return None
 
-    def _arriving(self, it: Standing) -> float:
-        """Return how many events have come in a second since the last look."""
+    def _arriving(self, it: Standing, waiting: int) -> float:
+        """Return how many events have come in a second since the last look at which it was known how many wait."""
         before = self._before
-        if before is None or it.at_ms == before.at_ms:
+        if before is None or before.behind is None or it.at_ms == before.at_ms:
             return it.total("rate_in")
-        grown = (it.behind - before.behind) / ((it.at_ms - before.at_ms) / 1000)
+        grown = (waiting - before.behind) / ((it.at_ms - before.at_ms) / 1000)
         return max(0.0, it.total("rate_in") + grown)
 
     def _learn(self, it: Standing) -> None:
@@ -91,7 +93,7 @@ class Scaler:
             self._capacity = max(faded, sum(rates) / len(rates))
 
     def _weighed(self, look: Look) -> Decision:
-        if look.it.behind_s > self.bounds.lag_s:
+        if look.waiting_s > self.bounds.lag_s:
             self._ample_since_ms = None
             return self._short(look)
         self._short_since_ms = None

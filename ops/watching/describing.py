@@ -34,6 +34,7 @@ def _described(it: Standing) -> dict[str, Any]:
         "watermark_lag_s": it.watermark_lag_s,
         "backup_age_s": it.backup_age_s,
         "dead_letters": it.dead_letters,
+        "unread": it.unread,
         "workers": [asdict(worker) for worker in it.workers],
         "shards": [asdict(shard) for shard in it.shards],
     }

@@ -59,8 +59,19 @@ def findings_of(standings: Iterable[Standing]) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: (-finding.weight, finding.processor, finding.kind)))
 
 
+def _unreadable(it: Standing) -> Iterator[Finding]:
+    if it.unread:
+        yield Finding(
+            Weight.WARNING,
+            "unknown",
+            it.node.name,
+            f"The bus did not say {'; '.join(it.unread)}. These figures are shown as unknown and raise no alert; the others are right. They are "
+            "asked for again with each look.",
+        )
+
+
 def _not_run(it: Standing) -> Iterator[Finding]:
-    if not it.shards:
+    if not it.shards and not it.unread:
         yield Finding(
             Weight.CRITICAL,
             "no input",
@@ -107,14 +118,14 @@ def _unowned(it: Standing) -> Iterator[Finding]:
             Weight.WARNING,
             "without owner",
             it.node.name,
-            f"No worker has bucket {buckets} open, and {sum(shard.behind for shard in lost):,} events wait there. Buckets that move are opened "
+            f"No worker has bucket {buckets} open, and {sum(shard.behind or 0 for shard in lost):,} events wait there. Buckets that move are opened "
             "within seconds; those of a worker that died when its session ends; a state that has to be restored takes as long as that takes.",
         )
 
 
 def _lagging(it: Standing) -> Iterator[Finding]:
-    if it.behind_s > LAG_S and it.running:
-        worst = max(it.shards, key=lambda shard: shard.behind_s)
+    if it.behind_s is not None and it.behind_s > LAG_S and it.running:
+        worst = max(it.shards, key=lambda shard: shard.behind_s or 0.0)
         rate = it.total("rate_in")
         pace = f"it reads {rate:,.0f} events/s" if rate else "it reads nothing"
         yield Finding(
@@ -131,7 +142,7 @@ def _expiring(it: Standing) -> Iterator[Finding]:
     near = [
         (shard.expires_s, shard.bucket)
         for shard in it.shards
-        if shard.expires_s is not None and shard.expires_s < min(RETENTION_S, shard.behind_s)
+        if shard.expires_s is not None and shard.expires_s < min(RETENTION_S, shard.behind_s or 0.0)
     ]
     if near:
         expires_s, bucket = min(near)
@@ -189,7 +200,7 @@ def _setting_aside(it: Standing) -> Iterator[Finding]:
             Weight.WARNING,
             "dead letters",
             it.node.name,
-            f"It sets events aside, {rate * 60:,.0f} in a minute; {it.dead_letters:,} are kept. Look at them with "
+            f"It sets events aside, {rate * 60:,.0f} in a minute{'' if it.dead_letters is None else f'; {it.dead_letters:,} are kept'}. Look at them with "
             f"`penstock category tail {it.node.dead_letters}`.",
         )
 
@@ -217,6 +228,7 @@ def _versions(it: Standing) -> Iterator[Finding]:
 
 
 _LOOKS: tuple[Callable[[Standing], Iterator[Finding]], ...] = (
+    _unreadable,
     _not_run,
     _failed,
     _silent,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
-from ..spans import span
+from ..spans import span_or_unknown
 from .standing import Standing
 
 
@@ -57,8 +57,9 @@ def _figures(it: Standing) -> str:
         runs = "not running"
     else:
         runs = f"{len(it.running)} worker{'s' * (len(it.running) > 1)}, {it.total('rate_in'):,.0f} in/s, {it.total('rate_out'):,.0f} out/s"
-    left = f", {it.behind:,} left for {span(it.behind_s)}" if it.behind else ""
-    return runs + left
+    if it.behind is None:
+        return f"{runs}, what is left is unknown"
+    return f"{runs}, {it.behind:,} left for {span_or_unknown(it.behind_s)}" if it.behind else runs
 
 
 def _mermaid(standings: Sequence[Standing]) -> Iterator[str]:

@@ -33,7 +33,7 @@ OF_PROCESSOR: dict[str, Measure[Standing]] = {
             (
                 max(0.0, shard.expires_s) / (max(0.0, shard.expires_s) + shard.behind_s)
                 for shard in it.shards
-                if shard.expires_s is not None and shard.behind_s > 0
+                if shard.expires_s is not None and shard.behind_s
             ),
             default=None,
         ),
@@ -74,14 +74,14 @@ OF_PROCESSOR: dict[str, Measure[Standing]] = {
         lambda it: sum(worker.ended not in ("", STOPPED) for worker in it.workers),
     ),
     "not_running": Measure(
-        "1 where nobody runs it although events wait, else 0", lambda it: float(not it.running and it.behind > 0)
+        "1 where nobody runs it although events wait, else 0", lambda it: float(not it.running and bool(it.behind))
     ),
     "restarts": Measure(
         "restarts of its workers in the last hour after ends that nobody asked for", lambda it: it.total("restarts")
     ),
     "buckets_unowned": Measure(
         "buckets in which events wait and that no worker has open",
-        lambda it: sum(not shard.owner and shard.behind > 0 for shard in it.shards),
+        lambda it: sum(not shard.owner and bool(shard.behind) for shard in it.shards),
     ),
 }
 """Of a processor."""

@@ -7,8 +7,9 @@ the bus   -> how much is left, and for how long that has waited; right also wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from graphlib import CycleError, TopologicalSorter
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from ...processors.watermarks import NEVER_MS
 from ...transport.bus import Bucket, Bus, CategoryState, Position
 from ...transport.ensuring import ensure
-from ...transport.errors import MissingCategory
+from ...transport.errors import BusError, MissingCategory
 from ...transport.promises import WATERMARKS, Place, Promise, Promises
 from ..working.clock import SystemClock
 from .findings import findings_of
@@ -95,30 +96,46 @@ class Observer:
                 nodes[report.node.name] = report.node
         return in_order(nodes.values())
 
-    def _on_bus(self, nodes: Iterable[Node]) -> OnBus:
-        names = {name for node in nodes for name in (*node.inputs, node.dead_letters)}
-        categories: dict[str, CategoryState] = {}
-        for name in names:
-            with suppress(MissingCategory):  # which is one of the findings
-                categories[name] = self._bus.catalog.describe(name)
-        committed = {
-            (node.name, name): self._bus.catalog.committed(node.name, name)
-            for node in nodes
-            for name in node.inputs
-            if name in categories
-        }
-        found = OnBus(categories, committed, {})
-        positions = {position for node in nodes for position in found.unread(node)}
-        return found._replace(waiting_ms=self._waiting_since(positions))
+    def _on_bus(self, nodes: Sequence[Node]) -> OnBus:
+        """Ask the bus figure by figure: one that it does not give leaves the others as they are.
 
-    def _waiting_since(self, positions: set[Position]) -> dict[Position, int]:
-        """Return since when the events at these positions wait; a position that has not moved is not looked at again."""
-        unknown = sorted(positions - self._waiting.keys(), key=lambda position: position.bucket)
-        found = self._bus.catalog.waiting_since(unknown) if unknown else {}
+        Raises:
+            BusError: it gives none at all.
+        """
+        catalog, asked = self._bus.catalog, _Asked()
+        existing = set(catalog.names())
+        categories: dict[str, CategoryState] = {}
+        committed: dict[tuple[str, str], Mapping[int, int]] = {}
+        for name in sorted(existing.intersection(name for node in nodes for name in (*node.inputs, node.dead_letters))):
+            readers = [node.name for node in nodes if name in (*node.inputs, node.dead_letters)]
+            with asked.isolated(f"category {name}", readers), suppress(MissingCategory):  # deleted since
+                categories[name] = catalog.describe(name)
+        for node in nodes:
+            for name in categories.keys() & set(node.inputs):
+                with asked.isolated(f"its positions in {name}", [node.name]):
+                    committed[node.name, name] = catalog.committed(node.name, name)
+        found = OnBus(categories, committed, {}, asked.unread)
+        return found._replace(waiting_ms=self._waiting_since(nodes, found, asked))
+
+    def _waiting_since(self, nodes: Sequence[Node], on_bus: OnBus, asked: _Asked) -> dict[Position, int | None]:
+        """Return since when the first unread events wait, None where the bus does not say; a position that has not moved is not asked for again."""
+        waiting = {node.name: on_bus.unread(node) for node in nodes}
+        positions = {position for unread in waiting.values() for position in unread}
         known = {position: at_ms for position, at_ms in self._waiting.items() if position in positions}
-        known |= {position: found[position.bucket] for position in unknown if position.bucket in found}
+        unknown = positions - known.keys()
+        try:
+            known |= self._bus.catalog.waiting_since(unknown) if unknown else {}
+        except BusError:  # of one category, perhaps: each by itself says which
+            for name in sorted({position.bucket.category for position in unknown}):
+                of_category = {position for position in unknown if position.bucket.category == name}
+                readers = [reader for reader, unread in waiting.items() if not of_category.isdisjoint(unread)]
+                with asked.isolated(f"since when events of {name} wait", readers):
+                    known |= self._bus.catalog.waiting_since(of_category)
+                    unknown -= of_category
+        else:
+            unknown = set()
         self._waiting = known
-        return known
+        return {**known, **dict.fromkeys(unknown)}
 
     def close(self) -> None:
         """Look no more."""
@@ -142,40 +159,63 @@ class Still:
         return replace(it, watermark_still_s=(it.at_ms - since_ms) / 1000)
 
 
+class _Asked:
+    """Questions to the bus, each by itself, and those that it did not answer, by the processor that they are about."""
+
+    def __init__(self) -> None:
+        self.unread: dict[str, list[str]] = defaultdict(list)
+
+    @contextmanager
+    def isolated(self, what: str, processors: Iterable[str]) -> Iterator[None]:
+        """Note a question in the block that fails, and go on."""
+        try:
+            yield
+        except BusError as error:
+            for processor in processors:
+                self.unread[processor].append(f"{what} ({error})")
+
+
 class OnBus(NamedTuple):
     """What the bus knows.
 
     Args:
         categories: those that exist, as they stand.
         committed: the positions of processors in their inputs, by bucket.
-        waiting_ms: since when the event at a position waits.
+        waiting_ms: since when the event at a position waits; None where the bus did not say, left out where no event is readable yet.
+        unanswered: what the bus did not say, by processor.
     """
 
     categories: Mapping[str, CategoryState]
     committed: Mapping[tuple[str, str], Mapping[int, int]]
-    waiting_ms: Mapping[Position, int]
+    waiting_ms: Mapping[Position, int | None]
+    unanswered: Mapping[str, Sequence[str]]
 
     def unread(self, node: Node) -> list[Position]:
         """Return where a processor goes on, for the buckets in which something is left."""
         return [
             Position(Bucket(name, bucket), offset)
             for name in node.inputs
-            if name in self.categories
+            if (node.name, name) in self.committed
             for bucket, end in self.categories[name].ends.items()
             if (offset := self._reached(node, name, bucket)) < end
         ]
 
     def _reached(self, node: Node, category: str, bucket: int) -> int:
-        start = self.categories[category].starts[bucket]
-        return self.committed.get((node.name, category), {}).get(bucket, start)
+        return self.committed[node.name, category].get(bucket, self.categories[category].starts[bucket])
+
+    def knows_positions(self, node: Node) -> bool:
+        """Tell whether it is known of each input that exists how far a processor has read it."""
+        return all((node.name, name) in self.committed for name in node.inputs if name in self.categories)
 
     def buckets(self, node: Node) -> int:
         """Return how many shards a processor has."""
         return max((self.categories[name].spec.buckets for name in node.inputs if name in self.categories), default=0)
 
-    def events(self, category: str) -> int:
-        """Return how many messages of a category the bus keeps."""
-        return self.categories[category].events if category in self.categories else 0
+    def dead_letters(self, node: Node) -> int | None:
+        """Return how many messages the dead letters of a processor hold; None where the bus does not say."""
+        if node.dead_letters in self.categories:
+            return self.categories[node.dead_letters].events
+        return None if any(node.dead_letters in what for what in self.unanswered.get(node.name, ())) else 0
 
 
 def _standing(
@@ -189,13 +229,14 @@ def _standing(
             bucket,
             now_ms,
             _Told.of(bucket, now_ms, stretches),
-            _Left.of(unread.get(bucket, []), on_bus),
+            _Left.of(unread.get(bucket, []), on_bus) if on_bus.knows_positions(node) else _UNKNOWN,
             promises.get((node.name, bucket)),
         )
         for bucket in range(on_bus.buckets(node))
     )
     workers = tuple(_worker(stretch, now_ms) for stretch in stretches)
-    return Standing(node, now_ms, shards, workers, on_bus.events(node.dead_letters))
+    unanswered = tuple(on_bus.unanswered.get(node.name, ()))
+    return Standing(node, now_ms, shards, workers, on_bus.dead_letters(node), unanswered)
 
 
 class _Told(NamedTuple):
@@ -226,11 +267,29 @@ def _event_bytes(stretches: list[Stretch]) -> float | None:
 
 
 class _Left(NamedTuple):
-    """What is left of a shard's inputs."""
+    """What is left of a shard's inputs.
 
-    events: int
+    Args:
+        events: how many; None where that is not known.
+        since_ms: since when the first of them waits; None where none is readable yet.
+        until_ms: until when it is kept.
+        is_timed: whether since when is known.
+    """
+
+    events: int | None
     since_ms: int | None
     until_ms: int | None
+    is_timed: bool
+
+    def waits_s(self, now_ms: int) -> float | None:
+        """Return for how long the first of them has waited."""
+        if not self.is_timed:
+            return None
+        return 0.0 if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
+
+    def bytes(self, of_one: float | None) -> int | None:
+        """Return about how large they are, where events are that large on average."""
+        return 0 if self.events == 0 else None if self.events is None or of_one is None else int(self.events * of_one)
 
     @staticmethod
     def of(unread: list[Position], on_bus: OnBus) -> _Left:
@@ -243,7 +302,11 @@ class _Left(NamedTuple):
                 since.append(arrived_ms)
                 if category.spec.retention is not None:
                     until.append(arrived_ms + int(category.spec.retention.total_seconds() * 1000))
-        return _Left(events, min(since, default=None), min(until, default=None))
+        is_timed = all(on_bus.waiting_ms.get(position, 0) is not None for position in unread)
+        return _Left(events, min(since, default=None), min(until, default=None), is_timed)
+
+
+_UNKNOWN = _Left(None, None, None, is_timed=False)
 
 
 def _shard(bucket: int, now_ms: int, told: _Told, left: _Left, promise: Promise | None) -> ShardStanding:
@@ -252,8 +315,8 @@ def _shard(bucket: int, now_ms: int, told: _Told, left: _Left, promise: Promise 
         bucket,
         told.owner,
         left.events,
-        0 if not left.events else None if told.event_bytes is None else int(left.events * told.event_bytes),
-        0.0 if left.since_ms is None else max(0.0, (now_ms - left.since_ms) / 1000),
+        left.bytes(told.event_bytes),
+        left.waits_s(now_ms),
         None if left.until_ms is None else (left.until_ms - now_ms) / 1000,
         told.rate_in,
         told.rate_out,

@@ -16,9 +16,9 @@ class ShardStanding:
     Args:
         bucket: its bucket number.
         owner: the worker that has it open; empty where none says so.
-        behind: how many events of its inputs lie between what its group has committed and their ends.
+        behind: how many events of its inputs lie between what its group has committed and their ends; None where that cannot be read.
         behind_bytes: about how large those are, by the mean size of the events before them.
-        behind_s: how long the first of them has waited on the bus.
+        behind_s: how long the first of them has waited on the bus; None where that cannot be read.
         expires_s: how long it stays there; None where it stays for ever, or there is none.
         rate_in: events read in a second.
         rate_out: records written in a second.
@@ -31,9 +31,9 @@ class ShardStanding:
 
     bucket: int
     owner: str
-    behind: int
+    behind: int | None
     behind_bytes: int | None
-    behind_s: float
+    behind_s: float | None
     expires_s: float | None
     rate_in: float
     rate_out: float
@@ -104,7 +104,8 @@ class Standing:
         at_ms: when this was looked at (milliseconds since 1970, UTC).
         shards: its shards, by bucket.
         workers: those that run, or ended within the hour.
-        dead_letters: how many the bus keeps.
+        dead_letters: how many the bus keeps; None where that cannot be read.
+        unread: the figures that cannot be read now, each with the reason.
         watermark_still_s: for how long its low watermark has stood still although events wait, as far as whoever looks has seen.
     """
 
@@ -112,7 +113,8 @@ class Standing:
     at_ms: int
     shards: tuple[ShardStanding, ...]
     workers: tuple[WorkerStanding, ...]
-    dead_letters: int
+    dead_letters: int | None
+    unread: tuple[str, ...] = ()
     watermark_still_s: float = 0.0
 
     @property
@@ -121,20 +123,26 @@ class Standing:
         return tuple(worker for worker in self.workers if not worker.ended and worker.silent_s <= SILENT_AFTER_S)
 
     @property
-    def behind(self) -> int:
-        """How many events of its inputs are left."""
-        return sum(shard.behind for shard in self.shards)
+    def behind(self) -> int | None:
+        """How many events of its inputs are left; None where some figure of that cannot be read."""
+        if self.unread and not self.shards:
+            return None
+        known = [shard.behind for shard in self.shards if shard.behind is not None]
+        return sum(known) if len(known) == len(self.shards) else None
 
     @property
     def behind_bytes(self) -> int | None:
         """About how large those are; None where nobody knows."""
         known = [shard.behind_bytes for shard in self.shards if shard.behind_bytes is not None]
-        return sum(known) if known or not self.behind else None
+        return sum(known) if known or self.behind == 0 else None
 
     @property
-    def behind_s(self) -> float:
-        """How long the first of them has waited."""
-        return max((shard.behind_s for shard in self.shards), default=0.0)
+    def behind_s(self) -> float | None:
+        """How long the first of them has waited, as far as is known; None where nothing of that is."""
+        known = [shard.behind_s for shard in self.shards if shard.behind_s is not None]
+        longest_s = max(known, default=0.0)
+        is_whole = self.behind is not None and len(known) == len(self.shards)
+        return longest_s if longest_s or is_whole else None
 
     @property
     def low_ms(self) -> int | None:
@@ -160,7 +168,7 @@ class Standing:
 
     def unsaved_s(self, worker: WorkerStanding) -> float | None:
         """Return for how long a worker that reads has saved nothing although something waits for that; None where nothing does."""
-        waiting_s = [shard.behind_s for shard in self.shards if shard.owner == worker.worker and shard.behind]
+        waiting_s = [shard.behind_s or 0.0 for shard in self.shards if shard.owner == worker.worker and shard.behind]
         if not waiting_s or not worker.rate_in or worker.saved_s is None:
             return None
         return min(worker.saved_s, max(waiting_s))

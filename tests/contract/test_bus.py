@@ -567,6 +567,20 @@ def test_offsets_are_found_by_arrival_time(bus: Bus, unique: str) -> None:
     assert bus.catalog.at_time(unique, now + timedelta(minutes=1)) == {0: 2}
 
 
+def test_when_the_first_event_from_a_position_arrived_is_found_for_several_in_one_bucket(bus: Bus, unique: str) -> None:
+    """Two groups that lag in one bucket at different offsets are asked about at once."""
+    bus.catalog.create(CategorySpec(unique, 2))
+    since_ms = int(time.time() * 1000) - 1_000
+    send(bus, unique, [(b"k", b"1"), (b"k", b"2"), (b"k", b"3")])
+    full = bucket_of(b"k", 2)
+    waiting = [Position(Bucket(unique, full), offset) for offset in (0, 2)]
+    ended = [Position(Bucket(unique, full), 3), Position(Bucket(unique, 1 - full), 0)]
+    found = bus.catalog.waiting_since([*waiting, *ended])
+
+    assert found.keys() == set(waiting)
+    assert all(since_ms <= arrived_ms <= since_ms + LIMIT_S * 1000 for arrived_ms in found.values())
+
+
 def test_an_open_transaction_lies_behind_the_end_that_readers_find(bus: Bus, unique: str) -> None:
     """What is sent and not decided is no event yet, and the end does not wait for it; decided, it is before the end."""
     bus.catalog.create(CategorySpec(unique, 1))

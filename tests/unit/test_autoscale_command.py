@@ -50,10 +50,14 @@ class Looked(MemoryBus):
             shards = tuple(ShardReport(n, {"enriched": 0}, events // 4, 0, at_ms) for n in range(4))
             self.append(REPORTS.name, outgoing(report(at_ms, events, node=node, shards=shards)))
 
+    def names(self) -> list[str]:
+        if self._left - 1 == self._silent_at:
+            self._left -= 1
+            raise BusUnreachable("Nobody is there.")
+        return super().names()
+
     def committed(self, group: str, name: str) -> dict[int, int]:
         self._left -= 1
-        if self._left == self._silent_at:
-            raise BusUnreachable("Nobody is there.")
         if not self._left:
             signal.raise_signal(signal.SIGTERM)
         return super().committed(group, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -23,10 +23,11 @@ from penstock.ops.watching.measures import OF_PROCESSOR, OF_SHARD, OF_WORKER, Me
 from penstock.ops.watching.observer import Observer, in_order
 from penstock.ops.watching.prometheus import Scraped
 from penstock.ops.watching.reports import REPORTS, Node, Report, outgoing
-from penstock.ops.watching.standing import Standing
+from penstock.ops.watching.standing import Picture, Standing
 from penstock.ops.working.starts import counted_start
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.ensuring import ensure
+from penstock.transport.errors import BusError
 from penstock.transport.memory import MemoryBus
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -82,6 +83,84 @@ def test_what_is_left_and_since_when_it_waits_comes_from_the_bus() -> None:
     ]
     assert [one.expires_s for one in seen.shards] == [3_600 - 90, 3_600 - 60]
     assert (seen.behind, seen.behind_s, seen.behind_bytes, seen.workers) == (9, 90.0, None, ())
+
+
+OTHER = msgspec.structs.replace(NODE, name="other")
+
+
+class Refusing:
+    """A bus whose catalog refuses some questions: those of which `refuses` says so, by the method's name and its first argument."""
+
+    def __init__(self, bus: MemoryBus, refuses: Callable[[str, object], bool]) -> None:
+        self._bus = bus
+        self._refuses = refuses
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._bus, name)
+        if name == "catalog":
+            return self
+
+        def asked(*about: object) -> object:
+            if self._refuses(name, about[0] if about else None):
+                raise BusError(f"{name} was refused.")
+            return found(*about)
+
+        return asked if name in {"names", "describe", "committed", "waiting_since"} else found
+
+
+def looked_at_two(world: World, refuses: Callable[[str, object], bool]) -> Picture:
+    """Return what is seen of two processors that lag in one bucket at different offsets."""
+    world.send(0, 10)
+    world.commit(0, 4)
+    world.bus.catalog.set_committed("other", [Position(Bucket("enriched", 0), 7)])
+    world.now_ms += 60_000
+    with closing(Observer(Refusing(world.bus, refuses), [NODE, OTHER], now_ms=lambda: world.now_ms)) as observer:
+        return observer.look()
+
+
+def test_two_processors_may_lag_in_one_bucket_at_different_offsets() -> None:
+    """Each has its own figures."""
+    seen = looked_at_two(World(), lambda _name, _asked: False).standings
+
+    assert [(it.node.name, it.behind, it.behind_s, it.unread) for it in seen] == [
+        ("other", 3, 60.0, ()),
+        ("scorer", 6, 60.0, ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("refuses", "left"),
+    [
+        pytest.param(lambda name, asked: (name, asked) == ("committed", "other"), (None, None), id="positions"),
+        pytest.param(lambda name, _: name == "waiting_since", (3, None), id="waiting"),
+    ],
+)
+def test_a_figure_that_cannot_be_read_hides_no_other(
+    refuses: Callable[[str, object], bool], left: tuple[int | None, float | None]
+) -> None:
+    """It is shown as unknown, with a finding that names it; whatever else is wrong is found."""
+    picture = looked_at_two(World(), refuses)
+    other, scorer = picture.standings
+
+    assert (other.behind, other.behind_s) == left
+    assert scorer.behind == 6
+    assert "other" in {finding.processor for finding in picture.wrong if finding.kind == "unknown"}
+    assert "scorer" in {finding.processor for finding in picture.wrong if finding.kind == "not running"}
+    assert "unknown" in drawn([other], Drawing.TEXT)
+
+
+def test_a_category_that_cannot_be_described_is_not_said_to_be_missing() -> None:
+    """Its readers' figures are unknown."""
+    picture = looked_at_two(World(), lambda name, asked: (name, asked) == ("describe", "enriched"))
+
+    assert [(it.behind, it.behind_s) for it in picture.standings] == [(None, None), (None, None)]
+    assert {finding.kind for finding in picture.wrong} == {"unknown"}
+
+
+def test_a_bus_that_answers_nothing_is_no_picture() -> None:
+    """Who watches is told so, as of an outage, and not that each figure is unknown."""
+    with pytest.raises(BusError):
+        looked_at_two(World(), lambda name, _: name == "names")
 
 
 def test_the_oldest_event_is_looked_for_anew_when_the_position_has_moved() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from ..bus import Bucket, CategorySpec, CategoryState, Position
+from ..bus import CategorySpec, CategoryState, Position
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from .peeking import Peeking
 from .places import committed_in, to_commit
@@ -145,7 +145,7 @@ class KafkaCatalog:
         ends = self._offsets(name, buckets, OffsetSpec.latest())
         return {bucket: ends[bucket] if offset < 0 else offset for bucket, offset in found.items()}
 
-    def waiting_since(self, positions: Sequence[Position]) -> dict[Bucket, int]:
+    def waiting_since(self, positions: Collection[Position]) -> dict[Position, int]:
         """Return when the first event from each position on arrived at the bus."""
         if not positions:
             return {}

@@ -15,6 +15,10 @@ export function short(number) {
   return String(Number(number.toPrecision(3)));
 }
 
+export const countOrUnknown = (number) => (number === null ? "unknown" : count(number));
+
+export const spanOrUnknown = (seconds) => (seconds === null ? "unknown" : span(seconds));
+
 export function span(seconds) {
   for (const [name, length] of [["days", 86400], ["h", 3600], ["min", 60]]) {
     if (seconds >= 2 * length) return `${count(Math.floor(seconds / length))} ${name}`;

@@ -1,7 +1,7 @@
 // The processors and the categories between them, as a picture that is changed in place.
 
 import { el, setAttribute, setText, svg } from "./dom.js";
-import { count, rate, short, span } from "./format.js";
+import { countOrUnknown, rate, short, spanOrUnknown } from "./format.js";
 import { layered, placed } from "./layers.js";
 import { running } from "./standing.js";
 
@@ -68,11 +68,12 @@ export class Graph {
   #change(card, one, weight) {
     if (!card) return;
     const runs = running(one).length > 0;
-    const state = runs ? (one.behind ? `${short(one.behind)} left, ${span(one.behind_s)}` : "nothing left") : one.behind ? `not running, ${short(one.behind)} left` : "not running";
+    const left = one.behind === null ? "left: unknown" : one.behind ? `${short(one.behind)} left` : "";
+    const state = runs ? (one.behind ? `${left}, ${spanOrUnknown(one.behind_s)}` : left || "nothing left") : left ? `not running, ${left}` : "not running";
     setAttribute(card.group, "class", ["processor", weight ?? (runs ? "" : "idle")].filter(Boolean).join(" "));
     setText(card.lines[0], `${flow(one.rate_in)} in/s, ${flow(one.rate_out)} out/s`);
     setText(card.lines[1], state);
-    setText(card.label, `${one.processor}: ${rate(one.rate_in)} events/s in, ${rate(one.rate_out)} out, ${count(one.behind)} left${weight ? `, ${weight}` : ""}`);
+    setText(card.label, `${one.processor}: ${rate(one.rate_in)} events/s in, ${rate(one.rate_out)} out, ${countOrUnknown(one.behind)} left${weight ? `, ${weight}` : ""}`);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { el, section } from "./dom.js";
 import { Findings, alertsAsFindings, pageOf } from "./findings.js";
-import { count, rate, span, spanOrNone } from "./format.js";
+import { countOrUnknown, rate, spanOrNone, spanOrUnknown } from "./format.js";
 import { Graph, worstOf } from "./graph.js";
 import { COUNTS, Plot, SPANS, colorClass, spark } from "./plot.js";
 import { spanChoice } from "./spans.js";
@@ -80,12 +80,12 @@ export class Overview {
       { title: "in/s", number: true, text: ({ one }) => rate(one.rate_in) },
       { title: "", wide: true, kind: "spark", make: ({ one }) => sparkOf(one.processor) },
       { title: "out/s", number: true, wide: true, text: ({ one }) => rate(one.rate_out) },
-      { title: "left", number: true, text: ({ one }) => count(one.behind), tone: ({ late }) => late },
-      { title: "waiting", number: true, text: ({ one }) => (one.behind ? span(one.behind_s) : "–") },
+      { title: "left", number: true, text: ({ one }) => countOrUnknown(one.behind), tone: ({ late }) => late },
+      { title: "waiting", number: true, text: ({ one }) => (one.behind === 0 ? "–" : spanOrUnknown(one.behind_s)) },
       { title: "event time behind", number: true, wide: true, text: ({ one }) => spanOrNone(one.watermark_lag_s) },
       { title: "last checkpoint", number: true, wide: true, text: ({ one }) => spanOrNone(lastSaved(one)) },
       { title: "backup", number: true, wide: true, text: ({ one }) => spanOrNone(one.backup_age_s) },
-      { title: "dead letters", number: true, wide: true, text: ({ one }) => count(one.dead_letters) },
+      { title: "dead letters", number: true, wide: true, text: ({ one }) => countOrUnknown(one.dead_letters) },
     ];
   }
 }

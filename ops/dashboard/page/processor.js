@@ -2,7 +2,7 @@
 
 import { el, section, setText } from "./dom.js";
 import { Findings } from "./findings.js";
-import { bytes, count, plural, rate, span, spanOrNone, time } from "./format.js";
+import { bytes, count, countOrUnknown, plural, rate, span, spanOrNone, spanOrUnknown, time } from "./format.js";
 import { Letters } from "./letters.js";
 import { COUNTS, Plot, SPANS } from "./plot.js";
 import { spanChoice } from "./spans.js";
@@ -13,12 +13,12 @@ import { Table } from "./table.js";
 const FIGURES = [
   ["read", (one) => `${rate(one.rate_in)}/s`, (one) => `${bytes(one.bytes_in)}/s`],
   ["written", (one) => `${rate(one.rate_out)}/s`, (one) => `${bytes(one.bytes_out)}/s`],
-  ["left", (one) => count(one.behind), (one) => (one.behind_bytes ? `about ${bytes(one.behind_bytes)}` : "")],
-  ["oldest waits", (one) => (one.behind ? span(one.behind_s) : "–"), () => ""],
+  ["left", (one) => countOrUnknown(one.behind), (one) => (one.behind_bytes ? `about ${bytes(one.behind_bytes)}` : "")],
+  ["oldest waits", (one) => (one.behind === 0 ? "–" : spanOrUnknown(one.behind_s)), () => ""],
   ["event time behind", (one) => spanOrNone(one.watermark_lag_s), (one) => heldBy(one)],
   ["last checkpoint", (one) => spanOrNone(lastSaved(one)), () => ""],
   ["oldest backup", (one) => spanOrNone(one.backup_age_s), () => ""],
-  ["dead letters", (one) => count(one.dead_letters), () => ""],
+  ["dead letters", (one) => countOrUnknown(one.dead_letters), () => ""],
 ];
 
 function heldBy(one) {
@@ -109,8 +109,8 @@ const BUCKET_COLUMNS = [
   { title: "owner", text: ({ shard }) => shard.owner || "nobody", tone: ({ shard }) => (shard.owner || !shard.behind ? null : "warning") },
   { title: "in/s", number: true, text: ({ shard }) => rate(shard.rate_in) },
   { title: "out/s", number: true, text: ({ shard }) => rate(shard.rate_out) },
-  { title: "left", number: true, text: ({ shard }) => count(shard.behind) },
-  { title: "waiting", number: true, text: ({ shard }) => (shard.behind ? span(shard.behind_s) : "–") },
+  { title: "left", number: true, text: ({ shard }) => countOrUnknown(shard.behind) },
+  { title: "waiting", number: true, text: ({ shard }) => (shard.behind === 0 ? "–" : spanOrUnknown(shard.behind_s)) },
   { title: "event time", text: ({ shard }) => time(shard.low_ms) },
   { title: "", text: ({ shard }) => (shard.catching_up ? "catching up" : shard.idle ? "idle" : shard.held_by ? `held back by ${shard.held_by}` : "") },
   { title: "backup", number: true, text: ({ shard }) => spanOrNone(shard.backup_age_s) },
