@@ -134,11 +134,13 @@ class CategoryState:
         spec: its shape there.
         starts: the first offset that is kept, by bucket.
         ends: the offset after the last event, by bucket.
+        topic_id: tells a category from another of the same name that was deleted before; empty where the bus has no such ids.
     """
 
     spec: CategorySpec
     starts: Mapping[int, int]
     ends: Mapping[int, int]
+    topic_id: str = ""
 
     @property
     def events(self) -> int:

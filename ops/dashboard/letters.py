@@ -14,7 +14,7 @@ from ...processors.dead_letters import DeadLetter
 from ...processors.errors import PenstockError
 from ...transport.any_codec import decode_any
 from ...transport.bus import Bucket, Bus, Position
-from ...transport.errors import BusError, MissingCategory
+from ...transport.errors import BusError, MissingCategory, OffsetOutOfRange
 from ...transport.schemas import Schemas
 
 READ_LIMIT_S = 15.0
@@ -68,10 +68,12 @@ def letter_at(bus: Bus, category: str, number: int) -> DeadLetter:
     Raises:
         NoSuchLetter: there is none.
     """
-    for at, letter in _letters(bus, category, number):
-        if at == number:
-            return letter
-        break
+    try:
+        first = next(_letters(bus, category, number), None)
+    except OffsetOutOfRange:
+        first = None
+    if first is not None and first[0] == number:
+        return first[1]
     raise NoSuchLetter(
         f"There is no dead letter at offset {number} of {category}: it may have left the bus. Look at the list again."
     )

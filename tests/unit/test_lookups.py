@@ -248,13 +248,13 @@ def test_what_waits_does_not_let_a_bucket_seem_read() -> None:
 
 def test_a_bucket_that_is_told_to_end_with_what_waits_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bus may tell of a bucket's end with its last events; both are read again."""
-    poll = memory._Scanner.poll
+    take = memory.reading.MemoryScanner.take
 
-    def eager(scanner: memory._Scanner, timeout_s: float) -> Polled:
-        batches, ended = poll(scanner, timeout_s)
+    def eager(scanner: memory.reading.MemoryScanner) -> Polled:
+        batches, ended = take(scanner)
         return Polled(batches, [*ended, *(End(batch.bucket, batch.next_offset) for batch in batches)])
 
-    monkeypatch.setattr(memory._Scanner, "poll", eager)
+    monkeypatch.setattr(memory.reading.MemoryScanner, "take", eager)
     kind = like(unreachable=ps.OnUnreachable.WAIT)
     driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [ps.LookupUnreachable("No answer.")])})
     driver.send(departures, [leaves("1", "JFK")])

@@ -169,7 +169,7 @@ def test_a_second_replay_gives_the_same_bytes(processor: type[ps.Processor], mon
     """Also when the bus gives the events in other batches."""
     driver = shopped(processor)
     first = Wish(processor, driver.bus).run()
-    monkeypatch.setattr(memory, "POLL_LIMIT", 7)
+    monkeypatch.setattr(memory.reading, "POLL_LIMIT", 7)
 
     assert Wish(processor, driver.bus).run().lines == first.lines
 
@@ -181,7 +181,7 @@ def test_a_replay_leaves_no_trace() -> None:
     def seen() -> Any:
         bus = driver.bus
         committed = {name: bus.committed(shop.Numbered.name, name) for name in bus.names()}
-        return [(name, bus.ends(name)) for name in bus.names()], committed, sorted(bus._groups)
+        return [(name, bus.ends(name)) for name in bus.names()], committed, sorted(bus.cluster.groups)
 
     before = seen()
     Wish(shop.Numbered, driver.bus).run()

@@ -21,7 +21,7 @@ from penstock.state.remote.retrying import REPEAT_LINE_S, Seldom
 from penstock.state.store import Delta, MemoryShardState, Offsets, ShardIdentity, StateFolder
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position, RawBatch
 from penstock.transport.errors import OffsetOutOfRange
-from penstock.transport.memory import MemoryBus, StoredMessage, _Group
+from penstock.transport.memory import MemoryBus, StoredMessage
 
 OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 50))
 SOME_OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 3), min_size=1)
@@ -180,7 +180,7 @@ def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], O
 
 def test_a_group_that_is_beyond_the_bus_is_refused(bus: MemoryBus, opened: Callable[[StateFolder], Opened]) -> None:
     """Whatever the state says; which is not even opened."""
-    bus._groups[SUBJECT.name] = _Group(positions={BUCKET: Position(BUCKET, 21)})
+    bus.set_committed(SUBJECT.name, [Position(BUCKET, 21)])
     states = StateThere(standing_at(3))
     with pytest.raises(OffsetOutOfRange, match="group's committed position"):
         opened(states)

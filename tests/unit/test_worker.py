@@ -489,7 +489,7 @@ def test_work_goes_on_while_a_checkpoint_is_being_saved(processor: type[ps.Proce
     worker = Worker(processor(), place, Inline(), saver, clock=driver.clock)
     written, name = processor.outputs()[0], processor.name
     worker.turn()
-    driver.clock.advance(60)
+    driver.clock.advance(2)
     for at in range(2):
         for meter in range(4):
             driver.bus.append(
@@ -500,7 +500,7 @@ def test_work_goes_on_while_a_checkpoint_is_being_saved(processor: type[ps.Proce
     processed, seen = worker.tally.events_in, Counter(driver.read(written))
     saver.work_for(worker)
     first = driver.bus.committed(name, "readings")
-    driver.clock.advance(60)
+    driver.clock.advance(2)
     worker.turn()
     saver.work_for(worker)
 
@@ -521,7 +521,7 @@ def test_two_workers_share_buckets_and_state_follows() -> None:
     """When a second worker joins and the first leaves, each key's count goes on where it stood."""
     driver = Driver(Totals)
     states = MemoryStateFolder()
-    workers = [worker_of(Totals, driver, states)]
+    workers = [worker_of(Totals, driver, states, "one")]
 
     def feed() -> None:
         for n in range(30):
@@ -531,7 +531,7 @@ def test_two_workers_share_buckets_and_state_follows() -> None:
                 worker.turn()
 
     feed()
-    workers.append(worker_of(Totals, driver, states))
+    workers.append(worker_of(Totals, driver, states, "two"))
     feed()
     first = workers.pop(0)
     first.stop()

@@ -1,0 +1,196 @@
+"""The bus in memory, as a client sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from ..bus import Bucket, CategorySpec, CategoryState, Outgoing, Ownership, Position, Reader
+from ..errors import BusError, BusUnreachable, CategoryExists
+from .cluster import Cluster
+from .line import Line
+from .log import BucketLog, StoredMessage
+from .reading import MemoryReader, MemoryScanner
+from .writing import MemoryTransactionalWriter, MemoryWriter
+
+DECISION_LIMIT_S = 120.0
+"""How long a group's positions may stay undecided."""
+
+
+class MemoryBus:
+    """A bus that lives as long as the object. It is its own catalog.
+
+    Args:
+        now_ms: tells the time that messages arrive at, in milliseconds since 1970, UTC.
+        cluster: what other clients use, too; by default one of its own.
+        line: the way to it.
+    """
+
+    def __init__(
+        self, now_ms: Callable[[], int] | None = None, *, cluster: Cluster | None = None, line: Line | None = None
+    ) -> None:
+        self.cluster = cluster or Cluster(now_ms)
+        self._line = line or Line()
+
+    @property
+    def catalog(self) -> MemoryBus:
+        """The categories: this same object."""
+        return self
+
+    def create(self, spec: CategorySpec) -> None:
+        """Create a category."""
+
+        def create() -> None:
+            if spec.name in self.cluster.topics:
+                raise CategoryExists(f"Category {spec.name} exists already.")
+            self.cluster.add(spec)
+
+        self._line.request("create", create)
+
+    def delete(self, name: str) -> None:
+        """Delete a category and its events; the positions of groups stay."""
+
+        def delete() -> None:
+            self.cluster.topic(name)
+            del self.cluster.topics[name]
+
+        self._line.request("delete", delete)
+
+    def resize(self, name: str, buckets: int) -> None:
+        """Raise the number of buckets."""
+
+        def resize() -> None:
+            topic = self.cluster.topic(name)
+            if buckets <= topic.spec.buckets:
+                raise BusError(
+                    f"Category {name} has {topic.spec.buckets} buckets; it can only grow, not go to {buckets}."
+                )
+            topic.logs.extend(BucketLog() for _ in range(buckets - topic.spec.buckets))
+            topic.spec = replace(topic.spec, buckets=buckets)
+
+        self._line.request("resize", resize)
+
+    def names(self) -> list[str]:
+        """Return the names of all categories, sorted."""
+        return self._line.request("names", lambda: sorted(self.cluster.topics))
+
+    def describe(self, name: str) -> CategoryState:
+        """Return a category as it stands."""
+
+        def describe() -> CategoryState:
+            self.cluster.look()
+            topic = self.cluster.topic(name)
+            starts = {number: log.start for number, log in enumerate(topic.logs)}
+            ends = {number: log.end for number, log in enumerate(topic.logs)}
+            return CategoryState(topic.spec, starts, ends, topic.topic_id)
+
+        return self._line.request("describe", describe)
+
+    def ends(self, name: str) -> dict[int, int]:
+        """Return the offset after the last event of each bucket, also of transactions that are still open."""
+        return self._offsets(name, lambda log: log.end)
+
+    def stable_ends(self, name: str) -> dict[int, int]:
+        """Return the end of each bucket as readers find it."""
+        return self._offsets(name, lambda log: log.stable_end)
+
+    def at_time(self, name: str, time: datetime) -> dict[int, int]:
+        """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
+        since_ms = int(time.timestamp() * 1000)
+        return self._offsets(name, lambda log: log.first_since(since_ms))
+
+    def _offsets(self, name: str, of: Callable[[BucketLog], int]) -> dict[int, int]:
+        def ask() -> dict[int, int]:
+            self.cluster.look()
+            return {number: of(log) for number, log in enumerate(self.cluster.topic(name).logs)}
+
+        return self._line.request("ends", ask)
+
+    def waiting_since(self, positions: Collection[Position]) -> dict[Position, int]:
+        """Return when the first event from each position on arrived at the bus."""
+        waiting = {position: self.slice(position.bucket, position.offset or 0, 1) for position in positions}
+        return {position: messages[0].arrived_ms for position, messages in waiting.items() if messages}
+
+    def committed(self, group: str, name: str) -> dict[int, int]:
+        """Return a group's committed positions in a category, by bucket."""
+        return {position.bucket.number: position.offset or 0 for position in self.positions(group, name)}
+
+    def positions(self, group: str, name: str) -> list[Position]:
+        """Return a group's committed positions in a category, each with the checkpoint that committed it.
+
+        Waits for transactions that carry positions of it and are not decided.
+        """
+        if group not in self.cluster.groups:
+            return []
+        found = self.cluster.group(group)
+
+        def decided() -> bool:
+            self.cluster.look()
+            return not any(position.bucket.category == name for _, held in found.undecided for position in held)
+
+        if not (decided() or self._line.wait(decided, DECISION_LIMIT_S)):
+            raise BusUnreachable(f"The positions of group {group} in {name} were not read: a transaction is undecided.")
+        return self._line.request(
+            "positions", lambda: sorted(at for bucket, at in found.committed.items() if bucket.category == name)
+        )
+
+    def set_committed(self, group: str, positions: Sequence[Position]) -> None:
+        """Set where a group goes on."""
+
+        def note() -> None:
+            self.cluster.look()
+            self.cluster.group(group).expect_empty(group)
+            self.cluster.group(group).note(positions)
+
+        self._line.request("set positions", note)
+
+    def forget_group(self, group: str) -> None:
+        """Remove a group, with its positions."""
+
+        def forget() -> None:
+            self.cluster.look()
+            self.cluster.group(group).expect_empty(group)
+            del self.cluster.groups[group]
+
+        self._line.request("forget group", forget)
+
+    def reader(
+        self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
+    ) -> MemoryReader:
+        """Join a consumer group."""
+        return MemoryReader(self.cluster, self._line, group, categories, ownership, identity)
+
+    def scanner(self, positions: Sequence[Position]) -> MemoryScanner:
+        """Read given buckets from given offsets, in no group."""
+        return MemoryScanner(self.cluster, self._line, positions)
+
+    def writer(self) -> MemoryWriter:
+        """Return a writer."""
+        return MemoryWriter(self.cluster, self._line)
+
+    def transactional_writer(self, identity: str, member: Reader | None, timeout_s: float) -> MemoryTransactionalWriter:
+        """Return a writer whose commits carry the positions of `member`; an earlier one of the identity is fenced.
+
+        Raises:
+            TypeError: `member` is not a member of a group on this bus.
+        """
+        if member is not None and not isinstance(member, MemoryReader):
+            raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
+        return MemoryTransactionalWriter(self.cluster, self._line, identity, member, timeout_s)
+
+    def kill_members(self, group: str) -> None:
+        """Let every member of a group die as a process does, and its session end: nobody is told, nothing is saved."""
+        self.cluster.group(group).members.clear()
+
+    def append(self, name: str, message: Outgoing) -> None:
+        """Store one message."""
+        self.cluster.append(name, message)
+
+    def slice(self, bucket: Bucket, start: int, limit: int) -> list[StoredMessage]:
+        """Return up to `limit` messages of a bucket from an offset on, as readers of committed data find them."""
+        return self.cluster.log(bucket).committed(start, limit)
+
+    def trim(self, bucket: Bucket, start: int) -> None:
+        """Drop what lies before an offset, as retention does."""
+        self.cluster.log(bucket).trim(start)

@@ -1,0 +1,101 @@
+"""What the brokers know: categories, groups and transactions. Clients reach it through a line; what happens here happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import count
+
+from ...processors.buckets import bucket_of
+from ..bus import BY_KEY, Bucket, CategorySpec, Outgoing
+from ..errors import MissingCategory
+from .groups import Group
+from .log import BucketLog, Decision
+from .transactions import Transactions
+
+
+@dataclass
+class Topic:
+    """A category as it is stored.
+
+    Args:
+        spec: its shape.
+        topic_id: names this one and no other of the same name.
+        logs: its buckets.
+    """
+
+    spec: CategorySpec
+    topic_id: str
+    logs: list[BucketLog]
+
+
+class Cluster:
+    """Brokers.
+
+    Args:
+        now_ms: tells the time (milliseconds since 1970, UTC).
+    """
+
+    def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
+        self.now_ms = now_ms or _wall_clock_ms
+        self.topics: dict[str, Topic] = {}
+        self.groups: dict[str, Group] = {}
+        self.transactions = Transactions()
+        self._topic_ids = count(1)
+
+    def look(self) -> int:
+        """Do what time brings, and return the time."""
+        now_ms = self.now_ms()
+        self.transactions.expire(now_ms)
+        for group in self.groups.values():
+            group.look(now_ms)
+        return now_ms
+
+    def add(self, spec: CategorySpec) -> None:
+        """Add a category."""
+        self.topics[spec.name] = Topic(
+            spec, f"topic-{next(self._topic_ids)}", [BucketLog() for _ in range(spec.buckets)]
+        )
+
+    def topic(self, name: str) -> Topic:
+        """Return a category."""
+        try:
+            return self.topics[name]
+        except KeyError:
+            raise MissingCategory(f"There is no category {name} on the bus. Create it first.") from None
+
+    def log(self, bucket: Bucket) -> BucketLog:
+        """Return a bucket."""
+        return self.topic(bucket.category).logs[bucket.number]
+
+    def group(self, name: str) -> Group:
+        """Return a group, which begins here where there is none."""
+        return self.groups.setdefault(name, Group(self._buckets))
+
+    def append(self, name: str, message: Outgoing, decision: Decision | None = None) -> BucketLog:
+        """Store a message; return its bucket."""
+        logs = self.topic(name).logs
+        log = logs[_number(message, logs)]
+        log.append(message, self.now_ms(), decision)
+        return log
+
+    def _buckets(self, names: Iterable[str]) -> set[Bucket]:
+        return {
+            Bucket(name, number)
+            for name in names
+            if name in self.topics
+            for number in range(len(self.topics[name].logs))
+        }
+
+
+def _number(message: Outgoing, logs: Sequence[BucketLog]) -> int:
+    if message.bucket != BY_KEY:
+        return message.bucket
+    if message.key is None:
+        return min(range(len(logs)), key=lambda number: logs[number].end)
+    return bucket_of(message.key, len(logs))
+
+
+def _wall_clock_ms() -> int:
+    return int(datetime.now(tz=timezone.utc).timestamp() * 1000)
