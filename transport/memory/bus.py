@@ -159,7 +159,7 @@ class MemoryBus:
         self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
     ) -> MemoryReader:
         """Join a consumer group."""
-        return MemoryReader(self.cluster, self._line, group, categories, ownership, identity)
+        return MemoryReader(self.cluster, self._line, group, categories, ownership, identity=identity)
 
     def scanner(self, positions: Sequence[Position]) -> MemoryScanner:
         """Read given buckets from given offsets, in no group."""

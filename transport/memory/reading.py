@@ -103,6 +103,7 @@ class MemoryReader:
         group: str,
         categories: Sequence[str],
         ownership: Ownership,
+        *,
         identity: str | None,
     ) -> None:
         for name in categories:

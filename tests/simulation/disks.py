@@ -1,0 +1,181 @@
+"""Disks: what was synced outlives the machine, what was written outlives the process, and a database is open in one process at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from penstock.processors.changes import Changes
+from penstock.state.errors import StateError, StateUnwritable
+from penstock.state.store import Delta, MemoryShardState, Offsets, ShardIdentity
+
+from .scheduler import Process, Scheduler
+
+LOCK_LIMIT_S = 3.0
+"""How long the former owner of a shard may take to close it."""
+
+
+class Content(MemoryShardState):
+    """What is in a database."""
+
+    def twin(self) -> Content:
+        """Return the same once more; values themselves never change."""
+        twin = Content(self._join)
+        twin._values, twin._position, twin._prepared = dict(self._values), dict(self._position), self._prepared
+        return twin
+
+    def values(self) -> dict[bytes, bytes]:
+        """Return what is saved."""
+        return dict(self._values)
+
+
+@dataclass(eq=False)
+class Database:
+    """The state of a shard on a disk.
+
+    Args:
+        content: what is in it.
+        synced: what a machine without power would leave; None where that is the same.
+        holder: who has it open.
+    """
+
+    content: Content = field(default_factory=Content)
+    synced: Content | None = None
+    holder: Process | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a process that lives, or stands still, has it open."""
+        return self.holder is not None and not self.holder.is_dead
+
+
+class Disk:
+    """The states of a machine.
+
+    Args:
+        scheduler: lets others go on while something is written.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.databases: dict[ShardIdentity, Database] = {}
+        self.full_until_ms = 0.0
+
+    def lose(self) -> None:
+        """Be another, empty disk."""
+        self.databases = {}
+
+    def cut_power(self) -> None:
+        """Lose what was not synced."""
+        for database in self.databases.values():
+            if database.synced is not None:
+                database.content, database.synced = database.synced, None
+
+    def expect_room(self) -> None:
+        """Refuse a write while there is no room."""
+        if self._scheduler.now_ms < self.full_until_ms:
+            raise StateUnwritable("The state cannot be written: no space left on device. The last checkpoint is intact.")
+
+
+class SimulatedStates:
+    """The state folder of a process's machine.
+
+    Args:
+        disk: the machine's.
+        scheduler: lets others go on.
+        process: which has them open.
+    """
+
+    def __init__(self, disk: Disk, scheduler: Scheduler, process: Process) -> None:
+        self._disk = disk
+        self._scheduler = scheduler
+        self._process = process
+
+    def open(self, identity: ShardIdentity) -> SimulatedState:
+        """Open a shard's state; of one that its former owner does not close, a copy."""
+        self._scheduler.point("open state")
+        disk = self._disk
+        disk.expect_room()
+        database = disk.databases.get(identity) or Database()
+        if database.is_held:
+            self._scheduler.wait(lambda: not database.is_held, LOCK_LIMIT_S)
+        if database.is_held:
+            database = Database(database.content.twin())
+        disk.databases[identity] = database
+        database.holder = self._process
+        return SimulatedState(database, disk, self._scheduler.point)
+
+
+class SimulatedState:
+    """An open state, with the manners of `RocksShardState`: all is synced but `apply`."""
+
+    def __init__(self, database: Database, disk: Disk, point: Callable[[str], None]) -> None:
+        self.database: Database | None = database
+        self._disk = disk
+        self._point = point
+
+    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the saved value of each key."""
+        return self._opened.content.fetch(keys)
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the first saved keys of a range, with their values."""
+        return self._opened.content.scan(start, end, limit)
+
+    def position(self) -> Offsets:
+        """Return the saved position."""
+        return self._opened.content.position()
+
+    def prepared(self) -> Delta | None:
+        """Return the delta that waits for its decision."""
+        return self._opened.content.prepared()
+
+    def save(self, changes: Changes) -> None:
+        """Save changes."""
+        self._write("save state", lambda content: content.save(changes))
+
+    def save_position(self, position: Offsets) -> None:
+        """Save the position."""
+        self._write("save position", lambda content: content.save_position(position))
+
+    def save_together(self, changes: Changes, position: Offsets) -> None:
+        """Save both."""
+        self._write("save state and position", lambda content: content.save_together(changes, position))
+
+    def prepare(self, delta: Delta) -> None:
+        """Keep a delta beside the state."""
+        self._write("prepare state", lambda content: content.prepare(delta))
+
+    def discard(self) -> None:
+        """Drop the delta."""
+        self._write("discard state", Content.discard)
+
+    def apply(self) -> None:
+        """Make the delta part of the state; durable with the next write."""
+        self._point("apply state")
+        self._disk.expect_room()
+        database = self._opened
+        if database.synced is None:
+            database.synced = database.content.twin()
+        database.content.apply()
+
+    def close(self) -> None:
+        """Let go."""
+        if self.database is not None:
+            self._point("close state")
+            database, self.database = self.database, None
+            database.holder = None
+            self._disk.expect_room()
+
+    def _write(self, what: str, write: Callable[[Content], None]) -> None:
+        self._point(what)
+        self._disk.expect_room()
+        write(self._opened.content)
+        self._opened.synced = None
+        self._point(f"after {what}")
+
+    @property
+    def _opened(self) -> Database:
+        if self.database is None:
+            raise StateError("The state was closed already.")
+        return self.database

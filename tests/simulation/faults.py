@@ -1,0 +1,60 @@
+"""What goes wrong in a run, as data: so that it can be told, repeated, and left out again piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class What(Enum):
+    """What a fault does."""
+
+    KILL = "is killed"
+    POWER = "loses power"
+    """Its machine does: all its processes end, and what was not synced is lost."""
+    DISK = "loses its disk"
+    """Its processes end, and come back on an empty one."""
+    PAUSE = "stands still"
+    STOP = "is stopped"
+    """In good order, and started again."""
+    SLOW = "is slow"
+    """The request, or the write, takes long."""
+    FAIL = "gets no answer"
+    """The request is not carried out; the client says so when it has waited long enough."""
+    LOST = "does not hear the answer"
+    """The request is carried out; the client says that no answer came."""
+    FULL = "has a full disk"
+    BROKERS = "the brokers are away"
+    STORE = "the store is away"
+    PLACE = "the place of backups is away"
+    FORGET = "the group's positions are forgotten"
+    """As when all its workers were away for a week; they are stopped before, and start again after."""
+
+
+OF_REQUESTS = frozenset({What.SLOW, What.FAIL, What.LOST})
+OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE})
+"""They befall no process alone."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong.
+
+    Args:
+        at_s: from when on, in seconds since the begin.
+        what: what.
+        who: which process or machine; empty for all.
+        where: the point at which it strikes, the next time that one is reached; empty for any.
+        lasts_s: how long.
+    """
+
+    at_s: float
+    what: What
+    who: str = ""
+    where: str = ""
+    lasts_s: float = 0.0
+
+    def __str__(self) -> str:
+        where = f" at '{self.where}'" if self.where else ""
+        lasts = f" for {self.lasts_s:.1f} s" if self.lasts_s else ""
+        return f"{self.at_s:8.3f} s  {self.who} {self.what.value}{where}{lasts}"

@@ -1,0 +1,53 @@
+"""The input of a run: events in rounds, some out of order, none too late, and in the end some far ahead, which complete what waits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from support.kinds import BEHIND_MS, HOUR_MS, MINUTE_MS, Event
+from support.subjects import BUCKETS
+
+from penstock.processors.buckets import bucket_of
+
+from .scheduler import START_MS
+
+KEYS = 6
+BASE_MS = START_MS // HOUR_MS * HOUR_MS - 1_000 * HOUR_MS
+END_MS = BASE_MS + 500 * HOUR_MS
+"""The event time of the last events: so late that all windows are complete."""
+
+
+def _awake() -> tuple[str, ...]:
+    """Return a key for each bucket."""
+    keys = (f"b{number}" for number in range(1_000))
+    found: dict[int, str] = {}
+    for key in keys:
+        found.setdefault(bucket_of(key.encode(), BUCKETS), key)
+    return tuple(found[number] for number in range(BUCKETS))
+
+
+AWAKE = _awake()
+"""Keys of which each round has an event, so that no bucket is silent for long."""
+
+
+def rounds(seed: int, count: int, events: int, inputs: int) -> Iterator[Sequence[Sequence[Event]]]:
+    """Give what is written in each round to each input; numbers are given once."""
+    lots = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    number = 0
+
+    def event(key: str, at_ms: int) -> Event:
+        nonlocal number
+        number += 1
+        return Event(key, at_ms, number)
+
+    for turn in range(count):
+        now_ms = BASE_MS + turn * 7 * MINUTE_MS
+        written: list[list[Event]] = []
+        for _ in range(inputs):
+            awake = [event(key, now_ms) for key in AWAKE]
+            keys = [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(events)]
+            others = [event(key, now_ms - lots.randrange(BEHIND_MS - MINUTE_MS)) for key in keys]
+            written.append(awake + others)
+        yield written
+    yield [[event(key, END_MS) for key in AWAKE] for _ in range(inputs)]

@@ -1,0 +1,91 @@
+"""The network between a process and the brokers: requests that take long, fail, or are carried out and not answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.transport.errors import BusUnreachable
+from penstock.transport.memory.line import REQUEST_LIMIT_S, Line
+
+from .faults import Fault, What
+from .scheduler import Process, Scheduler
+
+T = TypeVar("T")
+LAZY_S = (0.0, 0.0, 0.2, 0.5, 1.0)
+"""How much longer than asked for a poll may take that gives nothing, as on a busy machine; and a run has fewer idle turns."""
+
+
+class Brokers:
+    """Whether the brokers answer."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.away_until_ms = 0.0
+        self.back_ms = 0.0
+
+    def go(self, seconds: float) -> None:
+        """Be away for a while."""
+        self.away_until_ms = max(self.away_until_ms, self._scheduler.now_ms + seconds * 1000)
+        self.back_ms = self.away_until_ms
+
+    @property
+    def are_up(self) -> bool:
+        """Whether they answer now."""
+        return self._scheduler.now_ms >= self.away_until_ms
+
+
+class SimulatedLine(Line):
+    """What a process's clients go through.
+
+    Args:
+        scheduler: lets others go on.
+        process: whose.
+        brokers: whether they answer.
+        strike: gives the fault that befalls a request of the process now.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, process: Process, brokers: Brokers, strike: Callable[[Process, str], Fault | None]
+    ) -> None:
+        self._scheduler = scheduler
+        self._process = process
+        self._brokers = brokers
+        self._strike = strike
+
+    def request(self, what: str, effect: Callable[[], T], limit_s: float = REQUEST_LIMIT_S) -> T:
+        """Have the brokers do something, unless a fault keeps the request or its answer."""
+        self._scheduler.point(what)
+        fault = self._strike(self._process, what)
+        if fault is not None and fault.what is What.SLOW:
+            self._scheduler.sleep(min(fault.lasts_s, limit_s * 0.9))
+        if fault is not None and fault.what is What.FAIL:
+            self._scheduler.sleep(limit_s)
+            raise BusUnreachable(f"No broker answered ({what}).")
+        if not self._brokers.are_up and not self._scheduler.wait(lambda: self._brokers.are_up, limit_s):
+            raise BusUnreachable(f"No broker answered within {limit_s:.0f} s ({what}).")
+        answer = effect()
+        if fault is not None and fault.what is What.LOST:
+            self._scheduler.sleep(limit_s)
+            raise BusUnreachable(f"No broker answered ({what}).")
+        self._scheduler.point(f"after {what}")
+        return answer
+
+    def wait(self, until: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait, perhaps a little longer than was asked for."""
+        self._scheduler.point("poll")
+        if timeout_s == 0 or until():
+            return until()
+        return self._scheduler.wait(until, timeout_s + self._scheduler.random.choice(LAZY_S))
+
+    def is_up(self) -> bool:
+        """Tell whether the brokers answer."""
+        return self._brokers.are_up
+
+    def buffers(self) -> bool:
+        """Keep what is sent until it is flushed: what a client had not sent yet dies with it."""
+        return True
+
+    def heartbeat_ms(self, now_ms: int) -> int:
+        """Return when the process last ran; brokers that come back begin to count anew."""
+        return int(max(self._process.last_heard_ms(now_ms), self._brokers.back_ms if self._brokers.are_up else now_ms))

@@ -1,0 +1,305 @@
+"""One thread at a time, chosen by lot: a seed gives the same run each time.
+
+Every task of the simulation has a thread of its own, and one of them runs. It goes on until it comes to a point where the world may
+interfere (`point`) or has to wait (`wait`); there the baton goes to a task that is ready, drawn by lot. Where none is, time passes until one is.
+Nothing else is shared between threads, so nothing else decides the order.
+
+    task --point, wait--> the lot --baton--> another task, or the same
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Lock, Thread, local
+from typing import Any
+
+START_MS = 4_102_444_800_000
+"""When the simulation begins: 2100, in milliseconds since 1970, UTC; no event lies ahead of it."""
+SWITCHING = 0.15
+"""How likely another task goes on at a point."""
+
+
+class Dead(BaseException):
+    """The process was killed: raised in all its tasks, and again at each point that one comes to while it unwinds."""
+
+
+class Deadlock(AssertionError):
+    """Every task waits for another."""
+
+
+@dataclass(eq=False)
+class Process:
+    """What is paused and killed as a whole.
+
+    Args:
+        name: in the history.
+    """
+
+    name: str
+    is_dead: bool = False
+    paused_until_ms: float = 0.0
+    silent_since_ms: float = 0.0
+    at_death: list[Callable[[], None]] = field(default_factory=list)
+
+    def last_heard_ms(self, now_ms: float) -> float:
+        """Return when it last did anything."""
+        return self.silent_since_ms if self.is_dead or self.paused_until_ms > now_ms else now_ms
+
+
+@dataclass(eq=False)
+class Task:
+    """A thread of a process.
+
+    Args:
+        process: of which.
+        name: in the history.
+    """
+
+    process: Process
+    name: str
+    gate: Lock = field(default_factory=Lock)
+    until: Callable[[], bool] | None = None
+    deadline_ms: float | None = None
+    is_done: bool = False
+
+    def is_ready(self, now_ms: float) -> bool:
+        """Tell whether it could go on now."""
+        if self.process.is_dead:
+            return True
+        if self.process.paused_until_ms > now_ms:
+            return False
+        if self.until is None and self.deadline_ms is None:
+            return True
+        return (self.deadline_ms is not None and self.deadline_ms <= now_ms) or (self.until is not None and self.until())
+
+    def next_ms(self) -> float | None:
+        """Return when time alone makes it ready; None for never."""
+        wakes_ms = self.deadline_ms
+        if self.until is None and wakes_ms is None:
+            return self.process.paused_until_ms
+        if self.until is not None and self.process.paused_until_ms > 0:
+            # It may be ready as soon as its process goes on.
+            wakes_ms = min(wakes_ms or self.process.paused_until_ms, self.process.paused_until_ms)
+        return None if wakes_ms is None else max(wakes_ms, self.process.paused_until_ms)
+
+
+_idle: list[SimpleQueue[Callable[[], None]]] = []
+"""Threads that have nothing to do, by where they take work from: to start one takes longer than most tasks. Only who has the baton looks."""
+
+
+def _in_a_thread(call: Callable[[], None]) -> None:
+    if _idle:
+        _idle.pop().put(call)
+        return
+    calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    calls.put(call)
+    Thread(target=_serve, args=(calls,), daemon=True).start()
+
+
+def _serve(calls: SimpleQueue[Callable[[], None]]) -> None:
+    _served.calls = calls
+    while True:
+        calls.get()()
+
+
+class _Served(local):
+    calls: SimpleQueue[Callable[[], None]]
+
+
+_served = _Served()
+
+
+class Scheduler:
+    """Runs tasks one at a time.
+
+    Args:
+        seed: decides who goes on, and how long things take.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        self.now_ms: float = START_MS
+        self.points = 0
+        self.interfere: Callable[[Process, str], None] = lambda *_: None
+        """Called at each point with the process and the point's name, before another task may go on; may pause or kill."""
+        self.pass_time: Callable[[], None] = lambda: None
+        """Called when time has passed that nobody used."""
+        self.failures: list[BaseException] = []
+        self._director = Task(Process("director"), "director")
+        self._director.gate.acquire()
+        self._tasks = [self._director]
+        self.current = self._director
+
+    def spawn(self, process: Process, name: str, call: Callable[[], None]) -> Task:
+        """Add a task; it runs when it is chosen."""
+        task = Task(process, name)
+        task.gate.acquire()
+        self._tasks.append(task)
+
+        def run() -> None:
+            task.gate.acquire()
+            try:
+                if not process.is_dead:
+                    call()
+            except Dead:
+                pass
+            except BaseException as error:  # noqa: BLE001 - the director raises it
+                self.failures.append(error)
+            task.is_done = True
+            self._tasks.remove(task)
+            _idle.append(_served.calls)
+            self._choose().gate.release()
+
+        _in_a_thread(run)
+        return task
+
+    def point(self, what: str) -> None:
+        """Let the world interfere, and perhaps another task go on."""
+        task = self.current
+        if task.process.is_dead:
+            raise Dead
+        self.points += 1
+        self.now_ms += self.random.random()
+        self.interfere(task.process, what)
+        if task.process.is_dead:
+            raise Dead
+        if task.process.paused_until_ms > self.now_ms or self.random.random() < SWITCHING:
+            self._pass_on(task)
+
+    def wait(self, until: Callable[[], bool] | None, timeout_s: float | None = None) -> bool:
+        """Wait until a condition holds, or for a time; return whether it does. Others go on meanwhile."""
+        task = self.current
+        if task.process.is_dead:
+            raise Dead
+        self.points += 1
+        task.until = until
+        task.deadline_ms = None if timeout_s is None else self.now_ms + timeout_s * 1000
+        self._pass_on(task)
+        return until is None or until()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for this task."""
+        self.wait(None, seconds)
+
+    def _pass_on(self, task: Task) -> None:
+        chosen = self._choose()
+        if chosen is not task:
+            chosen.gate.release()
+            task.gate.acquire()
+        task.until = task.deadline_ms = None
+        if task.process.is_dead:
+            raise Dead
+
+    def _choose(self) -> Task:
+        """Draw a task that is ready, letting time pass where none is."""
+        while True:
+            ready = [task for task in self._tasks if task.is_ready(self.now_ms)]
+            if ready:
+                self.current = ready[0] if len(ready) == 1 else self.random.choice(ready)
+                return self.current
+            wakes_ms = [at_ms for task in self._tasks if (at_ms := task.next_ms()) is not None and at_ms > self.now_ms]
+            if not wakes_ms:
+                self.failures.append(Deadlock(f"nobody goes on: {[task.name for task in self._tasks]}"))
+                self._director.until = self._director.deadline_ms = None
+                continue
+            self.now_ms = min(wakes_ms)
+            self.pass_time()
+
+    def kill(self, process: Process) -> None:
+        """End a process at once: its tasks unwind, and have no effect any more."""
+        if not process.is_dead:
+            process.is_dead, process.silent_since_ms = True, self.now_ms
+            for tidy in process.at_death:
+                tidy()
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """Let a process stand still for a while."""
+        process.silent_since_ms = self.now_ms
+        process.paused_until_ms = self.now_ms + seconds * 1000
+
+    def bury(self) -> None:
+        """Let the tasks of all other processes unwind. Called by the director, in the end."""
+        for task in self._tasks:
+            if task is not self._director:
+                self.kill(task.process)
+        self.wait(lambda: len(self._tasks) == 1)
+
+
+class SimulatedFuture(Future[Any]):
+    """A future for which one waits by giving the baton away."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what came of it."""
+        if not self.done():
+            self._scheduler.wait(self.done, timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what it raised."""
+        if not self.done():
+            self._scheduler.wait(self.done, timeout)
+        return super().exception(0)
+
+
+class SimulatedExecutor(Executor):
+    """Does what it is given in tasks of a process; with one thread, one after the other.
+
+    Args:
+        scheduler: runs them.
+        process: whose.
+        name: of its threads, in the history.
+        threads: how many it has: one, or as many as are needed.
+    """
+
+    def __init__(self, scheduler: Scheduler, process: Process, name: str, threads: int | None = None) -> None:
+        self._scheduler = scheduler
+        self._process = process
+        self._name = name
+        self._is_single = threads == 1
+        self._last: Future[Any] | None = None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Have something done."""
+        future, before = SimulatedFuture(self._scheduler), self._last if self._is_single else None
+        self._last = future
+
+        def work() -> None:
+            if before is not None and not before.done():
+                self._scheduler.wait(before.done)
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except Dead:
+                raise
+            except BaseException as error:  # noqa: BLE001 - as executors do
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._scheduler.spawn(self._process, self._name, work)
+        return future
+
+
+def settled(futures: Any, *_: Any, **__: Any) -> None:
+    """Wait for futures, as `concurrent.futures.wait` does."""
+    for future in futures:
+        future.exception()
+
+
+@contextmanager
+def running(scheduler: Scheduler) -> Iterator[None]:
+    """Be the director of a simulation; in the end no task is left."""
+    try:
+        yield
+    finally:
+        scheduler.bury()

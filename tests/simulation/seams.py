@@ -1,0 +1,56 @@
+"""The few places where the library reaches for the machine's own time, chance or threads: here it is given the simulation's.
+
+Most of the library is told the time and given its threads by whoever makes it. These modules help themselves, so their names are replaced
+while a simulation runs. All that the simulation knows of their insides is in this list.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from penstock.ops.working import opening, promising
+from penstock.processors import pausing
+from penstock.state import checkpoints
+
+from .scheduler import Scheduler, settled
+
+
+class SimulatedEvent:
+    """A `threading.Event` for which one waits by giving the baton away."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._is_set = False
+
+    def set(self) -> None:
+        """Set it."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Tell whether it is set."""
+        return self._is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, or for a time."""
+        return self._is_set or self._scheduler.wait(self.is_set, timeout)
+
+
+@contextmanager
+def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
+    """Let all of the library go by a scheduler's time, and by chance that comes of a seed."""
+    lots = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    replaced: list[tuple[Any, str, Any]] = [
+        (opening, "Event", lambda: SimulatedEvent(scheduler)),
+        (promising, "wait", settled),
+        (pausing, "random", lots),
+        (checkpoints, "secrets", SimpleNamespace(randbits=lots.getrandbits)),
+    ]
+    with ExitStack() as stack:
+        for module, name, ours in replaced:
+            stack.enter_context(patch.object(module, name, ours))
+        yield

@@ -1,0 +1,104 @@
+"""What a run has to come to, computed from its input alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from support.by_time import (
+    complete_hours,
+    expect_held,
+    expect_in_order,
+    left_end_ms,
+    lies_within,
+    right_end_ms,
+    sessions_of,
+    sums_in,
+)
+from support.kinds import BEHIND_MS, DELAY_MS, KINDS, Event
+from support.subjects import BUCKETS, EXACT, LEAST, MOST, Subject
+from support.verdicts import by_hour, by_key, expect_chains, expect_complete, expect_counts, expect_each_event, expect_updates
+
+from penstock.processors.buckets import bucket_of
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+def expect_kept(world: World) -> None:
+    """Hold outputs and states of a run against its input."""
+    for node in world.scenario.nodes:
+        kind = KINDS[node.subject.kind]
+        outputs = world.outputs(f"app.{kind.writes}")
+        _expect_node(node.subject, outputs, _decoded(world.state(node)), world.sent)
+
+
+def _decoded(state: dict[bytes, bytes]) -> dict[bytes, Any]:
+    """Return what is saved under keys; not what lies beside them: how far event time is, and timers."""
+    return {key: msgspec.msgpack.decode(value) for key, value in state.items() if not key.startswith(b"\xff")}
+
+
+def _expect_node(
+    subject: Subject, outputs: list[dict[str, Any]], state: dict[bytes, Any], inputs: list[list[Event]]
+) -> None:
+    events = [event for one in inputs for event in one]
+    low_ms = _lows_ms(inputs)
+    match subject.kind:
+        case "stateless" | "merging" | "random":
+            expect_each_event(subject.output, outputs, events)
+            if subject.kind != "stateless":
+                expect_chains(outputs, state)
+        case "stateful":
+            expect_each_event(subject.output, outputs, events)
+            expect_counts(subject.state, sums_in(state), by_key(events))
+        case "aggregator":
+            expect_updates(outputs, events, subject.state, subject.output)
+            found = {(slot[8:].decode(), int.from_bytes(slot[:8], "big") - 2**63): tuple(v) for slot, v in state.items()}
+            expect_counts(subject.state, found, by_hour(events))
+        case "timers":
+            expect_each_event(subject.output, outputs, [event for event in events if event.at + DELAY_MS <= low_ms[event.key]])
+            expect_counts(subject.state, sums_in(state), by_key(events))
+        case "ordered":
+            passed = [event for event in events if event.at < low_ms[event.key]]
+            expect_each_event(subject.output, outputs, passed)
+            expect_counts(subject.state, sums_in(state), by_key(passed))
+            expect_in_order(subject, outputs)
+        case "sessions":
+            expect_complete(outputs, sessions_of(events, low_ms), subject.state, subject.output)
+        case "joining":
+            _expect_met(subject, outputs, inputs[0], inputs[1], low_ms)
+        case _:
+            expect_complete(outputs, complete_hours(events, low_ms), subject.state, subject.output)
+
+
+def _lows_ms(inputs: list[list[Event]]) -> dict[str, int]:
+    """Return, by key, how far its shard's event time is in the end: of several inputs, the one that is not so far."""
+    newest = [[0] * BUCKETS for _ in inputs]
+    for number, events in enumerate(inputs):
+        for event in events:
+            bucket = bucket_of(event.key.encode(), BUCKETS)
+            newest[number][bucket] = max(newest[number][bucket], event.at)
+    lows = [min(times) - BEHIND_MS for times in zip(*newest, strict=True)]
+    return {event.key: lows[bucket_of(event.key.encode(), BUCKETS)] for events in inputs for event in events}
+
+
+def _expect_met(
+    subject: Subject, outputs: list[dict[str, Any]], left: list[Event], right: list[Event], low_ms: dict[str, int]
+) -> None:
+    """Hold what a join gave against all pairs, and those that met none."""
+    pairs = {(one.number, other.number) for one in left for other in right if lies_within(one, other)}
+    met = {number for pair in pairs for number in pair}
+    ended: set[tuple[int | None, int | None]] = {
+        (one.number, None) for one in left if one.number not in met and left_end_ms(one) <= low_ms[one.key]
+    }
+    ended |= {(None, one.number) for one in right if one.number not in met and right_end_ms(one) <= low_ms[one.key]}
+    found = [(output["number"], output["answer"]) for output in outputs]
+    complete = {pair for pair in found if None not in pair}
+    assert complete <= pairs, f"met that should not have: {sorted(complete - pairs)[:10]}"
+    if subject.state is EXACT:
+        assert set(found) <= pairs | ended, f"alone, but not so: {sorted(set(found) - pairs - ended, key=str)[:10]}"
+    if subject.output is not MOST:
+        assert set(found) >= pairs | ended, f"missing: {sorted((pairs | ended) - set(found), key=str)[:10]}"
+    if subject.output is not LEAST:
+        again = [pair for pair in set(found) if found.count(pair) > 1]
+        assert not again, f"came again: {sorted(again, key=str)[:10]}"

@@ -1,0 +1,332 @@
+"""A run: brokers, machines and processes, the input, what goes wrong, and whether all was kept in the end.
+
+    begin --input, faults--> heal: nothing goes wrong any more --> all has to come to its end --> held against the truth
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from support.kinds import KINDS, Event
+
+import penstock as ps
+from penstock.ops.working.opening import NoBackups
+from penstock.ops.working.preflight import prepare
+from penstock.ops.working.worker import Place, Worker
+from penstock.processors.errors import PenstockError
+from penstock.state.checkpoints import Gap
+from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.errors import BusUnreachable
+from penstock.transport.memory import MemoryBus
+from penstock.transport.memory.cluster import Cluster
+
+from .disks import Disk, SimulatedStates
+from .faults import OF_ALL, OF_REQUESTS, Fault, What
+from .inputs import rounds
+from .network import Brokers, SimulatedLine
+from .scenario import Node, Scenario
+from .scheduler import START_MS, Process, Scheduler, SimulatedExecutor, running
+from .seams import steered
+from .truth import expect_kept
+
+ENDING_S = 300.0
+"""By when everything has come to its end when nothing goes wrong any more."""
+LOOK_EVERY_S = 2.0
+RESTART_S = 2.0
+"""How long it takes to start a worker again that ended by itself."""
+PREFIX = "app"
+
+
+class Stuck(AssertionError):
+    """Something does not come to its end."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Args:
+        failure: what was not kept; None where all was.
+        history: what happened.
+        digest: the same for the same run.
+        points: how many points were passed.
+        virtual_s: how long it took there.
+    """
+
+    failure: str | None
+    history: Sequence[str]
+    digest: str
+    points: int
+    virtual_s: float
+
+
+class SimulatedClock:
+    """The scheduler's time, as a worker asks for it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def monotonic_s(self) -> float:
+        """Return seconds since the begin."""
+        return (self._scheduler.now_ms - START_MS) / 1000
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970, UTC."""
+        return int(self._scheduler.now_ms)
+
+
+@dataclass(eq=False)
+class Machine:
+    """A machine with a worker, which is started again when it ends.
+
+    Args:
+        name: of machine and worker.
+        node: what it runs.
+        disk: where the states are.
+    """
+
+    name: str
+    node: Node
+    disk: Disk
+    disks: int = 0
+    process: Process | None = None
+    worker: Worker | None = None
+    starts_ms: float = START_MS
+
+    @property
+    def identity(self) -> str:
+        """By what the worker is known: it is kept on the disk."""
+        return f"{self.name}.{self.disks}"
+
+
+class World:
+    """Everything there is.
+
+    Args:
+        scenario: what happens.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.scheduler = Scheduler(scenario.seed)
+        self.clock = SimulatedClock(self.scheduler)
+        self.brokers = Brokers(self.scheduler)
+        self.cluster = Cluster(self.clock.now_ms)
+        self.bus = MemoryBus(cluster=self.cluster)
+        self.history: list[str] = []
+        self.sent: list[list[Event]] = [[] for _ in KINDS[scenario.nodes[0].subject.kind].reads]
+        self.machines = [
+            Machine(f"{node.subject.kind}-{number}", node, Disk(self.scheduler))
+            for node in scenario.nodes
+            for number in range(node.workers)
+        ]
+        self.processors = {node: node.subject.make(PREFIX) for node in scenario.nodes}
+        self._armed: list[Fault] = []
+        self._waiting = list(scenario.faults)
+        self._is_written = False
+        self.scheduler.interfere = self._interfere
+        self.scheduler.pass_time = self.cluster.look
+
+    def note(self, who: str, what: str) -> None:
+        """Add to the history."""
+        self.history.append(f"{self.clock.monotonic_s():9.3f} s  {who:<14} {what}")
+
+    # What goes wrong.
+
+    def _interfere(self, process: Process, what: str) -> None:
+        fault = self._struck(process, what, lambda one: one not in OF_REQUESTS)
+        if fault is not None:
+            self._befall(process, fault)
+
+    def _strike(self, process: Process, what: str) -> Fault | None:
+        fault = self._struck(process, what, OF_REQUESTS.__contains__)
+        if fault is not None:
+            self.note(process.name, str(fault.what.value) + f" ({what}, {fault.lasts_s:.1f} s)")
+        return fault
+
+    def _struck(self, process: Process, what: str, fits: Callable[[What], bool]) -> Fault | None:
+        for fault in self._armed:
+            if fault.who == process.name and fits(fault.what) and fault.where in {"", what}:
+                self._armed.remove(fault)
+                return fault
+        return None
+
+    def _befall(self, process: Process, fault: Fault) -> None:
+        machine = next(one for one in self.machines if one.process is process)
+        self.note(process.name, f"{fault.what.value}" + (f" at '{fault.where}'" if fault.where else "") + (f", {fault.lasts_s:.1f} s" if fault.lasts_s else ""))
+        match fault.what:
+            case What.PAUSE:
+                self.scheduler.pause(process, fault.lasts_s)
+            case What.STOP:
+                if machine.worker is not None:
+                    machine.worker.stop()
+            case What.KILL | What.POWER | What.DISK:
+                self.scheduler.kill(process)
+                machine.starts_ms = self.scheduler.now_ms + fault.lasts_s * 1000
+                if fault.what is What.POWER:
+                    machine.disk.cut_power()
+                if fault.what is What.DISK:
+                    machine.disk.lose()
+                    machine.disks += 1
+            case What.FULL:
+                machine.disk.full_until_ms = self.scheduler.now_ms + fault.lasts_s * 1000
+
+    def _arm(self) -> None:
+        """Let those faults wait for their place whose time has come."""
+        now_s = self.clock.monotonic_s()
+        while self._waiting and self._waiting[0].at_s <= now_s:
+            fault = self._waiting.pop(0)
+            if fault.what is What.BROKERS:
+                self.note("", f"{fault.what.value} for {fault.lasts_s:.1f} s")
+                self.brokers.go(fault.lasts_s)
+            elif fault.what not in OF_ALL:
+                self._armed.append(fault)
+
+    def _heal(self) -> None:
+        self._armed.clear()
+        self._waiting.clear()
+        self.note("", "from here on nothing goes wrong")
+
+    # Processes.
+
+    def _start(self, machine: Machine) -> None:
+        process = Process(machine.name)
+        machine.process = process
+        machine.worker = None
+
+        def work() -> None:
+            try:
+                self._work(machine, process)
+            except PenstockError as error:
+                self.note(process.name, f"ends: {type(error).__name__}: {error}")
+            finally:
+                if not process.is_dead:
+                    self.scheduler.kill(process)
+                    machine.starts_ms = max(machine.starts_ms, self.scheduler.now_ms + RESTART_S * 1000)
+
+        self.note(process.name, "starts")
+        self.scheduler.spawn(process, machine.name, work)
+
+    def _work(self, machine: Machine, process: Process) -> None:
+        bus = MemoryBus(cluster=self.cluster, line=SimulatedLine(self.scheduler, process, self.brokers, self._strike))
+        processor = prepare(self.processors[machine.node], bus)
+        place = Place(bus, SimulatedStates(machine.disk, self.scheduler, process), machine.identity, NoBackups())
+        threads = SimulatedExecutor(self.scheduler, process, f"{machine.name} opener")
+        saver = SimulatedExecutor(self.scheduler, process, f"{machine.name} saver", 1)
+        worker = Worker(processor, place, threads, saver, clock=self.clock, at_gap=self._at_gap)
+        machine.worker = worker
+        worker.run()
+        self.note(process.name, "has stopped")
+
+    def _at_gap(self, gap: Gap) -> None:
+        self.scheduler.point(f"gap {gap}")
+
+    def _write(self) -> None:
+        """Write the input."""
+        kind = KINDS[self.scenario.nodes[0].subject.kind]
+        names = [f"{PREFIX}.{name}" for name in kind.reads]
+        all_rounds = rounds(self.scenario.seed, len(self.scenario.rounds_s), self.scenario.events, len(names))
+        for wait_s, written in zip((*self.scenario.rounds_s, 1.0), all_rounds, strict=True):
+            self.scheduler.sleep(wait_s)
+            self.scheduler.wait(lambda: self.brokers.are_up)
+            for name, events, sent in zip(names, written, self.sent, strict=True):
+                for event in events:
+                    self.bus.append(name, Outgoing(event.key.encode(), msgspec.json.encode(event)))
+                sent.extend(events)
+        self._is_written = True
+
+    # The whole.
+
+    def run(self) -> None:
+        """Let everything happen.
+
+        Raises:
+            AssertionError: something was not kept.
+        """
+        for category in {c.name: c for one in self.processors.values() for c in (*one.inputs(), *one.outputs())}.values():
+            self.bus.create(CategorySpec.of(category))
+        with running(self.scheduler):
+            source = Process("source")
+            self.scheduler.spawn(source, "source", self._write)
+            while not (self._is_written and not self._waiting):
+                self._turn(0.5)
+            last_ms = max((fault.lasts_s for fault in self.scenario.faults), default=0.0) * 1000 + self.scheduler.now_ms
+            while self._armed and self.scheduler.now_ms < last_ms:
+                self._turn(1.0)
+            self._heal()
+            self._come_to_the_end()
+
+    def _turn(self, seconds: float) -> None:
+        """Start what is to be started, then let time pass."""
+        self._arm()
+        for machine in self.machines:
+            if (machine.process is None or machine.process.is_dead) and machine.starts_ms <= self.scheduler.now_ms:
+                self._start(machine)
+        self.scheduler.sleep(seconds)
+        if self.scheduler.failures:
+            raise self.scheduler.failures[0]
+
+    def _come_to_the_end(self) -> None:
+        limit_ms = self.scheduler.now_ms + ENDING_S * 1000
+        while True:
+            self._turn(LOOK_EVERY_S)
+            try:
+                self._expect_read()
+                expect_kept(self)
+            except (AssertionError, BusUnreachable) as error:
+                if self.scheduler.now_ms > limit_ms:
+                    raise Stuck(f"{error}") from error
+            else:
+                return
+
+    def _expect_read(self) -> None:
+        """Expect that every processor has read and saved all of its input."""
+        for node, processor in self.processors.items():
+            for category in processor.inputs():
+                committed = self.bus.committed(processor.name, category.name)
+                ends = self.bus.ends(category.name)
+                assert committed == ends, f"{node.subject} has committed {committed} of {category.name}, which ends at {ends}"
+
+    def outputs(self, name: str) -> list[dict[str, Any]]:
+        """Return what readers of committed data find in a category."""
+        ends = self.bus.ends(name)
+        logs = [self.cluster.topic(name).logs[number] for number in ends]
+        return [json.loads(message.value() or b"null") for log in logs for message in log.committed(0, 1 << 60)]
+
+    def state(self, node: Node) -> dict[bytes, bytes]:
+        """Return what is saved, of all shards of a processor, by those who own them now."""
+        found: dict[bytes, bytes] = {}
+        for machine in self.machines:
+            if machine.node is node and machine.worker is not None and machine.process and not machine.process.is_dead:
+                for shard in machine.worker.shards:
+                    if shard.state is not None and shard.state.database is not None:
+                        found |= shard.state.database.content.values()
+        return found
+
+    def digest(self) -> str:
+        """Return what is the same for the same run."""
+        hashed = hashlib.sha256()
+        for name in sorted(self.cluster.topics):
+            for log in self.cluster.topics[name].logs:
+                for message in log.committed(0, 1 << 60):
+                    hashed.update(repr((name, message.at, message.payload, message.arrived_ms)).encode())
+        hashed.update(repr((self.scheduler.points, self.scheduler.now_ms, self.history)).encode())
+        return hashed.hexdigest()[:16]
+
+
+def run(scenario: Scenario) -> Outcome:
+    """Run a scenario."""
+    world = World(scenario)
+    failure = None
+    with steered(world.scheduler, scenario.seed):
+        try:
+            world.run()
+        except AssertionError as error:
+            failure = f"{type(error).__name__}: {error}"
+    world.history.append(f"{world.clock.monotonic_s():9.3f} s  {'':<14} {failure or 'all was kept'}")
+    return Outcome(failure, world.history, world.digest(), world.scheduler.points, world.clock.monotonic_s())
