@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo day test check soak bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
+.PHONY: help demo day test check soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -16,6 +16,7 @@ help:
 	@echo "make test    run all tests; they start the services they need"
 	@echo "make check   lint, types, and the rule of imports"
 	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
+	@echo "make soak-killer  a whole app as shipped for SECONDS=600: workers killed, paused, disks lost, the broker away; truth from the input"
 	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
 	@echo "make bench-semantics  what each pair of semantics costs: throughput and latency (5 minutes; likewise)"
 	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise)"
@@ -43,12 +44,15 @@ day: $(READY)
 # Both wait more than they compute (for services, Spark, the ends of sessions), so several go on at once; a file's tests share services.
 # The slow files are among the first, and would be begun last if those of many tests went before them.
 test: $(READY)
-	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults)
+	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak)
 	$(if $(TESTS),,$(BIN)/python -m pytest -n 4 tests/faults)
 
 SECONDS ?= 600
 soak: $(READY)
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -s tests/faults/test_random.py
+
+soak-killer: $(READY)
+	SECONDS=$(SECONDS) $(BIN)/python -m pytest -s tests/soak
 
 check: $(READY)
 	$(BIN)/ruff format --check .
