@@ -352,12 +352,15 @@ class Bus(Protocol):
         """Return a writer."""
         ...
 
-    def transactional_writer(self, identity: str, member: Reader | None, timeout_s: float) -> TransactionalWriter:
+    def transactional_writer(
+        self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
+    ) -> TransactionalWriter:
         """Return a writer whose commits carry the positions of `member`.
 
         Args:
             identity: known across restarts, and used by one process at a time.
             member: a reader of this bus that is a member of a group; None for transactions that carry no positions.
             timeout_s: how long a transaction may stay open before the bus ends it.
+            writes: the categories that it may write to, and that an earlier writer of the identity may have written to.
         """
         ...

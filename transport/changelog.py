@@ -88,7 +88,7 @@ def rewrite(bus: Bus, changelog: str, number: int, items: Iterable[tuple[bytes, 
         for key in sorted(before):
             yield key, None
 
-    with closing(bus.transactional_writer(f"{changelog}.{number}.moved", None, TIMEOUT_S)) as writer:
+    with closing(bus.transactional_writer(f"{changelog}.{number}.moved", None, TIMEOUT_S, [changelog])) as writer:
         writer.send(changelog, logged_changes(changes(), position, number))
         writer.commit([])
 

@@ -91,7 +91,8 @@ def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, s
     """
     ensure(bus, MARKS)
     batch, codec = _Batch.of(folder, category), Codecs(bus).of(category)
-    with closing(bus.transactional_writer(f"backfill.{category.name}", None, TRANSACTION_LIMIT_S)) as writer:
+    written = [category.name, MARKS.name]
+    with closing(bus.transactional_writer(f"backfill.{category.name}", None, TRANSACTION_LIMIT_S, written)) as writer:
         # Not before the writer is open: until then one that is not quite dead may still commit.
         mark = begun(category.name, marks_on(bus).get(category.name), batch.digest, batch.records, days)
         sent = sent_before = mark.records

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
+from ...processors.dead_letters import dead_letters_of
 from ...processors.kinds import Processor
 from ...state.checkpoints import Step, steps_of
 from ...state.store import Outbox
@@ -36,6 +37,8 @@ class Executing:
         self._identity = f"{processor.name}.{identity}"
         changelog = changelog_of(type(processor))
         self._changelog = "" if changelog is None else changelog.name
+        outputs = [category.name for category in (*processor.outputs(), dead_letters_of(type(processor)))]
+        self._written = [*outputs, self._changelog] if self._changelog else outputs
         self._timeout_s = processor.checkpoint.time.total_seconds() + TRANSACTION_LIMIT_S
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps
         self._transactions = self._open_transactions() if Step.COMMIT_TRANSACTION in steps else None
@@ -43,7 +46,7 @@ class Executing:
         self._waiting: list[tuple[str, list[Outgoing]]] | None = None
 
     def _open_transactions(self) -> TransactionalWriter:
-        return self._bus.transactional_writer(self._identity, self._reader, self._timeout_s)
+        return self._bus.transactional_writer(self._identity, self._reader, self._timeout_s, self._written)
 
     def send(self, shard: Shard, category: str, messages: Iterable[Outgoing]) -> None:
         """Send outputs, or hold them back, as the row says; those that a checkpoint under way is not about wait for its end."""

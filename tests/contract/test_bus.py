@@ -326,7 +326,7 @@ def test_a_transaction_counts_as_a_whole(bus: Bus, unique: str) -> None:
     send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
     reader = joined(bus, unique)
     read(reader, 2)
-    writer = bus.transactional_writer(unique, reader, 10)
+    writer = bus.transactional_writer(unique, reader, 10, [unique])
     writer.send(unique + ".out", [Outgoing(b"k", b"v", 1)])
     writer.flush()
 
@@ -351,7 +351,7 @@ def test_positions_tell_which_checkpoint_committed_them(bus: Bus, unique: str) -
     group = "group-" + unique
     bus.catalog.create(CategorySpec(unique, 3))
     reader = joined(bus, unique)
-    writer = bus.transactional_writer(unique, reader, 10)
+    writer = bus.transactional_writer(unique, reader, 10, [unique])
     writer.send(unique, [Outgoing(b"k", b"0", 0)])
     writer.commit([Position(Bucket(unique, 0), 0, 7)])
     reader.commit([Position(Bucket(unique, 1), 0, 2**62), Position(Bucket(unique, 2), 0)])
@@ -370,7 +370,7 @@ def test_what_is_aborted_never_was(bus: Bus, unique: str) -> None:
     """Its messages are not seen, and the next transaction is not concerned."""
     bus.catalog.create(CategorySpec(unique, 1))
     reader = joined(bus, unique)
-    writer = bus.transactional_writer(unique, reader, 10)
+    writer = bus.transactional_writer(unique, reader, 10, [unique])
     writer.send(unique, [Outgoing(b"k", b"dropped")])
     writer.abort()
     writer.send(unique, [Outgoing(b"k", b"kept")])
@@ -384,10 +384,10 @@ def test_what_is_aborted_never_was(bus: Bus, unique: str) -> None:
 def test_transactions_without_positions_need_no_group(bus: Bus, unique: str) -> None:
     """A later writer of the identity ends what the earlier one left open, which cannot commit any more."""
     bus.catalog.create(CategorySpec(unique, 1))
-    earlier = bus.transactional_writer(unique, None, 60)
+    earlier = bus.transactional_writer(unique, None, 60, [unique])
     earlier.send(unique, [Outgoing(b"k", b"dropped")])
     earlier.flush()
-    later = bus.transactional_writer(unique, None, 60)
+    later = bus.transactional_writer(unique, None, 60, [unique])
     with pytest.raises(Fenced):
         earlier.commit([])
     later.send(unique, [Outgoing(b"k", b"kept")])
@@ -404,10 +404,10 @@ def test_a_later_writer_of_an_identity_fences_the_earlier(bus: Bus, unique: str)
     send(bus, unique, [(b"k", b"0")])
     reader = joined(bus, unique)
     read(reader, 1)
-    earlier = bus.transactional_writer(unique, reader, 60)
+    earlier = bus.transactional_writer(unique, reader, 60, [unique])
     earlier.send(unique, [Outgoing(b"k", b"dropped")])
     earlier.flush()
-    later = bus.transactional_writer(unique, reader, 60)
+    later = bus.transactional_writer(unique, reader, 60, [unique])
     later.send(unique, [Outgoing(b"k", b"kept")])
     later.commit([Position(Bucket(unique, 0), 1)])
 
@@ -425,10 +425,10 @@ def test_a_fenced_writer_is_told_so_in_our_words(bus: Bus, unique: str) -> None:
     """Also where it learns of it while it sends, in the middle of the client's own callbacks."""
     bus.catalog.create(CategorySpec(unique, 1))
     reader = joined(bus, unique)
-    earlier = bus.transactional_writer(unique, reader, 60)
+    earlier = bus.transactional_writer(unique, reader, 60, [unique])
     earlier.send(unique, [Outgoing(b"k", b"dropped")])
     earlier.flush()
-    later = bus.transactional_writer(unique, reader, 60)
+    later = bus.transactional_writer(unique, reader, 60, [unique])
 
     def go_on() -> None:
         for _ in range(3):
@@ -450,7 +450,7 @@ def test_one_that_is_no_member_commits_nothing(bus: Bus, unique: str) -> None:
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"0")])
     gone = joined(bus, unique)
-    writer = bus.transactional_writer(unique, gone, 10)
+    writer = bus.transactional_writer(unique, gone, 10, [unique])
     writer.send(unique, [Outgoing(b"k", b"dropped")])
     gone.leave()
 
@@ -586,7 +586,7 @@ def test_an_open_transaction_lies_behind_the_end_that_readers_find(bus: Bus, uni
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"0"), (b"k", b"1")])
     reader = joined(bus, unique)
-    writer = bus.transactional_writer(unique, reader, 10)
+    writer = bus.transactional_writer(unique, reader, 10, [unique])
     writer.send(unique, [Outgoing(b"k", b"2")])
     writer.flush()
     undecided = bus.catalog.stable_ends(unique)
@@ -603,7 +603,7 @@ def test_a_stretch_is_read_to_its_end_and_no_further(bus: Bus, unique: str) -> N
     bus.catalog.create(CategorySpec(unique, 1))
     send(bus, unique, [(b"k", b"%d" % n) for n in range(10)])
     reader = joined(bus, unique)
-    writer = bus.transactional_writer(unique, reader, 10)
+    writer = bus.transactional_writer(unique, reader, 10, [unique])
     writer.send(unique, [Outgoing(b"k", b"dropped")] * 3)
     writer.flush()
     writer.abort()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from ..bus import Ownership, Position, Reader
 from .catalog import KafkaCatalog
+from .leftovers import Leftovers
 from .reader import GroupReader, KafkaScanner, open_scanner
 from .settings import KafkaSettings
 from .transactions import KafkaTransactionalWriter
@@ -38,14 +39,16 @@ class KafkaBus:
         """Return a producer."""
         return KafkaWriter(self.settings.for_writer())
 
-    def transactional_writer(self, identity: str, member: Reader | None, timeout_s: float) -> KafkaTransactionalWriter:
+    def transactional_writer(
+        self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
+    ) -> KafkaTransactionalWriter:
         """Return a transactional producer.
 
         Raises:
             TypeError: `member` is not a member of a group on this bus.
         """
-        if member is None:
-            return KafkaTransactionalWriter(self.settings, identity, lambda: None, timeout_s)
-        if not isinstance(member, GroupReader):
+        if not (member is None or isinstance(member, GroupReader)):
             raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
-        return KafkaTransactionalWriter(self.settings, identity, member.membership, timeout_s)
+        leftovers = Leftovers(self.settings, self.catalog, writes, None if member is None else member.group)
+        membership = (lambda: None) if member is None else member.membership
+        return KafkaTransactionalWriter(self.settings, identity, membership, timeout_s, leftovers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -18,6 +18,13 @@ from .translation import passes, translate, translated
 
 POLL_LIMIT = 10_000
 """How many messages a poll gives at most."""
+
+
+class Group(NamedTuple):
+    """A consumer group, and the categories that it reads."""
+
+    name: str
+    categories: tuple[str, ...]
 
 
 class KafkaScanner:
@@ -77,6 +84,7 @@ class GroupReader(KafkaScanner):
     def __init__(
         self, settings: KafkaSettings, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None
     ) -> None:
+        self.group = Group(group, tuple(categories))
         self._cooperative = len(categories) == 1
         self._ownership = ownership
         self._reading: dict[Bucket, int] = {}

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from ..bus import Outgoing, Position
 from ..errors import Aborted, BusError, BusUnreachable, Fenced
 from .answering import NoAnswer, answered
+from .leftovers import ABORTED_KEY, Found, Leftovers
 from .places import to_commit
 from .settings import KafkaSettings
 from .translation import translate, translated
@@ -53,9 +54,17 @@ class KafkaTransactionalWriter(KafkaWriter):
         membership: gives what the coordinator needs to know of the group's member, as of now: it refuses the positions of
             one that is no member any more (KIP-447).
         timeout_s: how long a transaction may stay open.
+        leftovers: what an earlier writer of the identity may have left open without the coordinator knowing.
     """
 
-    def __init__(self, settings: KafkaSettings, identity: str, membership: Callable[[], Any], timeout_s: float) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        identity: str,
+        membership: Callable[[], Any],
+        timeout_s: float,
+        leftovers: Leftovers,
+    ) -> None:
         super().__init__(settings.for_transactional_writer(identity, timeout_s))
         self._identity = identity
         self._membership = membership
@@ -67,6 +76,39 @@ class KafkaTransactionalWriter(KafkaWriter):
             self._producer.list_topics(timeout=STEP_LIMIT_S)
         # Ends what a dead process of this identity left open, and fences one that is not quite dead.
         self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S), OPENING_LIMIT_S)
+        self._abort_leftovers(leftovers)
+
+    def _abort_leftovers(self, leftovers: Leftovers) -> None:
+        """Abort what is still open in the log although the coordinator takes it for ended; see `Leftovers`."""
+        deadline = time.monotonic() + OPENING_LIMIT_S
+        while True:
+            try:
+                found = leftovers.find()
+                if found is not None:
+                    self._abort_together_with(found)
+            except (BusUnreachable, Aborted) as error:
+                if time.monotonic() > deadline:
+                    raise
+                _LOG.info("%s", error)
+            else:
+                return
+
+    def _abort_together_with(self, found: Found) -> None:
+        """Abort a transaction that touches the same buckets: its markers end all that this identity has open there."""
+        self._begin()
+        for category, number in found.buckets:
+            with translated(f"What was open in {category}/{number} was not aborted"):
+                self._producer.produce(category, None, ABORTED_KEY, number, self._note_failure)
+        try:
+            self.flush()
+            if found.offset is not None:
+                offsets, group = [found.offset], found.group
+                self._persist(
+                    lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP_LIMIT_S), COMMIT_LIMIT_S
+                )
+        finally:
+            self._persist(lambda: self._producer.abort_transaction(STEP_LIMIT_S), COMMIT_LIMIT_S)
+            self._begun = False
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Hand messages over."""

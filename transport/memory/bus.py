@@ -169,7 +169,13 @@ class MemoryBus:
         """Return a writer."""
         return MemoryWriter(self.cluster, self._line)
 
-    def transactional_writer(self, identity: str, member: Reader | None, timeout_s: float) -> MemoryTransactionalWriter:
+    def transactional_writer(
+        self,
+        identity: str,
+        member: Reader | None,
+        timeout_s: float,
+        writes: Collection[str],  # noqa: ARG002 - the coordinator forgets nothing here
+    ) -> MemoryTransactionalWriter:
         """Return a writer whose commits carry the positions of `member`; an earlier one of the identity is fenced.
 
         Raises:
