@@ -7,7 +7,7 @@ assert driver.read(scored) == [...]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from types import ModuleType
@@ -30,6 +30,7 @@ from ..transport.memory import MemoryBus
 from ..transport.promises import WATERMARKS
 from .working.changelog import changelog_of
 from .working.clock import SteeredClock
+from .working.idleness import Patience
 from .working.preflight import ends_of
 from .working.tally import Tally
 from .working.worker import Place, Worker
@@ -37,6 +38,8 @@ from .working.worker import Place, Worker
 R = TypeVar("R", bound=Record)
 
 YEAR_2100_MS = 4_102_444_800_000
+TELLING_S = 5.0
+"""By when a processor that is idle has told so, and is believed: it says so twice."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,18 @@ class Driver:
             )
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, then run everything to its end."""
-        self.clock.advance(seconds)
-        self.run()
+        """Let time pass while the workers run, and run everything to its end.
+
+        That they run meanwhile makes a difference: a bucket is idle when it has been silent for long while they looked. To have them
+        stand still, as when a machine sleeps, call `clock.advance` and then `run`.
+        """
+        for step_s in steps_of_time(seconds, self._idle_after_s, len(self._processors)):
+            self.clock.advance(step_s)
+            self.run()
+
+    @property
+    def _idle_after_s(self) -> list[float]:
+        return [one.idle_after.total_seconds() for one in self._processors.values() if one.idle_after is not None]
 
     def run(self) -> None:
         """Run every processor, upstream ones first, until it has read its input and saved a checkpoint."""
@@ -197,6 +209,35 @@ class Driver:
         worker = self._workers[processor]
         worker.at_gap = at_gap
         return worker
+
+
+def steps_of_time(seconds: float, idle_after_s: Sequence[float], processors: int) -> Iterator[float]:
+    """Cut time that passes into steps, as short as what depends on silence asks for, and no more of them than that takes.
+
+    Of a long time all but the last is one step, after which silence begins anew and becomes as long as it can matter.
+
+    Args:
+        seconds: how much time passes.
+        idle_after_s: after how much silence the processors' buckets are idle.
+        processors: how many there are: each tells the next.
+    """
+    if idle_after_s:
+        longest = Patience(max(idle_after_s))
+        shortest = Patience(min(idle_after_s))
+        fine_s = (2 + processors) * TELLING_S
+        coarse_s = max(longest.idle_after_s - fine_s, 0.0) + longest.gap_s
+        if seconds > fine_s + coarse_s:
+            yield seconds - fine_s - coarse_s
+            seconds = fine_s + coarse_s
+        while seconds > fine_s:
+            step_s = min(shortest.gap_s / 2, seconds - fine_s)
+            yield step_s
+            seconds -= step_s
+        while seconds > shortest.ask_every_s:
+            yield shortest.ask_every_s
+            seconds -= shortest.ask_every_s
+    if seconds > 0 or not idle_after_s:
+        yield seconds
 
 
 def _once(armed: Gap | None) -> Callable[[Gap], None]:

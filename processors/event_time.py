@@ -28,6 +28,18 @@ class Mark(NamedTuple):
     low_ms: int
 
 
+class Holder(NamedTuple):
+    """The input that holds a shard's watermark back.
+
+    Args:
+        name: the category's.
+        why: what its watermark waits for, in words; empty where that is only the next events.
+    """
+
+    name: str
+    why: str
+
+
 class ShardTime:
     """Follows the event time of one shard's inputs.
 
@@ -52,6 +64,13 @@ class ShardTime:
     def progress(self) -> dict[str, Progress]:
         """How far each input is."""
         return {name: bucket.progress for name, bucket in self._inputs.items()}
+
+    @property
+    def holder(self) -> Holder | None:
+        """The input that is furthest behind of those that are waited for; None where none is."""
+        awake = [name for name in self._inputs if name not in self._idle]
+        name = min(awake, key=lambda name: self._inputs[name].watermark_ms, default=None)
+        return None if name is None else Holder(name, self._inputs[name].waits_for)
 
     def observe(self, category: str, times: Sequence[int]) -> list[int]:
         """Take the event times of the next events of an input; return the shard's low watermark after each."""
@@ -85,6 +104,15 @@ class ShardTime:
             self._moved.update(self._inputs)
         return self.low_ms
 
+    @property
+    def idle(self) -> frozenset[str]:
+        """The inputs that nobody waits for."""
+        return self._idle
+
+    def wake(self, names: Collection[str]) -> None:
+        """Wait for inputs again; how far event time has come without them stays."""
+        self._idle -= set(names)
+
     def mark(self, category: str) -> Mark:
         """Return where an input is, for `go_back`."""
         return Mark(self._inputs[category].progress, self.low_ms)
@@ -111,6 +139,16 @@ class Timeless(ShardTime):
 
     def __init__(self) -> None:
         self.low_ms = NEVER_MS
+
+    @property
+    def holder(self) -> None:
+        """Nothing: nobody asks how far it is."""
+        return
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """None: nobody waits for any."""
+        return frozenset()
 
     def observe(self, category: str, times: Sequence[int]) -> list[int]:  # noqa: ARG002 - nothing follows from them
         """Return that no event is late."""

@@ -206,6 +206,16 @@ class BucketTime:
         counts = dict(self._lateness.counts)
         return Progress(self._events, self._newest_ms, self._bound_ms, self.watermark_ms, counts)
 
+    @property
+    def waits_for(self) -> str:
+        """What its watermark waits for before it begins, in words; empty where it has begun."""
+        if self.watermark_ms != NEVER_MS:
+            return ""
+        had = "no event" if not self._events else f"{self._events:,} event{'s' * (self._events > 1)}"
+        if isinstance(self._way, Confidence):
+            return f"has had {had} of the {_look_from(self._way.warm_up):,} after which its watermark begins"
+        return f"has had {had}, from which no watermark follows yet"
+
     def observe(self, times: Sequence[int]) -> list[int]:
         """Take the event times of the next events, in order; return the watermark after each."""
         watermarks: list[int] = []
@@ -239,3 +249,11 @@ class BucketTime:
 def _next_look(events: int) -> int:
     """Return after which event the bound is looked at next, when there were so many."""
     return 1 << events.bit_length() if events < STRETCH else events + STRETCH - events % STRETCH
+
+
+def _look_from(events: int) -> int:
+    """Return after which event it is looked for the first time when there are so many."""
+    look = 1
+    while look < events:
+        look = _next_look(look)
+    return look

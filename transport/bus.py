@@ -292,6 +292,14 @@ class Catalog(Protocol):
         """Return the offset after the last event of each bucket, also of transactions that are still open."""
         ...
 
+    def ends_of(self, buckets: Collection[Bucket]) -> Mapping[Bucket, int]:
+        """Return the same for some buckets, of several categories perhaps: one request, cheap enough to make each second.
+
+        Raises:
+            BusError: nobody answers, or a category is not there.
+        """
+        ...
+
     def stable_ends(self, name: str) -> Mapping[int, int]:
         """Return the end of each bucket as readers find it: where the first transaction begins that is still open, if there is one."""
         ...

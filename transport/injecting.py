@@ -70,7 +70,7 @@ class Injector:
                 "before is late there."
             )
         ends = {self._category: dict(self._bus.catalog.ends(self._category))}
-        self._before = Promise(self._name, 0, 1, watermark_ms, ends, watermark_ms)
+        self._before = Promise(self._name, 0, 1, watermark_ms, ends, watermark_ms, outside=True)
         self._writer.send(WATERMARKS.name, outgoing([self._before]))
         self._writer.flush()
 

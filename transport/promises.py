@@ -37,6 +37,8 @@ class Promise(msgspec.Struct, frozen=True):
         low_ms: its own low watermark, which what it writes may lie behind.
         held_by: what holds that back.
         idle: whether it has had nothing to do for so long that nobody should wait for it.
+        as_of: how far this category went when the bus confirmed that it is idle: says how old that is, without a clock.
+        outside: whether it speaks for programs outside, of which nobody knows whether they are at work.
     """
 
     promiser: str
@@ -47,6 +49,13 @@ class Promise(msgspec.Struct, frozen=True):
     low_ms: int = NEVER_MS
     held_by: str = ""
     idle: bool = False
+    as_of: int = 0
+    outside: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Who promises."""
+        return self.promiser, self.bucket
 
     def later(self, earlier: Promise | None) -> Promise:
         """Return this promise, or where it says less than one before, what that said: a watermark never goes back."""
@@ -108,7 +117,8 @@ class Promises:
                 self.newest.pop(place, None)
                 found.append((place, None))
             else:
-                self.newest[place] = _decode(value).later(self.newest.get(place))
+                promise = _decode(value).later(self.newest.get(place))
+                self.newest[place] = msgspec.structs.replace(promise, as_of=min(promise.as_of, message.offset()))
                 found.append((place, self.newest[place]))
         self.complete = self.complete or bool(polled.ended)
         return found

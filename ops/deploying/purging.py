@@ -111,9 +111,12 @@ def purge(remains: Remains, bus: Bus) -> None:
     bus.catalog.forget_group(remains.name)
     if newest_move(bus, remains.name) is not None:
         forget_move(bus, remains.name)
-    if remains.promises:
+    promised = [
+        one for one in promises_on(bus) if one[0] == remains.name
+    ]  # perhaps more by now: it ran until a moment ago
+    if promised:
         with closing(bus.writer()) as writer:
-            writer.send(WATERMARKS.name, taken_back(remains.promises))
+            writer.send(WATERMARKS.name, taken_back(promised))
             writer.flush()
     for category in remains.categories:
         with suppress(MissingCategory):

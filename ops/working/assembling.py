@@ -75,13 +75,21 @@ def assembled(
         on_each_line(processor=processor.name, worker=identity.name),
         ThreadPoolExecutor(OPENING_THREADS) as threads,
         ThreadPoolExecutor(1) as saver,
+        ThreadPoolExecutor(1) as asker,
         _states(type(processor), around) as states,
     ):
         backups = backups or backups_of(around)
         place = Place(bus, states, identity.name, backups or NoBackups())
         with closing(Reporting(type(processor), bus, identity, backups)) as reporting:
             worker = Worker(
-                processor, place, threads, saver, from_earliest=from_earliest, at_gap=at_gap, at_turn=reporting.look
+                processor,
+                place,
+                threads,
+                saver,
+                from_earliest=from_earliest,
+                at_gap=at_gap,
+                at_turn=reporting.look,
+                asker=asker,
             )
             with reporting.ending(worker):
                 yield worker

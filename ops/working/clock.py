@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+# Linux's other clocks stand still while the machine sleeps; elsewhere this one does not.
+_COUNTS_ON: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     """Tells the time."""
 
     def monotonic_s(self) -> float:
-        """Return seconds that never go back, from an arbitrary start."""
+        """Return seconds that never go back, from an arbitrary start; they count on while the machine sleeps."""
         ...
 
     def now_ms(self) -> int:
@@ -23,7 +26,7 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         """Return seconds that never go back, from an arbitrary start."""
-        return time.monotonic()
+        return time.clock_gettime(_COUNTS_ON)
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970, UTC."""

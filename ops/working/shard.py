@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ...processors.changes import Changes, NothingSaved
 from ...processors.cores import Core, join_of, open_core
 from ...processors.kinds import Processor
+from ...processors.watermarks import NEVER_MS
 from ...state.checkpoints import CHECKPOINT_ID, Step, next_id
 from ...state.overlay import Overlay
 from ...state.store import Delta, Offsets, Outbox, ShardState
@@ -44,6 +45,7 @@ class Shard:
         committed: the group's positions, as far as is known.
         checkpoint_id: that of its last checkpoint; None where its checkpoints have none.
         saved_position: the position at the last checkpoint.
+        saved_low_ms: the low watermark at the last checkpoint.
         held: outputs that wait for their step of a checkpoint.
         events_in: how many events were read.
         events_out: how many records were written.
@@ -58,6 +60,7 @@ class Shard:
     committed: Offsets
     checkpoint_id: int | None = None
     saved_position: Offsets = field(default_factory=dict)
+    saved_low_ms: int = NEVER_MS
     held: list[HeldOutput] = field(default_factory=list)
     events_in: int = 0
     events_out: int = 0
@@ -106,6 +109,7 @@ class Shard:
         """Note that a checkpoint is complete."""
         self.overlay.settle(sealed.changes)
         self.saved_position, self.committed = sealed.position, sealed.reached
+        self.saved_low_ms = sealed.low_ms
 
     def take_back(self, sealed: Sealed) -> None:
         """Keep for the next checkpoint what one that was broken off has not saved."""
@@ -187,9 +191,10 @@ def new_shard(
     """Return a shard that goes on at a position."""
     overlay = Overlay(state or NothingSaved(), join_of(processor))
     position = dict(going_on.position)
+    core = open_core(processor, overlay)
     return Shard(
         number,
-        open_core(processor, overlay),
+        core,
         overlay,
         state,
         position,
@@ -197,6 +202,7 @@ def new_shard(
         committed,
         going_on.checkpoint_id,
         saved_position=dict(position),
+        saved_low_ms=core.time.low_ms,
     )
 
 

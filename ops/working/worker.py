@@ -80,6 +80,7 @@ class Worker:
         at_gap: called in each gap of a checkpoint; a test may raise there.
         at_turn: called after each turn.
         from_earliest: whether events that are gone from the bus may be left out.
+        asker: asks the bus how far event time is, and tells it, one call at a time; by default the saver.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Worker:
         at_gap: Callable[[Gap], None] = lambda _: None,
         at_turn: Callable[[Worker], None] = lambda _: None,
         from_earliest: bool = False,
+        asker: Executor | None = None,
     ) -> None:
         self._processor = processor
         self._name = type(processor).__name__
@@ -122,7 +124,7 @@ class Worker:
         self._executing = Executing(processor, place.bus, self._reader, place.identity)
         self._sending = Sending(processor, self._codecs, self._executing, self._clock, self.tally)
         self._saving = Saving(self._steps, self._executing, saver, self._pass_gap)
-        self._time = Timekeeping(processor, place.bus, saver, self._clock)
+        self._time = Timekeeping(processor, place.bus, asker or saver, self._clock)
         self._meeting = Meeting(list(self._inputs), self._clock)
 
     def _pass_gap(self, gap: Gap) -> None:
@@ -156,6 +158,7 @@ class Worker:
         try:
             self._take_over()
             polled = self._poll()
+            self._time.wake({batch.bucket for batch in polled.batches})
             deferred = self._process_all(polled.batches)
             for bucket, end in polled.ended:
                 if bucket not in deferred:
@@ -315,8 +318,15 @@ class Worker:
                 known = self._time.known(shard)
                 for fed in (shard.core.advance(*known), shard.core.tick(self._clock.now_ms())):
                     self._sending.send(shard, fed.outputs)
-                    self._pending.add(len(fed.outputs), 0)
-                self._pending.add(int(shard.core.time.low_ms > low_ms), 0)
+                    self._note_due(shard, len(fed.outputs))
+                self._note_due(shard, int(shard.core.time.low_ms > low_ms))
+        self._time.go_on()
+
+    def _note_due(self, shard: Shard, times: int) -> None:
+        """Note that something was due without an event, which is to be saved."""
+        if times:
+            self._pending.add(times, 0)
+            self._time.moved(shard.number)
 
     def _drain(self, shard: Shard, *, muted: bool) -> None:
         """Take out of a core what a checkpoint has to send and save."""
@@ -348,7 +358,6 @@ class Worker:
 
     def _note_end(self, bucket: Bucket, end: int) -> None:
         """Move past what only the bus itself has written at the end of a bucket."""
-        self._time.ended(bucket)
         shard = self._shards.get(bucket.number)
         if shard is not None and end > shard.position.get(bucket.category, -1):
             shard.position[bucket.category] = end
@@ -387,8 +396,9 @@ class Worker:
         for shard in self._shards.values():
             self._drain(shard, muted=self._mutes(shard))
         shards = [shard for shard in self._shards.values() if shard.has_news]
+        self._time.sealed(shards)
+        self._being_saved, self._pending = self._pending, Pending(self._clock.monotonic_s())
         if shards:
-            self._being_saved, self._pending = self._pending, Pending(self._clock.monotonic_s())
             self._began_saving_s = self._clock.monotonic_s()
             self._saving.begin(shards)
 
@@ -408,6 +418,7 @@ class Worker:
         except Unsettled as error:
             _LOG.info("%s", error)
             self._pending.put_back(self._being_saved)
+            self._time.put_back()
 
     def _mutes(self, shard: Shard) -> bool:
         """Tell whether what a core gives at a checkpoint is on the bus already."""

@@ -598,6 +598,30 @@ def test_an_open_transaction_lies_behind_the_end_that_readers_find(bus: Bus, uni
     assert settled_end(bus, unique) > 2
 
 
+def test_the_ends_of_some_buckets_are_asked_for_at_once(bus: Bus, unique: str) -> None:
+    """Of several categories; what an open transaction has written lies before them, as it may count yet."""
+    first, second = f"{unique}.1", f"{unique}.2"
+    for name in (first, second):
+        bus.catalog.create(CategorySpec(name, 2))
+    send(bus, first, [(b"k", b"0"), (b"k", b"1")])
+    reader = joined(bus, first)
+    writer = bus.transactional_writer(unique, reader, 10)
+    writer.send(second, [Outgoing(b"k", b"2")])
+    writer.flush()
+    asked = [Bucket(first, 0), Bucket(first, 1), Bucket(second, 1)]
+    found = {name: bus.catalog.ends(name) for name in (first, second)}
+    ends = dict(bus.catalog.ends_of(asked))
+    writer.abort()
+    writer.close()
+    reader.close()
+
+    assert ends == {bucket: found[bucket.category][bucket.number] for bucket in asked}
+    assert sum(found[first].values()) == 2
+    assert bus.catalog.ends_of([]) == {}
+    with pytest.raises(BusError):
+        bus.catalog.ends_of([Bucket(f"{unique}.missing", 0)])
+
+
 def test_a_stretch_is_read_to_its_end_and_no_further(bus: Bus, unique: str) -> None:
     """Also where nothing but an aborted transaction lies before its end, where later events follow, and where none do."""
     bus.catalog.create(CategorySpec(unique, 1))

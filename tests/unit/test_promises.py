@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.machines import write
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver
@@ -308,3 +309,31 @@ def test_an_injector_promises_for_what_comes_from_outside() -> None:
     driver.run()
 
     assert [one.minute for one in driver.read(minutes)] == [0, 4 * MINUTE]
+
+
+def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> None:
+    """Until it has read what that wrote before: none of it is late."""
+    driver = Driver([Minutes])
+    bucket = bucket_of(b"taker-0", long_calls.buckets)
+
+    def promise(number: int, watermark_ms: int, *, idle: bool = False) -> None:
+        ends = {"long_calls": dict(driver.bus.ends("long_calls"))}
+        told = Promise("up", number, 2, watermark_ms, ends, watermark_ms, "", idle)
+        driver.bus.writer().send(WATERMARKS.name, outgoing([told]))
+
+    def put(times: range) -> None:
+        write(driver.bus, long_calls, [Long("a", at, 10, "taker-0") for at in times])
+
+    promise(1, 0)
+    put(range(0, 100 * MINUTE, MINUTE // 5))
+    promise(0, 100 * MINUTE)
+    put(range(0, 20 * MINUTE, MINUTE // 5))
+    promise(1, 20 * MINUTE)
+    put(range(100 * MINUTE, 130 * MINUTE, MINUTE // 5))
+    promise(0, 130 * MINUTE)
+    promise(1, 20 * MINUTE, idle=True)
+    driver.run()
+
+    assert driver.bus.ends("long_calls")[bucket] == 750
+    assert [one.calls for one in driver.read(minutes)] == [10] * 20
+    assert driver.tally(Minutes).late == 0

@@ -134,6 +134,15 @@ class KafkaCatalog:
         """Return the offset after the last event of each bucket."""
         return self._offsets(name, self._existing(name), OffsetSpec.latest())
 
+    def ends_of(self, buckets: Collection[Bucket]) -> dict[Bucket, int]:
+        """Return the offset after the last event of some buckets."""
+        if not buckets:
+            return {}
+        request = {TopicPartition(*bucket): OffsetSpec.latest() for bucket in buckets}
+        with translated("The ends of buckets were not read"):
+            answer = self._admin.list_offsets(request, request_timeout=ANSWER_LIMIT_S)
+            return {Bucket(each.topic, each.partition): future.result().offset for each, future in answer.items()}
+
     def stable_ends(self, name: str) -> dict[int, int]:
         """Return the end of each bucket as readers find it, who are given nothing of a transaction that is still open."""
         return self._offsets(name, self._existing(name), OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)

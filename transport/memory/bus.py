@@ -91,6 +91,15 @@ class MemoryBus:
         """Return the offset after the last event of each bucket, also of transactions that are still open."""
         return self._offsets(name, lambda log: log.end)
 
+    def ends_of(self, buckets: Collection[Bucket]) -> dict[Bucket, int]:
+        """Return the offset after the last event of some buckets, also of transactions that are still open."""
+
+        def ask() -> dict[Bucket, int]:
+            self.cluster.look()
+            return {bucket: self.cluster.topic(bucket.category).logs[bucket.number].end for bucket in buckets}
+
+        return self._line.request("ends", ask)
+
     def stable_ends(self, name: str) -> dict[int, int]:
         """Return the end of each bucket as readers find it."""
         return self._offsets(name, lambda log: log.stable_end)

@@ -1,0 +1,509 @@
+"""Silence is idleness only where the bus confirms it, and where those that write are alive and say so; nothing is late because of an outage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.machines import write
+
+import penstock as ps
+from penstock.ops.driver import Driver, Inline, steps_of_time
+from penstock.ops.working.idleness import BELIEVED_S, Dating, Patience, Silence
+from penstock.ops.working.upstream import Board, Upstream
+from penstock.ops.working.worker import Place, Worker
+from penstock.state.store import MemoryStateFolder
+from penstock.transport.bus import Bucket
+from penstock.transport.errors import BusUnreachable
+from penstock.transport.memory import MemoryBus
+from penstock.transport.promises import WATERMARKS, Promise, outgoing, promises_on
+
+MINUTE = 60_000
+PATIENCE = Patience(60)
+
+
+def confirmed(silence: Silence, times_s: Iterable[float]) -> Silence:
+    """Confirm a silence at these times."""
+    for at_s in times_s:
+        silence.confirm(at_s)
+    return silence
+
+
+def test_a_silence_that_was_confirmed_all_along_is_idleness() -> None:
+    """After its time, and not before."""
+    silence = Silence(PATIENCE)
+
+    assert [confirmed(silence, [at_s]).is_idle(at_s) for at_s in range(62)] == [False] * 60 + [True] * 2
+
+
+def test_an_event_ends_it() -> None:
+    """And an answer to a question that was asked before the event does not begin another."""
+    silence = confirmed(Silence(PATIENCE), range(100))
+    silence.interrupt(100.5)
+    assert not silence.is_idle(100.5)
+    confirmed(silence, [100, *range(101, 161)])
+
+    assert not silence.is_idle(160)
+    assert confirmed(silence, [161]).is_idle(161)
+
+
+@given(
+    times_s=st.lists(st.floats(0, 30), max_size=40).map(lambda gaps: [sum(gaps[: n + 1]) for n in range(len(gaps))]),
+    later_s=st.floats(0, 30),
+)
+def test_what_lies_between_two_answers_that_are_far_apart_never_counts(times_s: list[float], later_s: float) -> None:
+    """Idle is who was confirmed for as long as that takes, without a gap; an outage, a pause and a jump of the clock are gaps."""
+    silence, now_s = confirmed(Silence(PATIENCE), times_s), (times_s[-1] if times_s else 0.0) + later_s
+    lasted_s, later = 0.0, now_s
+    for at_s in reversed(times_s):
+        if later - at_s > PATIENCE.gap_s:
+            break
+        lasted_s, later = times_s[-1] - at_s, at_s
+
+    assert silence.is_idle(now_s) == (lasted_s >= 60)
+
+
+@pytest.mark.parametrize("jump_s", [-100.0, 16.0, 3_600.0])
+def test_a_clock_that_jumps_begins_it_anew(jump_s: float) -> None:
+    """Also backwards, and also where it was long enough before."""
+    silence = confirmed(Silence(PATIENCE), range(1_000, 1_100))
+    at_s = 1_100 + jump_s
+    assert not confirmed(silence, [at_s]).is_idle(at_s)
+    confirmed(silence, (at_s + n for n in range(1, 61)))
+
+    assert silence.is_idle(at_s + 60)
+
+
+@given(idle_after_s=st.floats(0, 10**6))
+def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) -> None:
+    """Two may fail; and a gap is never long against the silence that is asked for, unless that is less than a second."""
+    patience = Patience(idle_after_s)
+
+    assert 0.1 <= patience.ask_every_s <= 1
+    assert 3 * patience.ask_every_s <= patience.gap_s <= max(idle_after_s, 0.31)
+
+
+def test_what_is_said_is_dated_by_what_the_bus_had_before() -> None:
+    """It was true after a question of one's own where the bus had less then; as much may mean that it was said before an outage."""
+    dating = Dating(PATIENCE)
+    assert not dating.is_fresh(5, 0)
+    dating.note(0, 4)
+    dating.note(1, 5)
+
+    assert [dating.is_fresh(as_of, 1) for as_of in (4, 5, 6)] == [False, True, True]
+    assert [dating.is_fresh(5, now_s) for now_s in (BELIEVED_S, BELIEVED_S + 1)] == [True, False]
+    dating.note(BELIEVED_S + 1, 5)
+    assert not dating.is_fresh(5, BELIEVED_S + 1)
+
+
+def test_nothing_that_was_said_before_a_gap_is_fresh() -> None:
+    """Also within the time for which it would be believed: what this process missed may be anything."""
+    patience = Patience(3)
+    dating = Dating(patience)
+    dating.note(0, 4)
+    dating.note(0.75, 5)
+    assert dating.is_fresh(6, 1)
+    assert not dating.is_fresh(6, 0.76 + patience.gap_s)
+    dating.note(4, 6)
+
+    assert [dating.is_fresh(as_of, 4) for as_of in (6, 7)] == [False, True]
+
+
+def _told(number: int, watermark_ms: int, end: int, *, idle: bool = False) -> tuple[tuple[str, int], Promise]:
+    return ("up", number), Promise("up", number, 2, watermark_ms, {"hours": {0: end}}, watermark_ms, "", idle)
+
+
+@pytest.mark.parametrize("beats", [1, 2, 500])
+def test_idleness_counts_when_all_before_it_is_read(beats: int) -> None:
+    """Until then its shard holds the watermark, which is no further than if it were not idle; however often it is repeated."""
+    known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
+    known += [_told(1, 100, 60 + beat, idle=True) for beat in range(beats)]
+    board = Board(Bucket("hours", 0), known)
+
+    assert [board.held(position).watermark_ms for position in (10, 50, 59)] == [40, 100, 100]
+    assert board.held(60).watermark_ms == 2_000
+    board.note(*_told(1, 100, 700, idle=True))
+    assert board.held(60).watermark_ms == 2_000
+    assert Board(Bucket("hours", 0), known).held(49).by.startswith("up/1, which is idle, but what it wrote before")
+
+
+def test_nor_do_repetitions_hide_what_was_said_before() -> None:
+    """A shard that is opened when they were read finds where its promisers were on the way, and where idleness began."""
+    bus, bucket = MemoryBus(), Bucket("hours", 0)
+    bus.create(WATERMARKS)
+    known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
+    known += [_told(1, 100, 60 + beat, idle=True) for beat in range(500)]
+    bus.writer().send(WATERMARKS.name, outgoing(promise for _, promise in known))
+    upstream = Upstream(bus)
+    upstream.read()
+    upstream.read()
+    upstream.begin(bucket)
+
+    assert [upstream.held(bucket, position).watermark_ms for position in (10, 59, 60)] == [40, 100, 2_000]
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_who_is_idle_and_silent_is_waited_for(*, is_fresh: bool) -> None:
+    """Since it may have stopped, with work waiting for it; that is said."""
+    known = [_told(0, 1_000, 10), _told(1, 100, 10), _told(1, 100, 10, idle=True)]
+    held = Board(Bucket("hours", 0), known, lambda _: is_fresh).held(10)
+
+    assert held.watermark_ms == (1_000 if is_fresh else 100)
+    assert ("has not been heard from since it stopped" in held.by) == (not is_fresh)
+
+
+class Order(ps.Record, frozen=True):
+    """An order."""
+
+    key: str
+    at: ps.EventTime
+    euros: int
+
+
+class Payment(Order, frozen=True):
+    """What was paid for it."""
+
+
+class BigOrder(Order, frozen=True):
+    """An order that matters."""
+
+
+class BigPayment(Order, frozen=True):
+    """A payment that matters."""
+
+
+class Paid(Order, frozen=True):
+    """An order that was paid."""
+
+
+class Enriched(Order, frozen=True):
+    """An order that was paid, and what else is known of it."""
+
+
+class Minute(Order, frozen=True):
+    """What was paid in a minute."""
+
+
+def _category(record: type[Any], name: str) -> ps.Category[Any]:
+    return ps.Category(name, record, key="key", event_time="at", buckets=2)
+
+
+orders, payments = _category(Order, "orders"), _category(Payment, "payments")
+big_orders, big_payments = _category(BigOrder, "big_orders"), _category(BigPayment, "big_payments")
+paid, enriched, minutes = _category(Paid, "paid"), _category(Enriched, "enriched"), _category(Minute, "minutes")
+
+
+class BigOrders(ps.Stateless):
+    """Finds them."""
+
+    reads, writes, watermark = orders, big_orders, ps.Behind()
+
+    def process(self, event: Order) -> Iterable[BigOrder]:
+        yield BigOrder(event.key, event.at, event.euros)
+
+
+class BigPayments(ps.Stateless):
+    """Finds them."""
+
+    reads, writes, watermark = payments, big_payments, ps.Behind()
+
+    def process(self, event: Payment) -> Iterable[BigPayment]:
+        yield BigPayment(event.key, event.at, event.euros)
+
+
+class Join(ps.Join):
+    """Brings both together that happen in the same moment."""
+
+    left, right, writes = big_orders, big_payments, paid
+    how = ps.How.LEFT
+    watermark: ps.Watermark = ps.Behind()
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def join(self, left: BigOrder, right: BigPayment | None, context: ps.Context) -> Iterable[Paid]:
+        yield Paid(left.key, left.at, right.euros if right else -1)
+
+
+class PromisedJoin(Join):
+    """The same, by what those before it promise."""
+
+    name, watermark = "join", ps.Promised()
+
+
+class Enrichment(ps.Stateless):
+    """Adds what is known."""
+
+    reads, writes, watermark = paid, enriched, ps.Promised()
+
+    def process(self, event: Paid) -> Iterable[Enriched]:
+        yield Enriched(event.key, event.at, event.euros)
+
+
+class Minutes(ps.Aggregator):
+    """Adds up what was paid in a minute, when all is there."""
+
+    reads, writes = enriched, minutes
+    monoid: ps.Monoid[Any] = ps.Sum()
+    window = ps.Tumbling(timedelta(minutes=1))
+    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.Promised()
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def observe(self, event: Enriched) -> int:
+        return event.euros
+
+    def result(self, key: str, window: ps.Window, value: int) -> Minute:
+        return Minute(key, window.start, value)
+
+
+JOINS = [Join, PromisedJoin]
+KEYS = "abcdef"
+
+
+class Plant:
+    """An app whose processors may stand still, one by one, and whose bus may be away."""
+
+    def __init__(self, join: type[ps.Join]) -> None:
+        self.app: list[type[ps.Processor]] = [BigOrders, BigPayments, join, Enrichment, Minutes]
+        self.driver = Driver(self.app)
+        self.paid = 0
+
+    def run(self, *processors: type[ps.Processor]) -> None:
+        """Run these to the end of their input, in this order."""
+        for processor in processors or self.app:
+            self.driver._run_to_end(processor)
+
+    def pass_time(self, seconds: int, *processors: type[ps.Processor]) -> None:
+        """Let time pass while these run."""
+        for _ in range(seconds):
+            self.driver.clock.advance(1)
+            self.run(*processors)
+
+    def order(self, minute: range) -> None:
+        """Write orders of these minutes."""
+        write(self.driver.bus, orders, [Order(key, at * MINUTE, 1) for at in minute for key in KEYS])
+
+    def pay(self, minute: range) -> None:
+        """Write payments of these minutes."""
+        self.paid += len(minute) * len(KEYS)
+        write(self.driver.bus, payments, [Payment(key, at * MINUTE, 1) for at in minute for key in KEYS])
+
+    @contextmanager
+    def outage(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Nothing is read, and nobody answers."""
+
+        def away(*_: object) -> Mapping[Any, int]:
+            raise BusUnreachable("no broker")
+
+        with patch.context() as away_for_now:
+            for name, instead in (("slice", lambda *_: []), ("ends", away), ("ends_of", away)):
+                away_for_now.setattr(self.driver.bus, name, instead)
+            yield
+
+    def expect_all(self, until: int) -> None:
+        """See that each order met its payment, and that each minute before one is complete."""
+        assert [one.euros for one in self.driver.read(paid)] == [1] * self.paid
+        found = {(one.key, one.at): one.euros for one in self.driver.read(minutes)}
+        assert found == {(key, at * MINUTE): 1 for at in range(until) for key in KEYS}
+        assert sum(self.driver.tally(processor).late for processor in self.app) == 0
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be(
+    join: type[ps.Join], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice; what comes of one input first when the bus is back waits for the other."""
+    plant = Plant(join)
+    for begin in (0, 10, 20):
+        plant.order(range(begin, begin + 10))
+        plant.run()
+        plant.pass_time(20)
+        plant.pay(range(begin, begin + 10))
+        plant.run()
+        plant.pass_time(20)
+        with plant.outage(monkeypatch):
+            plant.pass_time(130)
+    plant.pass_time(3)
+
+    plant.expect_all(until=29)
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_nothing_is_late_when_all_workers_have_stood_still(join: type[ps.Join]) -> None:
+    """Also where one input was idle before; whoever goes on first."""
+    plant = Plant(join)
+    plant.order(range(10))
+    plant.pay(range(10))
+    plant.run()
+    plant.pass_time(70)
+    plant.order(range(10, 20))
+    plant.pay(range(10, 20))
+    plant.driver.clock.advance(300)
+    for _ in range(3):
+        plant.run(BigOrders, join, Enrichment, Minutes)
+    plant.run()
+    plant.pass_time(3)
+
+    plant.expect_all(until=19)
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("was_idle", [True, False])
+def test_nothing_is_late_of_an_upstream_processor_that_was_stopped(join: type[ps.Join], *, was_idle: bool) -> None:
+    """For as long as may be; its consumers wait, and say for whom."""
+    plant = Plant(join)
+    plant.order(range(10))
+    plant.pay(range(10))
+    plant.run()
+    if was_idle:
+        plant.pass_time(70)
+    plant.driver._bury(BigPayments)
+    others = [one for one in plant.app if one is not BigPayments]
+    plant.pass_time(15, *others)
+    for at in range(10, 20):
+        plant.order(range(at, at + 1))
+        plant.pay(range(at, at + 1))
+        plant.pass_time(20, *others)
+    told = promises_on(plant.driver.bus)["join", 0].held_by
+    plant.run()
+    plant.pass_time(3)
+
+    plant.expect_all(until=19)
+    assert "big_payments/0" in told
+    if was_idle:
+        assert "was idle and has not been heard from since it stopped" in told
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_who_is_idle_in_truth_is_not_waited_for(join: type[ps.Join]) -> None:
+    """Its consumers go on within its time and a few seconds."""
+    plant = Plant(join)
+    plant.order(range(10))
+    plant.pay(range(10))
+    plant.run()
+    for second in range(75):
+        plant.order(range(10 + second // 10, 11 + second // 10))
+        plant.pass_time(1)
+        if second == 50:
+            assert max(one.at for one in plant.driver.read(minutes)) < 10 * MINUTE
+    found = plant.driver.read(minutes)
+
+    assert max(one.at for one in found) >= 14 * MINUTE
+
+
+class Slow(ps.Stateless):
+    """Saves seldom, and holds its outputs until then."""
+
+    reads, writes, watermark = orders, big_orders, ps.Behind()
+    output_semantics = ps.Semantics.AT_MOST_ONCE
+    checkpoint = ps.Every(time=timedelta(seconds=200))
+
+    def process(self, event: Order) -> Iterable[BigOrder]:
+        yield BigOrder(event.key, event.at, event.euros)
+
+
+class SlowOnce(Slow):
+    """In transactions."""
+
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+
+class SlowAtLeastOnce(Slow):
+    """They leave, but nobody knows whether they arrived."""
+
+    output_semantics = ps.Semantics.AT_LEAST_ONCE
+
+
+def worker_of(processor: type[ps.Processor], driver: Driver) -> Worker:
+    """Return a worker that has just joined its group."""
+    return Worker(processor(), Place(driver.bus, MemoryStateFolder(), "one"), Inline(), Inline(), clock=driver.clock)
+
+
+@pytest.mark.parametrize("processor", [Slow, SlowOnce, SlowAtLeastOnce])
+def test_nobody_is_idle_who_holds_outputs(processor: type[ps.Processor]) -> None:
+    """Where checkpoints are further apart than idleness takes, it is said after the checkpoint, with its outputs' ends."""
+    driver = Driver(processor)
+    worker = worker_of(processor, driver)
+    worker.turn()
+    write(driver.bus, orders, [Order(key, 0, 1) for key in KEYS])
+    idle = []
+    for _ in range(280):
+        driver.clock.advance(1)
+        worker.turn()
+        promises = [one for (name, _), one in promises_on(driver.bus).items() if name == processor.name]
+        idle.append(all(one.idle for one in promises))
+
+    assert worker.tally.checkpoints == 1
+    assert not any(idle[:199])
+    assert idle[-1]
+    assert {one.ends["big_orders"][0] for one in promises} == {driver.bus.ends("big_orders")[0]}
+
+
+def test_a_promise_of_an_idle_shard_found_at_the_start_proves_nothing() -> None:
+    """Until it is repeated."""
+    plant = Plant(PromisedJoin)
+    bus = plant.driver.bus
+    both = {"big_orders": {0: 0, 1: 0}}
+    writer = bus.writer()
+    for number in (0, 1):
+        writer.send(WATERMARKS.name, outgoing([Promise("gone", number, 2, 0, both, 0, "", idle=True, as_of=10**6)]))
+    plant.pay(range(10))
+    for _ in range(80):
+        plant.driver.clock.advance(1)
+        plant.run(BigPayments, PromisedJoin)
+
+    held = promises_on(bus)["join", 0]
+    assert held.low_ms <= 0
+    assert "gone/" in held.held_by
+
+
+@given(
+    seconds=st.floats(0.001, 10**7),
+    idle_after_s=st.lists(st.floats(10, 3_600), max_size=3),
+    processors=st.integers(1, 8),
+)
+def test_time_in_a_test_passes_in_steps_that_silence_can_be_seen_in(
+    seconds: float, idle_after_s: list[float], processors: int
+) -> None:
+    """All of it, and few enough; the last ones without a gap for as long as silence has to last, if there is so much time."""
+    steps = list(steps_of_time(seconds, idle_after_s, processors))
+
+    assert math.isclose(sum(steps), seconds)
+    if idle_after_s:
+        gap_s = Patience(min(idle_after_s)).gap_s
+        last = steps[1:] if steps[0] > gap_s else steps
+        assert all(step <= gap_s for step in last)
+        assert sum(last) >= min(seconds, max(idle_after_s)) - 1e-6
+    else:
+        assert steps == [seconds]
+
+
+def test_a_test_that_lets_a_month_pass_is_quick() -> None:
+    """It takes as many steps as a few minutes do."""
+    assert len(list(steps_of_time(30 * 86_400, [60.0], 5))) < 60
+
+
+@pytest.mark.parametrize("idle_after", [None, timedelta(minutes=1)])
+def test_the_bus_is_asked_only_where_something_depends_on_it(
+    idle_after: timedelta | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of a processor that never takes a bucket for idle, nor while events come."""
+    quiet = type("Quiet", (Slow,), {"idle_after": idle_after, "name": "quiet"})
+    driver, asked = Driver(quiet), list[Collection[Bucket]]()
+    worker, ends_of = worker_of(quiet, driver), driver.bus.ends_of
+    monkeypatch.setattr(driver.bus, "ends_of", lambda buckets: asked.append(buckets) or ends_of(buckets))
+    for second in range(10):
+        write(driver.bus, orders, [Order(key, second, 1) for key in KEYS])
+        driver.clock.advance(0.9)
+        worker.turn()
+    in_work = len(asked)
+    for _ in range(5):
+        driver.clock.advance(1)
+        worker.turn()
+
+    assert in_work <= 1
+    assert len(asked) - in_work == (0 if idle_after is None else 5)
