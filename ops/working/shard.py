@@ -72,9 +72,12 @@ class Shard:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is anything for a checkpoint, be it only that the group does not know yet how far the state is."""
+        """Whether there is anything for a checkpoint, be it only that the group does not know yet how far the state is.
+
+        Or that consumers do not know how far event time is, which goes on without an event, too.
+        """
         moved = self.position != self.saved_position or self._reached() != self.committed
-        return moved or bool(self.held) or bool(self.overlay.changes)
+        return moved or self.core.time.low_ms > self.saved_low_ms or bool(self.held) or bool(self.overlay.changes)
 
     def _reached(self) -> Offsets:
         """Return the group's positions as they should be: while a state catches up, they stay ahead of it."""

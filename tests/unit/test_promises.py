@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
+from penstock.ops.driver import Crash, Driver, Inline
+from penstock.ops.working.promising import Promising
 from penstock.ops.working.upstream import Board, Upstream
 from penstock.processors.buckets import bucket_of
 from penstock.processors.errors import DeclarationError
 from penstock.processors.watermarks import NEVER_MS
 from penstock.state.checkpoints import Step, steps_of
 from penstock.transport.bus import Bucket
+from penstock.transport.errors import BusUnreachable
 from penstock.transport.injecting import Injector, WatermarkWentBack
 from penstock.transport.promises import WATERMARKS, Promise, outgoing, promises_on, taken_back
 
@@ -309,6 +311,167 @@ def test_an_injector_promises_for_what_comes_from_outside() -> None:
     driver.run()
 
     assert [one.minute for one in driver.read(minutes)] == [0, 4 * MINUTE]
+
+
+class Checked(Long, frozen=True):
+    """A long call that somebody looked at."""
+
+
+checked = ps.Category("checked", Checked, key="taker", event_time="at", buckets=3)
+by_caller = ps.Category("by_caller", Long, key="caller", event_time="at", buckets=3)
+
+
+def _checked(event: Long) -> Checked:
+    return Checked(event.caller, event.at, event.seconds, event.taker)
+
+
+class Check(ps.Stateless):
+    """Looks at calls."""
+
+    reads, writes, watermark = long_calls, checked, ps.Promised()
+
+    def process(self, event: Long) -> Iterable[Checked]:
+        yield _checked(event)
+
+
+class CheckOnce(Check):
+    """In transactions."""
+
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+
+class CheckAtMostOnce(Check):
+    """Rather not than twice."""
+
+    output_semantics = ps.Semantics.AT_MOST_ONCE
+
+
+class CheckTaker(ps.LookupJoin):
+    """Looks at who took them."""
+
+    reads, writes, watermark = long_calls, checked, ps.Promised()
+    source = ps.MemoryTable({f"taker-{n}": {"name": "somebody"} for n in range(2)})
+
+    def key_of(self, event: Long) -> str:
+        return event.taker
+
+    def join(self, event: Long, row: Any) -> Iterable[Checked]:
+        yield _checked(event)
+
+
+class CheckState(ps.Stateful):
+    """Counts as well."""
+
+    reads, writes, state, watermark = long_calls, checked, int, ps.Promised()
+
+    def process(self, event: Long, state: int | None, context: ps.Context) -> tuple[int, list[Checked]]:
+        return (state or 0) + 1, [_checked(event)]
+
+
+class ByCaller(ps.Repartition):
+    """Brings calls to those who made them."""
+
+    reads, writes, watermark = long_calls, by_caller, ps.Promised()
+
+
+class AfterCheck(Minutes):
+    """Counts the minutes of what comes of them."""
+
+    reads = checked
+
+
+class AfterRepartition(Minutes):
+    """The same by caller."""
+
+    reads = by_caller
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("kind", [Check, CheckOnce, CheckAtMostOnce, CheckTaker, CheckState, ByCaller])
+def test_a_promise_that_comes_in_silence_goes_on_to_the_next(kind: type[ps.Processor], *, is_restarted: bool) -> None:
+    """Through processors of every kind, though no event moves them; also if one was started again meanwhile."""
+    after = AfterRepartition if kind is ByCaller else AfterCheck
+    driver = Driver([kind, after])
+    driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
+    assert driver.read(minutes) == []
+    if is_restarted:
+        driver._bury(kind)
+    with Injector(driver.bus, "long_calls", "gateway") as injector:
+        injector.promise(3 * MINUTE)
+    driver.run()
+    assert [one.calls for one in driver.read(minutes)] == [1]
+    driver.send(long_calls, [Long("a", 4 * MINUTE, 10, "taker-0")])
+    with Injector(driver.bus, "long_calls", "gateway") as injector:
+        injector.promise(6 * MINUTE)
+    driver.run()
+
+    assert [one.minute for one in driver.read(minutes)] == [0, 4 * MINUTE]
+    assert set(told(driver, kind).values()) == {6 * MINUTE}
+
+
+def test_in_silence_nothing_is_saved_again_and_again() -> None:
+    """Each step of the watermark is one checkpoint, and none follows where it stands still."""
+    driver = Driver([Check])
+    driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
+    for step in range(1, 4):
+        with Injector(driver.bus, "long_calls", "gateway") as injector:
+            injector.promise(step * MINUTE)
+        driver.run()
+    saved = driver.tally(Check).checkpoints
+    driver.advance(30)
+
+    assert driver.tally(Check).checkpoints == saved
+    assert saved <= 5
+
+
+@pytest.mark.parametrize("later", [None, 20])
+def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nothing else changes; where something does, the later one takes its place."""
+    driver = Driver([Filter])
+    promising = Promising(Filter(), driver.bus, Inline())
+    promising.promise(1, 10_005, "", idle=False)
+    promising.go_on()
+    with monkeypatch.context() as away:
+        away.setattr(driver.bus, "ends", _no_broker)
+        promising.promise(0, 10_010, "", idle=True)
+        promising.promise(1, 10_010, "", idle=False)
+        for _ in range(3):
+            promising.go_on()
+    if later is not None:
+        promising.promise(0, 10_000 + later, "", idle=False)
+    for _ in range(3):
+        promising.go_on()
+
+    found = promises_on(driver.bus)
+    assert found["filter", 0].watermark_ms - Filter.promised_ms(0) == 10_000 + (later or 10)
+    assert found["filter", 0].idle == (later is None)
+    assert found["filter", 1].low_ms == 10_010
+
+
+def test_a_shard_that_is_anothers_now_is_promised_nothing_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not what did not get through before; and who ends waits for no bus that is away."""
+    driver = Driver([Filter])
+    promising = Promising(Filter(), driver.bus, Inline())
+    with monkeypatch.context() as away:
+        away.setattr(driver.bus, "ends", _no_broker)
+        promising.promise(0, 10, "", idle=False)
+        promising.promise(1, 10, "", idle=False)
+        promising.go_on()
+        promising.forget([0])
+        promising.go_on()
+    promising.go_on()
+    promising.go_on()
+    assert promises_on(driver.bus).keys() == {("filter", 1)}
+    with monkeypatch.context() as away:
+        away.setattr(driver.bus, "ends", _no_broker)
+        promising.promise(1, 20, "", idle=False)
+        promising.close()
+
+    assert promises_on(driver.bus)["filter", 1].low_ms == 10
+
+
+def _no_broker(_: str) -> NoReturn:
+    raise BusUnreachable("no broker")
 
 
 def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> None:
