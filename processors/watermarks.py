@@ -33,6 +33,9 @@ STRETCH = 256
 MEMORY = 65_536
 """Once it holds twice as many observations, a sketch halves their weights: a stream may change its ways."""
 
+CAUTION = 32
+"""After how many events a bucket's bound is twice what was seen; see docs/decisions/0007."""
+
 _EXACT_BITS = 7  # latenesses below 2**7 ms have a bin of their own; above, 64 bins divide each power of two
 
 
@@ -106,16 +109,18 @@ class Watermark(Protocol):
 class Confidence:
     """The watermark lies so far behind that a chosen share of the events has come before it passes them.
 
+    While it has seen few, it keeps further away than those were late: the next one may well be later than all of them.
+
     Args:
         share: from 0 up to, not including, 1.
-        warm_up: how many events of a bucket are watched before it has a watermark.
+        warm_up: how many events of a bucket are watched before it has a watermark; it is looked after 1, 2, 4, 8, … of them.
 
     Raises:
         DeclarationError: another share, or a warm-up of no event.
     """
 
     share: float = 0.99
-    warm_up: int = 100
+    warm_up: int = 8
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 1:
@@ -128,8 +133,11 @@ class Confidence:
             raise DeclarationError(f"A watermark after {self.warm_up} events: it needs at least one to begin with.")
 
     def bound_ms(self, seen: Lateness) -> int | None:
-        """Return the quantile of the latenesses."""
-        return None if seen.observed < self.warm_up else seen.quantile(self.share)
+        """Return the quantile of the latenesses, five times as much after 8 events, and hardly more after some hundreds."""
+        if seen.observed < self.warm_up:
+            return None
+        bound_ms = seen.quantile(self.share)
+        return bound_ms + bound_ms * CAUTION // seen.observed
 
 
 @dataclass(frozen=True)
@@ -211,10 +219,10 @@ class BucketTime:
         """What its watermark waits for before it begins, in words; empty where it has begun."""
         if self.watermark_ms != NEVER_MS:
             return ""
-        had = "no event" if not self._events else f"{self._events:,} event{'s' * (self._events > 1)}"
+        had = f"has had {self._events:,}" if self._events else "has had none"
         if isinstance(self._way, Confidence):
-            return f"has had {had} of the {_look_from(self._way.warm_up):,} after which its watermark begins"
-        return f"has had {had}, from which no watermark follows yet"
+            return f"{had} of the {_look_from(self._way.warm_up):,} events after which its watermark begins"
+        return f"{had} of the events from which its watermark follows"
 
     def observe(self, times: Sequence[int]) -> list[int]:
         """Take the event times of the next events, in order; return the watermark after each."""

@@ -129,7 +129,7 @@ def _processor(it: Standing) -> dict[str, object]:
         "left": UNKNOWN if it.behind is None else it.behind,
         "waiting": span_or_unknown(it.behind_s) if it.behind != 0 else "",
         "event time (UTC)": _time(it.low_ms),
-        "held back by": _holder(it) if it.low_ms is not None else "",
+        "held back by": _holder(it) if it.shards and (it.low_ms is not None or it.holder.held_by) else "",
         "saved": f"{span(max(saved))} ago" if saved else "",
         "backup": "" if it.backup_age_s is None else f"{span(it.backup_age_s)} ago",
         "dead letters": UNKNOWN if it.dead_letters is None else it.dead_letters or "",

@@ -21,6 +21,8 @@ LATE_CHECKPOINT = 3
 LATE_CHECKPOINT_S = 30.0
 RETENTION_S = 3_600.0
 """How long before an unread event leaves the bus that is said."""
+NOT_BEGUN_S = 60.0
+"""How long a worker may run without a watermark."""
 MANY_RESTARTS = 3
 """How many in an hour are too many."""
 
@@ -180,6 +182,19 @@ def _stuck(it: Standing) -> Iterator[Finding]:
         )
 
 
+def _not_begun(it: Standing) -> Iterator[Finding]:
+    holder = it.holder if it.shards else None
+    runs_s = max(((it.at_ms - worker.started_ms) / 1000 for worker in it.running), default=0.0)
+    if holder is not None and holder.low_ms is None and holder.held_by and runs_s > NOT_BEGUN_S:
+        yield Finding(
+            Weight.NOTE,
+            "no watermark",
+            it.node.name,
+            f"Its event time has not begun: bucket {holder.bucket} is held back by {holder.held_by}. Windows and timers wait until it does, and so "
+            "does what reads its outputs by event time. Where events are few, declare `watermark = penstock.Behind(…)`.",
+        )
+
+
 def _not_backed_up(it: Standing) -> Iterator[Finding]:
     intervals = [worker.backup_every_s for worker in it.running if worker.backup_every_s is not None]
     age_s = it.backup_age_s
@@ -237,6 +252,7 @@ _LOOKS: tuple[Callable[[Standing], Iterator[Finding]], ...] = (
     _expiring,
     _unsaved,
     _stuck,
+    _not_begun,
     _not_backed_up,
     _setting_aside,
     _restarting,

@@ -321,7 +321,7 @@ def _shard(bucket: int, now_ms: int, told: _Told, left: _Left, promise: Promise 
         told.rate_in,
         told.rate_out,
         low_ms,
-        promise is not None and promise.idle,
+        promise is not None and promise.idle and told.shard is not None,
         "" if promise is None else promise.held_by,
         told.shard is not None and told.shard.catching_up,
         None if told.shard is None else told.shard.backup_age_s,

@@ -23,7 +23,7 @@ class ShardStanding:
         rate_in: events read in a second.
         rate_out: records written in a second.
         low_ms: its low watermark as of its last checkpoint (milliseconds since 1970, UTC); None where it has none yet.
-        idle: whether nobody waits for it, since nothing comes.
+        idle: whether nobody waits for it, since nothing comes, and its worker says so.
         held_by: what holds that back beside its own events; may be empty.
         catching_up: whether it reads again, for its state alone, what was processed before.
         backup_age_s: how old its newest backup is.

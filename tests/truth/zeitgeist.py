@@ -109,20 +109,21 @@ def _reported() -> pl.DataFrame:
 def _watermarks(departed: list[int]) -> list[int]:
     """Return the watermark after each departure: 99 of 100 have lain no further behind the newest one than it does.
 
-    How far that is, is found anew when 128 have come, 256, and from there on 256 more. Once 131,072 are remembered, half of those
+    How far that is, is found anew when 8 have come, 16, 32, … 256, and from there on 256 more; of n, a share of 32/n is added. Once 131,072 are remembered, half of those
     of each lateness are forgotten.
     """
     newest = list(accumulate(departed, max))
     seen: Counter[int] = Counter()
     bounds: list[int] = []
     bound = -NEVER
-    for end in (128, *range(256, len(departed) + 1, 256)):
+    for end in (8, 16, 32, 64, 128, *range(256, len(departed) + 1, 256)):
         stretch = slice(len(bounds), end)
         seen.update(_rounded(now - then) for now, then in zip(newest[stretch], departed[stretch], strict=True))
         if seen.total() >= 131_072:
             seen = Counter({lateness: times // 2 for lateness, times in seen.items()})
         bounds += [bound] * (end - len(bounds) - 1)
-        before, bound = bound, _greatest_but_a_hundredth(seen)
+        exceeded = _greatest_but_a_hundredth(seen)
+        before, bound = bound, exceeded + exceeded * 32 // seen.total()
         bounds.append(min(before, bound))
     bounds += [bound] * (len(departed) - len(bounds))
     return list(accumulate((now - behind for now, behind in zip(newest, bounds, strict=True)), max))

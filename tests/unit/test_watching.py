@@ -305,6 +305,15 @@ WAITS: dict[str, Any] = {"behind": 1_200, "behind_bytes": 5_000_000, "behind_s":
         ),
         (standing(shard(held_by="filterer/1", low_ms=NOW_MS - 3_600_000)), "held back", Weight.NOTE, "filterer/1"),
         (
+            standing(
+                shard(held_by="readings/0, which has had 3 of the 8 events", low_ms=None),
+                workers=(worker(started_ms=NOW_MS - 61_000),),
+            ),
+            "no watermark",
+            Weight.NOTE,
+            "held back by readings/0, which has had 3 of the 8 events",
+        ),
+        (
             standing(shard(backup_age_s=400.0), workers=(worker(backup_every_s=60.0),)),
             "backup",
             Weight.WARNING,
@@ -332,13 +341,14 @@ def test_what_is_wrong_is_said_in_words(seen: Standing, kind: str, weight: Weigh
 
 
 def test_nothing_is_said_of_what_is_well() -> None:
-    """Nor of a worker that was stopped, an old checkpoint where all is saved, or a short life on the bus that has just begun."""
+    """Nor of a worker that was stopped or has just begun, an old checkpoint where all is saved, or a short life on the bus that has just begun."""
     well = standing(shard(behind=10, behind_s=2.0, expires_s=58.0), shard(1, idle=True, low_ms=0, held_by="x"))
     stopped = standing(shard(), workers=(worker(saved_s=9_000.0), worker("two", ended="stopped", silent_s=3_000.0)))
 
     saved = standing(shard(), shard(1, behind=4, behind_s=0.5), workers=(worker(rate_in=9.0, saved_s=55.0),))
+    begun = standing(shard(held_by="x has had none", low_ms=None), workers=(worker(started_ms=NOW_MS - 1_000),))
 
-    assert findings_of([well, stopped, saved]) == ()
+    assert findings_of([well, stopped, saved, begun]) == ()
 
 
 def test_the_worst_comes_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 
@@ -85,6 +86,56 @@ def test_as_many_events_come_late_as_the_confidence_leaves(share: float) -> None
     watermarks = [NEVER_MS, *BucketTime(ps.Confidence(share), Progress()).observe(times)]
     late = sum(time < watermark for time, watermark in zip(times, watermarks, strict=False))
     assert late / len(times) == pytest.approx(1 - share, rel=0.1, abs=5e-4)
+
+
+def _shuffled(how: str, events: int, lots: random.Random) -> list[int]:
+    """Return the event times of a stream, one each second, as they come."""
+    times = range(0, events * 1_000, 1_000)
+    late: dict[str, Callable[[int], float]] = {
+        "a little": lambda _: lots.expovariate(1 / 500),
+        "some": lambda _: lots.expovariate(1 / 2_000),
+        "much": lambda _: lots.expovariate(1 / 5_000),
+        "in tens": lambda time: lots.uniform(0, 1) - time % 10_000,
+        "seldom": lambda _: lots.uniform(0, 30_000) if lots.random() < 0.02 else 0,
+        "without order": lambda time: lots.uniform(0, 1) - time,
+    }
+    return [time for _, time in sorted((time + late[how](time), time) for time in times)]
+
+
+@pytest.mark.parametrize("events", [10, 30, 100, 1_000])
+@pytest.mark.parametrize("how", ["a little", "some", "much", "in tens", "seldom", "without order"])
+def test_few_events_are_seldom_late_though_little_is_known(how: str, events: int) -> None:
+    """Ten of a bucket suffice for a watermark, and on small streams in disorder it leaves out no more than a few in a hundred."""
+    lots, late, trials = random.Random(5), 0, max(3, 4_000 // events)
+    for _ in range(trials):
+        times = _shuffled(how, events, lots)
+        watermarks = [NEVER_MS, *BucketTime(ps.Confidence(), Progress()).observe(times)]
+        assert watermarks[10] != NEVER_MS
+        late += sum(time < watermark for time, watermark in zip(times, watermarks, strict=False))
+
+    assert late / (trials * events) <= 0.025
+
+
+@pytest.mark.parametrize(
+    ("way", "events", "told"),
+    [
+        (ps.Confidence(), 0, "has had none of the 8 events after which its watermark begins"),
+        (ps.Confidence(), 1, "has had 1 of the 8 events after which its watermark begins"),
+        (ps.Confidence(), 3, "has had 3 of the 8 events after which its watermark begins"),
+        (ps.Confidence(warm_up=100), 100, "has had 100 of the 128 events after which its watermark begins"),
+        (ps.Confidence(warm_up=300), 300, "has had 300 of the 512 events after which its watermark begins"),
+        (ps.Confidence(), 8, ""),
+        (ps.Behind(), 0, "has had none of the events from which its watermark follows"),
+    ],
+)
+def test_what_a_watermark_waits_for_is_told(way: Watermark, events: int, told: str) -> None:
+    """As it is: when it is looked for the first time after so many."""
+    time = BucketTime(way, Progress())
+    time.observe(range(events))
+
+    assert time.waits_for == told
+    time.observe(range(512))
+    assert time.watermark_ms != NEVER_MS
 
 
 def test_a_stream_that_changes_its_ways_is_followed() -> None:

@@ -19,6 +19,7 @@ from penstock.processors.errors import DeclarationError
 from penstock.state.checkpoints import Step
 from penstock.state.overlay import Overlay
 from penstock.state.store import MemoryShardState
+from penstock.transport.promises import promises_on
 
 
 class Reading(ps.Record, frozen=True):
@@ -351,3 +352,19 @@ def test_windows_that_cannot_be_are_refused(make: Any, told: str) -> None:
     """With what to change."""
     with pytest.raises(DeclarationError, match=told):
         make()
+
+
+def test_ten_events_complete_windows_by_default() -> None:
+    """On a quiet category, too, of which little is known; before that, it is said what the watermark waits for."""
+
+    class ByDefault(Complete):
+        watermark = ps.Processor.watermark
+
+    driver = Driver(ByDefault)
+    driver.send(readings, [Reading("a", 10 * n, 1) for n in range(3)])
+    driver.advance(1)
+    few = promises_on(driver.bus)["by_default", 0]
+    driver.send(readings, [Reading("a", 10 * n, 1) for n in range(3, 10)])
+
+    assert few.held_by == "readings/0, which has had 3 of the 8 events after which its watermark begins"
+    assert [one.begin for one in driver.read(sums)] == list(range(0, 90, 10))
