@@ -605,7 +605,7 @@ def test_the_ends_of_some_buckets_are_asked_for_at_once(bus: Bus, unique: str) -
         bus.catalog.create(CategorySpec(name, 2))
     send(bus, first, [(b"k", b"0"), (b"k", b"1")])
     reader = joined(bus, first)
-    writer = bus.transactional_writer(unique, reader, 10)
+    writer = bus.transactional_writer(unique, reader, 10, [unique])
     writer.send(second, [Outgoing(b"k", b"2")])
     writer.flush()
     asked = [Bucket(first, 0), Bucket(first, 1), Bucket(second, 1)]

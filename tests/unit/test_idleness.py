@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -222,7 +222,7 @@ class Join(ps.Join):
 
     left, right, writes = big_orders, big_payments, paid
     how = ps.How.LEFT
-    watermark: ps.Watermark = ps.Behind()
+    watermark: ClassVar[ps.Watermark] = ps.Behind()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def join(self, left: BigOrder, right: BigPayment | None, context: ps.Context) -> Iterable[Paid]:
@@ -248,7 +248,7 @@ class Minutes(ps.Aggregator):
     """Adds up what was paid in a minute, when all is there."""
 
     reads, writes = enriched, minutes
-    monoid: ps.Monoid[Any] = ps.Sum()
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
     window = ps.Tumbling(timedelta(minutes=1))
     emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.Promised()
     output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -495,7 +495,12 @@ def test_the_bus_is_asked_only_where_something_depends_on_it(
     quiet = type("Quiet", (Slow,), {"idle_after": idle_after, "name": "quiet"})
     driver, asked = Driver(quiet), list[Collection[Bucket]]()
     worker, ends_of = worker_of(quiet, driver), driver.bus.ends_of
-    monkeypatch.setattr(driver.bus, "ends_of", lambda buckets: asked.append(buckets) or ends_of(buckets))
+
+    def noted(buckets: Collection[Bucket]) -> Mapping[Bucket, int]:
+        asked.append(buckets)
+        return ends_of(buckets)
+
+    monkeypatch.setattr(driver.bus, "ends_of", noted)
     for second in range(10):
         write(driver.bus, orders, [Order(key, second, 1) for key in KEYS])
         driver.clock.advance(0.9)

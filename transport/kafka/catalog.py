@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from ..bus import CategorySpec, CategoryState, Position
+from ..bus import Bucket, CategorySpec, CategoryState, Position
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from .peeking import Peeking
 from .places import committed_in, to_commit

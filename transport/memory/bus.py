@@ -96,7 +96,7 @@ class MemoryBus:
 
         def ask() -> dict[Bucket, int]:
             self.cluster.look()
-            return {bucket: self.cluster.topic(bucket.category).logs[bucket.number].end for bucket in buckets}
+            return {bucket: self.cluster.log(bucket).end for bucket in buckets}
 
         return self._line.request("ends", ask)
 
