@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ SILENT_AFTER_S = 20.0
 """After how long a worker that said nothing is taken for one that hangs, or died without a word."""
 RATES_OVER_S = 60.0
 """The time over which rates are taken, where nobody asks for another."""
+READ_WAIT_S = 1.0
 LOOK_BACK = timedelta(hours=1)
 """How far back reports are read by whoever begins to watch: a worker that ended before is forgotten."""
 
@@ -174,6 +176,20 @@ def node_of(processor: type[Processor]) -> Node:
 def outgoing(report: Report) -> Outgoing:
     """Return a report as it is sent."""
     return Outgoing(f"{report.node.name}/{report.worker}".encode(), _encode(report))
+
+
+def last_heard_ms(bus: Bus, processor: str) -> dict[str, int]:
+    """Return when each worker of a processor reported last, of those that are kept (milliseconds since 1970, UTC)."""
+    heard: dict[str, int] = {}
+    with closing(bus.scanner([Position(Bucket(REPORTS.name, 0), None)])) as scanner:
+        while True:
+            polled = scanner.poll(READ_WAIT_S)
+            for value in (value for batch in polled.batches for value in batch.values() if value is not None):
+                report = _decode(value)
+                if report.node.name == processor:
+                    heard[report.worker] = report.at_ms
+            if polled.ended:
+                return heard
 
 
 class Reports:

@@ -23,6 +23,7 @@ from .backing_up import WorkerBackups
 from .identity import worker_identity
 from .opening import NoBackups
 from .reporting import Reporting
+from .sweeping import Sweeping
 from .worker import Place, Worker
 
 OPENING_THREADS = 4
@@ -91,8 +92,19 @@ def assembled(
                 at_turn=reporting.look,
                 asker=asker,
             )
-            with reporting.ending(worker):
+            with reporting.ending(worker), _sweeping(worker):
                 yield worker
+
+
+@contextmanager
+def _sweeping(worker: Worker) -> Iterator[None]:
+    """Have what others left open ended in the block."""
+    sweeper = worker.sweeper()
+    if sweeper is None:
+        yield
+        return
+    with closing(Sweeping(sweeper)):
+        yield
 
 
 @contextmanager

@@ -34,19 +34,29 @@ class Executing:
         steps = steps_of(type(processor))
         self._bus = bus
         self._reader = reader
-        self._identity = f"{processor.name}.{identity}"
+        self._processor = processor.name
+        self._identity = self._transactional_id(identity)
         changelog = changelog_of(type(processor))
         self._changelog = "" if changelog is None else changelog.name
         outputs = [category.name for category in (*processor.outputs(), dead_letters_of(type(processor)))]
-        self._written = [*outputs, self._changelog] if self._changelog else outputs
-        self._timeout_s = processor.checkpoint.time.total_seconds() + TRANSACTION_LIMIT_S
+        self.written = [*outputs, self._changelog] if self._changelog else outputs
+        self.timeout_s = processor.checkpoint.time.total_seconds() + TRANSACTION_LIMIT_S
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps
         self._transactions = self._open_transactions() if Step.COMMIT_TRANSACTION in steps else None
         self._writer: Writer = self._transactions or bus.writer()
         self._waiting: list[tuple[str, list[Outgoing]]] | None = None
 
+    def _transactional_id(self, worker: str) -> str:
+        return f"{self._processor}.{worker}"
+
+    def end_left_open(self, worker: str) -> None:
+        """End what another worker of the processor left open, which is gone; one that is not is fenced, and begins again. Any thread."""
+        self._bus.transactional_writer(
+            self._transactional_id(worker), self._reader, self.timeout_s, self.written
+        ).close()
+
     def _open_transactions(self) -> TransactionalWriter:
-        return self._bus.transactional_writer(self._identity, self._reader, self._timeout_s, self._written)
+        return self._bus.transactional_writer(self._identity, self._reader, self.timeout_s, self.written)
 
     def send(self, shard: Shard, category: str, messages: Iterable[Outgoing]) -> None:
         """Send outputs, or hold them back, as the row says; those that a checkpoint under way is not about wait for its end."""

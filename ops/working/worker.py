@@ -34,6 +34,7 @@ from .refusals import EventRefused, Refusal, expect_unit, refusals, taken
 from .saving import Saving
 from .sending import Sending
 from .shard import Shard
+from .sweeping import Sweeper
 from .tally import Pending, Tally
 from .timekeeping import Timekeeping
 
@@ -219,6 +220,21 @@ class Worker:
     def _has_reached(self, bucket: Bucket, target: int) -> bool:
         shard = self._shards.get(bucket.number)
         return shard is not None and shard.position.get(bucket.category, -1) >= target
+
+    def sweeper(self) -> Sweeper | None:
+        """Return what ends transactions that workers of the processor left open which are gone; None where it has no transactions."""
+        executing = self._executing
+        if not executing.takes_back:
+            return None
+        return Sweeper(
+            type(self._processor),
+            self._place.bus,
+            self._place.identity,
+            executing.written,
+            limit_s=executing.timeout_s,
+            end_left_open=executing.end_left_open,
+            clock=self._clock,
+        )
 
     def _take_over(self) -> None:
         """Begin to read the buckets whose shards have been opened."""

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
+from support.kinds import Event
+from support.pictures import report
 from support.verdicts import committed
 
+import penstock as ps
 from penstock.ops.local import LocalServices
+from penstock.ops.watching.reports import REPORTS, node_of, outgoing
+from penstock.ops.working.sweeping import MARGIN_S, Sweeper
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position, Reader
+from penstock.transport.ensuring import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 LIMIT_S = 60.0
@@ -72,31 +79,70 @@ def joined(bus: KafkaBus, owner: Owner) -> Reader:
     return reader
 
 
+class Subject(ps.Stateless):
+    """What the workers of these tests would run."""
+
+    name = "subject"
+    reads = ps.Category("in", Event, key="key", event_time="at", buckets=2)
+    writes = ps.Category("out", Event, key="key", event_time="at", buckets=2)
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def process(self, event: Event) -> list[Event]:
+        return [event]
+
+
+def said(what: str) -> list[Outgoing]:
+    """One message for each bucket."""
+    return [Outgoing(b"k", b'{"said": "%s"}' % what.encode(), number) for number in range(2)]
+
+
+def left_open(bus: KafkaBus, reader: Reader, identity: str) -> None:
+    """Commit a transaction, and leave another open, as a worker does that is killed."""
+    writer = bus.transactional_writer(identity, reader, OPEN_S, ["out"])
+    writer.send("out", said("before"))
+    writer.commit([Position(Bucket("in", number), 1) for number in range(2)])
+    writer.send("out", said("lost"))
+    writer.flush()
+
+
+def reported(bus: KafkaBus, worker: str) -> None:
+    """Have a worker say something that is long ago by now."""
+    at_ms = int(time.time() * 1000) - 600_000
+    with closing(bus.writer()) as writer:
+        writer.send(REPORTS.name, [outgoing(report(at_ms, node=node_of(Subject), worker=worker))])
+        writer.flush()
+
+
 def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
     broker: Broker, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """A transaction whose time ran out while the broker was away is aborted, with its positions, though the broker leaves its markers out."""
-    bus, kafka = broker.bus, broker.bus.settings.bootstrap
+    """Its markers are left out: the next writer of an identity aborts what that left open, another worker what one left that is gone."""
+    bus = broker.bus
     for name in ("in", "out"):
         bus.catalog.create(CategorySpec(name, 2))
+    ensure(bus, REPORTS)
     reader = joined(bus, Owner())
-    abandoned = bus.transactional_writer("worker", reader, OPEN_S, ["out"])
-    abandoned.send("out", [Outgoing(b"k", b'{"said": "before"}', 0), Outgoing(b"k", b'{"said": "before"}', 1)])
-    abandoned.commit([Position(Bucket("in", 0), 1), Position(Bucket("in", 1), 1)])
-    abandoned.send("out", [Outgoing(b"k", b'{"said": "lost"}', 0), Outgoing(b"k", b'{"said": "lost"}', 1)])
-    abandoned.flush()
+    for worker in ("back", "gone"):
+        left_open(bus, reader, f"subject.{worker}")
+        reported(bus, worker)
     broker.kill()
-    time.sleep(OPEN_S + 1.0)  # what it is about: the time runs out while nobody is there
+    time.sleep(OPEN_S + 1.0)  # what it is about: their time runs out while nobody is there
     broker.start()
     wait_until(lambda: "out" in bus.catalog.names())
-    stable, ends = bus.catalog.stable_ends("out"), bus.catalog.ends("out")
-    with closing(bus.transactional_writer("worker", reader, 60.0, ["out"])) as writer:
-        writer.send("out", [Outgoing(b"k", b'{"said": "after"}', 0)])
-        writer.flush()
+    forgotten = bus.catalog.stable_ends("out") != bus.catalog.ends("out")
+    with closing(bus.transactional_writer("subject.back", reader, 60.0, ["out"])) as writer:
+        writer.send("out", said("after"))
         writer.enlist()
         writer.commit([])
+    blocked = bus.catalog.stable_ends("out") != bus.catalog.ends("out")
 
-    assert stable != ends, "the broker has forgotten nothing, so there was nothing to be tried here"
-    assert sorted(event["said"] for event in committed(kafka, "out")) == ["after", "before", "before"]
+    def end_left_open(worker: str) -> None:
+        bus.transactional_writer(f"subject.{worker}", reader, 60.0, ["out"]).close()
+
+    Sweeper(Subject, bus, "back", ["out"], limit_s=-MARGIN_S, end_left_open=end_left_open).look()
+
+    assert forgotten, "the broker has forgotten nothing, so there was nothing to be tried here"
+    assert blocked
     assert bus.catalog.stable_ends("out") == bus.catalog.ends("out")
+    assert Counter(event["said"] for event in committed(bus.settings.bootstrap, "out")) == {"before": 4, "after": 2}
     assert bus.catalog.committed("reader", "in") == {0: 1, 1: 1}

@@ -1,0 +1,86 @@
+"""When a transaction is taken for left open, and by whom it is ended."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import msgspec
+from support.pictures import NODE, report
+from support.subjects import EXACT, Subject
+
+from penstock.ops.watching.reports import REPORTS, SILENT_AFTER_S, outgoing
+from penstock.ops.working.clock import SteeredClock
+from penstock.ops.working.sweeping import MARGIN_S, Standstill, Sweeper
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.ensuring import ensure
+from penstock.transport.memory import MemoryBus
+
+OUT = Bucket("out", 0)
+LIMIT_S = 11.0
+
+
+def test_only_an_offset_that_stands_still_with_something_behind_it_is_timed() -> None:
+    """One that moves begins anew, and so does one behind which nothing was left for a while."""
+    standstill = Standstill()
+    seen = [
+        standstill.longest_s({OUT: stable}, {OUT: end}, now_s)
+        for stable, end, now_s in [
+            (5, 9, 0.0),
+            (5, 12, 40.0),
+            (7, 12, 50.0),
+            (7, 12, 60.0),
+            (12, 12, 70.0),
+            (12, 13, 80.0),
+        ]
+    ]
+
+    assert seen == [0.0, 40.0, 0.0, 10.0, 0.0, 0.0]
+
+
+class Blocked:
+    """A bus on whose output a transaction was left open, by workers that reported some time ago, in seconds; what is ended in whose name."""
+
+    def __init__(self, heard_s: dict[str, float]) -> None:
+        self.clock = SteeredClock(1_700_000_000_000)
+        self.bus = MemoryBus(self.clock.now_ms)
+        self.bus.create(CategorySpec("out", 1))
+        ensure(self.bus, REPORTS)
+        kind = Subject("stateful", EXACT, EXACT).make("p")
+        node = msgspec.structs.replace(NODE, name=kind.name)
+        with closing(self.bus.writer()) as writer:
+            for worker, ago_s in heard_s.items():
+                at_ms = self.clock.now_ms() - int(ago_s * 1000)
+                writer.send(REPORTS.name, [outgoing(report(at_ms, node=node, worker=worker))])
+        self.open = self.bus.transactional_writer("left", None, 1e6, ["out"])
+        self.open.send("out", [Outgoing(b"k", b"v")])
+        self.open.flush()
+        self.ended: list[str] = []
+        self.sweeper = Sweeper(
+            kind, self.bus, "own", ["out"], limit_s=LIMIT_S, end_left_open=self.ended.append, clock=self.clock
+        )
+
+
+def test_what_silent_workers_left_open_is_ended_once_it_is_older_than_a_transaction_may_be() -> None:
+    """Not in the name of the one that sweeps, nor of one that was heard from lately; and once for each standstill."""
+    silent = SILENT_AFTER_S + LIMIT_S + MARGIN_S
+    blocked = Blocked({"own": silent, "gone": silent, "there": -LIMIT_S - MARGIN_S})
+    blocked.sweeper.look()
+    early = list(blocked.ended)
+    blocked.clock.advance(LIMIT_S + MARGIN_S)
+    blocked.sweeper.look()
+    blocked.sweeper.look()
+
+    assert (early, blocked.ended) == ([], ["gone"])
+
+
+def test_nothing_is_ended_where_transactions_come_and_go() -> None:
+    """However long ago a worker was heard from."""
+    blocked = Blocked({"gone": 1e5})
+    for _ in range(5):
+        blocked.open.commit([])
+        blocked.open.send("out", [Outgoing(b"k", b"v")])
+        blocked.open.flush()
+        blocked.clock.advance(LIMIT_S + MARGIN_S)
+        blocked.sweeper.look()
+
+    assert blocked.ended == []
