@@ -21,7 +21,7 @@ from ..processors.errors import PenstockError
 
 CONNECT_LIMIT_S = 5.0
 _CHUNK_BYTES = 2**20
-_TAKEN = ("FileAlreadyExistsException", "AlreadyBeingCreatedException")
+_TAKEN = "FileAlreadyExistsException"
 _MISSING = "FileNotFoundException"
 _REFUSED = (HdfsError, OSError, KeyError, ValueError)
 """The client's own errors, those of the HTTP library under it, and what it makes of answers that are not WebHDFS's."""
@@ -58,28 +58,30 @@ class HdfsFolder:
     def put(self, path: str, chunks: Iterable[bytes]) -> None:
         """Store a file: it appears whole, in place of one of that name, or not at all, as when `chunks` raises."""
         target = self._path(path)
-        aside = join(dirname(target), self._aside_name(basename(target)))
-        with self._explained(f"{target} was not written"):
-            try:
-                self._client.write(aside, iter(chunks))
-                self._client.replace(aside, target)
-            except BaseException:
-                # A DataNode may make the file only after this; nobody reads it.
-                with suppress(*_REFUSED):
-                    self._client.delete(aside)
-                raise
+        with self._explained(f"{target} was not written"), self._aside(target, chunks) as aside:
+            self._client.replace(aside, target)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Take a name: of all who ever try, one is told True."""
+        """Store a file where there is none of that name: it appears whole or not at all. Of all who ever try, one is told True."""
         target = self._path(path)
-        with self._explained(f"{target} was not written"):
-            try:
-                self._client.write(target, content, overwrite=False)
-            except HdfsError as error:
-                if error.exception in _TAKEN:
-                    return False
-                raise
-            return True
+        with self._explained(f"{target} was not written"), self._aside(target, [content]) as aside:
+            is_new = self._client.take_name(aside, target)
+            if not is_new:
+                self._client.delete(aside)
+            return is_new
+
+    @contextmanager
+    def _aside(self, target: str, chunks: Iterable[bytes]) -> Iterator[str]:
+        """Give a file beside a target with its content; without it, a request to rename that comes late renames nothing."""
+        aside = join(dirname(target), self._aside_name(basename(target)))
+        try:
+            self._client.write(aside, iter(chunks))
+            yield aside
+        except BaseException:
+            # A DataNode may make the file only after this; nobody reads it.
+            with suppress(*_REFUSED):
+                self._client.delete(aside)
+            raise
 
     def read(self, path: str, start: int = 0) -> Iterator[bytes]:
         """Give a file's bytes, from the first or another one on.
@@ -141,6 +143,16 @@ class _Client(InsecureClient):  # type: ignore[misc]  # the package has no types
 
     def replace(self, source: str, target: str) -> None:
         self._rename(source, destination=target, renameoptions="OVERWRITE")
+
+    def take_name(self, source: str, target: str) -> bool:
+        """Rename a file unless there is one of that name; return whether there was none."""
+        try:
+            self._rename(source, destination=target, renameoptions="NONE")
+        except HdfsError as error:
+            if error.exception == _TAKEN:
+                return False
+            raise
+        return True
 
     def sizes(self, folder: str) -> dict[str, int | None]:
         found: list[dict[str, Any]] = self._list_status(folder).json()["FileStatuses"]["FileStatus"]

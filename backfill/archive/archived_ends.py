@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...transport.bus import Bucket, Bus
 from ..errors import BackfillRefused
-from ..warehouse.notes import BucketNote, bucket_note, read_note
+from ..warehouse.owners import bucket_notes
 from ..warehouse.seam import Warehouse
 from .category_archive import group_of
 
@@ -20,8 +20,9 @@ def archived_ends(bus: Bus, warehouse: Warehouse, category: str) -> dict[int, in
         WarehouseError: the warehouse does not answer.
     """
     ends = bus.catalog.committed(group_of(category), category)
+    notes = bucket_notes(warehouse, category)
     for number, end in ends.items():
-        note = read_note(warehouse, bucket_note(category, number), BucketNote)
+        note = notes.get(number)
         if end and (note is None or note.marks[-1].offset < end):
             raise BackfillRefused(
                 f"{Bucket(category, number)}: its archiver's position on this bus is {end}, and the warehouse {warehouse.location} does not say "

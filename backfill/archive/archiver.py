@@ -66,16 +66,19 @@ class Archiver:
         self._written_s = monotonic_s()
         self._stopping = False
         self._idle = True
-        manner = Manner(segment_events, by, patience, accept_gaps, now_ms)
+        manner = Manner(segment_events, by, patience, accept_gaps, now_ms, monotonic_s)
         lasting = LastingWarehouse(warehouse, outage_limit, is_over=lambda: self._stopping)
         self._archives = [CategoryArchive(bus, category, lasting, manner, self.tally) for category in categories]
 
     def run(self, finished: Callable[[Archiver], bool] = lambda _: False) -> None:
         """Work until `stop` is called or `finished` says so, then write what is held and leave the groups."""
         try:
-            while not (self._stopping or finished(self)):
+            while not self._stopping:
+                if finished(self) and self.save():
+                    break
                 self.turn()
-            self.save()
+            else:
+                self.save()
         except BaseException:
             for archive in self._archives:
                 archive.abandon()
@@ -92,11 +95,11 @@ class Archiver:
         if self._monotonic_s() - self._written_s >= self._write_every_s:
             self.save()
 
-    def save(self) -> None:
-        """Write everything that is held, and commit the positions."""
-        for archive in self._archives:
-            archive.save()
+    def save(self) -> bool:
+        """Write everything that is held, and commit the positions; return whether all of them are."""
+        saved = [archive.save() for archive in self._archives]
         self._written_s = self._monotonic_s()
+        return all(saved)
 
     def stop(self) -> None:
         """Ask `run` to end after the turn it is in; may be called from a signal handler."""

@@ -1,38 +1,51 @@
 """One category on its way from the bus into the warehouse.
 
-    poll -> decode -> columns -> the open segment of the bucket      for each batch
-    write the segment's files, note the bucket, commit the position  when it is full, and whenever asked to save
-    close days that all buckets have passed, mark those complete     when asked to save
+    claim an epoch, commit the position under it, take up the open segment  for each bucket that is gained
+    poll -> decode -> columns -> the open segment of the bucket             for each batch
+    write the segment's files, note the bucket, commit the position         when it is full, and whenever asked to save
+    close days that all buckets have passed, mark those complete            when asked to save
 
 The files are written first. A crash before the position is committed leaves events beyond it in the open segment's files;
 whoever goes on takes up those files as far as the position, and reads the rest again. So every event is archived once. The bucket's
 note holds how far its time has come both as of the committed position and as of the next one: whichever is found, it goes on exactly there.
+
+An archiver that was paused past its place in the group may end any of these steps later. It writes files and notes of its own epoch, which
+is lower than its successor's: where both have written, the successor's count. What it alone has written lies beyond the committed position.
 """
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ...processors.categories import AnyCategory
-from ...transport.bus import Bucket, Bus, Position, RawBatch
+from ...transport.bus import Bucket, Bus, Position, RawBatch, Reader
 from ...transport.codec_of import Codecs
-from ...transport.errors import Fenced
-from ..errors import ArchiveGap
+from ...transport.errors import BusError, BusRefuses, BusUnreachable, Dismissed, Fenced, Unsettled
+from ..errors import ArchiveGap, ArchiveRefused, NotStored
 from ..warehouse.layout import By, StoredFile
-from ..warehouse.notes import BucketNote, bucket_note, read_note, write_note
-from ..warehouse.seam import Warehouse
-from ..warehouse.terms import settle
+from ..warehouse.listing import Listing
+from ..warehouse.notes import BucketNote, bucket_note, claim_note, epochs_among, write_note
+from ..warehouse.owners import Owners, claim, note_of, settled_notes
+from ..warehouse.seam import WRITERS, Warehouse
+from ..warehouse.terms import Settled, settle, widen_files
 from .archived_rows import ArchivedRows, Messages
 from .complete_days import CompleteDays
 from .completeness import BucketDays, Patience, day_passed
+from .late_additions import LateAdditions
 from .segments import Segment, Unwritten, write_changed
 
 _LOG = logging.getLogger("penstock.archiver")
+FENCED_PAUSE_S = 5.0
+"""How long an archiver that was refused waits before it claims its buckets again: by then it knows whether they are still its own."""
 
 
 @dataclass
@@ -62,6 +75,7 @@ class Manner:
         patience: how long is waited for events until a day is complete.
         accept_gaps: go on where the bus has dropped events that were not archived.
         now_ms: tells the time of day.
+        monotonic_s: tells how long ago a refusal was.
     """
 
     segment_events: int
@@ -69,26 +83,46 @@ class Manner:
     patience: Patience
     accept_gaps: bool
     now_ms: Callable[[], int]
+    monotonic_s: Callable[[], float]
+
+
+class _Claimed(NamedTuple):
+    """A bucket that is about to be taken up: the epoch of its new owner, what is noted of it, and from where it goes on."""
+
+    bucket: Bucket
+    epoch: int
+    note: BucketNote | None
+    position: int
 
 
 @dataclass
 class _Open:
-    """A bucket: its open segment and its time, the next offset to read, and how far it is in the warehouse and committed."""
+    """A bucket under its owner's epoch: its open segment, its time, the next offset to read, and how far it is written and committed."""
 
+    epoch: int
     segment: Segment
+    late: LateAdditions
     days: BucketDays
     read: int
     written: int
     committed: int
-
-    def write(self, warehouse: Warehouse) -> list[str]:
-        """Write what has changed; return the day of each file."""
-        return write_changed([self.unwritten], warehouse)
+    compacted: Sequence[StoredFile]
+    earlier: dict[tuple[str, int], list[StoredFile]]
+    superseded: list[StoredFile] = field(default_factory=list)
 
     @property
     def unwritten(self) -> Unwritten:
         """The segment with what is late for it."""
-        return Unwritten(self.segment, self.days.closings)
+        return Unwritten(self.segment, self.late, self.days.closings)
+
+    @property
+    def is_uncommitted(self) -> bool:
+        """Whether anything was written, or a day closed, since the last commit."""
+        return self.written > self.committed or self.days.has_uncommitted_closings
+
+    def supersede(self, file: StoredFile) -> None:
+        """Note that a file is written in place of those of earlier owners."""
+        self.superseded += self.earlier.pop((file.day, file.segment), ())
 
     def reach(self, offset: int) -> None:
         """Note that all before an offset is in the warehouse."""
@@ -116,38 +150,78 @@ class CategoryArchive:
         self._tally = tally
         self._rows = ArchivedRows(category, Codecs(bus).of(category))
         self._clock = "_arrived" if manner.by is By.ARRIVAL else "_event_time"
-        self._settled = False
+        self._settled: Settled | None = None
         self._complete = CompleteDays(warehouse, category.name)
-        self._compacted: dict[int, list[StoredFile]] = {}
         self._buckets: dict[int, _Open] = {}
+        self._owned: set[Bucket] = set()
         self._gained: list[Bucket] = []
-        self._reader = bus.reader(group_of(category.name), [category.name], self)
+        self._gained_from_s = 0.0
+        self._waits = False
+        self._reader: Reader | None = None
 
     def turn(self, wait_s: float) -> bool:
         """Poll once and take up what came, writing segments that are full; return whether anything came."""
-        try:
-            if self._gained:
-                self._take_up()
-            polled = self._reader.poll(wait_s)
-            for batch in polled.batches:
-                self._take(batch)
-            for bucket, end in polled.ended:
-                self._advance(bucket.number, end)
+        came = False
+        with self._outlasting():
+            came = self._read(self._joined(), wait_s)
             self._commit()
-        except Fenced as error:
-            _LOG.warning("%s", error)
-            self._buckets.clear()
-            return False
-        return bool(polled.batches)
+        with self._outlasting():
+            if self._gained and self._manner.monotonic_s() >= self._gained_from_s:
+                self._take_up()
+        return came
 
-    def save(self) -> None:
-        """Write everything that was read, commit the positions, and mark the days that are complete."""
-        try:
+    def save(self) -> bool:
+        """Write everything that was read, commit the positions, and mark the days that are complete; return whether all is committed."""
+        saved = False
+        with self._outlasting():
             self._save(self._buckets, self._close_days)
             self._mark_complete()
-        except Fenced as error:
+            self._claim_above_others()
+            saved = True
+        return saved and not self._gained and not any(bucket.is_uncommitted for bucket in self._buckets.values())
+
+    def _joined(self) -> Reader:
+        if self._reader is None:
+            self._reader = self._bus.reader(group_of(self._category.name), [self._category.name], self)
+        return self._reader
+
+    def _read(self, reader: Reader, wait_s: float) -> bool:
+        polled = reader.poll(wait_s)
+        for batch in polled.batches:
+            self._take(batch)
+        for bucket, end in polled.ended:
+            self._advance(bucket.number, end)
+        return bool(polled.batches)
+
+    @contextmanager
+    def _outlasting(self) -> Iterator[None]:
+        """Go on after what passes: what is not committed is kept and committed later, or dropped and read again."""
+        try:
+            yield
+        except BusRefuses:
+            raise
+        except (Unsettled, BusUnreachable) as error:
+            if not self._waits:
+                _LOG.warning("%s The archiver of %s tries again until it succeeds.", error, self._category.name)
+            self._waits = True
+        except (Fenced, NotStored) as error:  # a later owner removes what it has written anew
             _LOG.warning("%s", error)
-            self._buckets.clear()
+            self._start_over()
+        except Dismissed as error:
+            _LOG.warning("%s", error)
+            with suppress(BusError):  # the membership has ended, and another reader joins at the next turn
+                self.abandon()
+        else:
+            if self._waits:
+                _LOG.warning("The archiver of %s goes on.", self._category.name)
+            self._waits = False
+
+    def _start_over(self) -> None:
+        """Drop what is not committed, and take up the buckets again where they are still owned; clean up after this or another owner."""
+        self._buckets.clear()
+        self._gained = sorted(self._owned)
+        self._gained_from_s = self._manner.monotonic_s() + FENCED_PAUSE_S
+        self._complete.look()
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
         """Tell whether every bucket that it owns is read up to its target; False while it owns none."""
@@ -162,41 +236,117 @@ class CategoryArchive:
 
     def close(self) -> None:
         """Save, and leave the group."""
-        self._reader.close()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def abandon(self) -> None:
         """Leave the group without saving: what was not saved is read again."""
-        self._buckets.clear()
-        self._reader.close()
+        self.lost(list(self._owned))
+        self.close()
 
     def gained(self, buckets: Sequence[Bucket]) -> None:
         """Note buckets, which the next turn takes up."""
+        self._owned.update(buckets)
         self._gained.extend(buckets)
 
     def _take_up(self) -> None:
         """Begin buckets where they were left, with what is there of their open segments."""
-        name = self._category.name
-        if not self._settled:
-            settle(self._warehouse, name, self._manner.by, self._length, self._rows.schema)
-            self._settled = True
-        buckets, self._gained = self._gained, []
-        starts = self._bus.catalog.describe(name).starts
-        committed = self._bus.catalog.committed(group_of(name), name)
-        files = self._complete.look().files
-        for bucket in buckets:
-            offset = self._past_gap(bucket, committed.get(bucket.number), starts[bucket.number])
-            own = [file for file in files if file.bucket == bucket.number]
-            self._compacted[bucket.number] = [file for file in own if file.is_compacted]
-            segment = self._segment(bucket.number, offset)
-            segment.restore(own, self._warehouse, before=offset)
-            note = read_note(self._warehouse, bucket_note(name, bucket.number), BucketNote)
-            days = BucketDays(self._manner.patience, note, offset, self._manner.now_ms())
-            self._buckets[bucket.number] = _Open(segment, days, offset, offset, offset)
-            self._reader.start([Position(bucket, offset)])
+        reader, name, buckets = self._joined(), self._category.name, list(self._gained)
+        state = self._bus.catalog.describe(name)
+        committed = {position.bucket: position for position in self._bus.catalog.positions(group_of(name), name)}
+        listing = self._complete.look()
+        settled = self._settle(listing, len(state.ends))
+        owners = Owners.of(self._warehouse, name)
+        with ThreadPoolExecutor(WRITERS) as pool:
+            claimed = list(
+                pool.map(
+                    lambda it: self._claim(it, owners, listing, committed.get(it), state.starts[it.number]), buckets
+                )
+            )
+        self._expect_owned(reader, claimed)
+        if settled.widens:
+            epochs = {one.bucket.number: one.epoch for one in claimed}
+            widen_files(self._warehouse, name, listing.files, settled.terms, epochs)
+            listing = self._complete.look()
+        if not settled.is_noted:
+            settled.note(self._warehouse, name)
+        self._settled = replace(settled, is_noted=True, widens=False)
+        with ThreadPoolExecutor(WRITERS) as pool:
+            taken = list(pool.map(lambda one: self._opened(one, owners, listing, state.starts), claimed))
+        reader.start([Position(one.bucket, bucket.read) for one, bucket in zip(claimed, taken, strict=True)])
+        self._buckets |= {one.bucket.number: bucket for one, bucket in zip(claimed, taken, strict=True)}
+        self._gained = [bucket for bucket in self._gained if bucket not in buckets]
 
-    def _past_gap(self, bucket: Bucket, position: int | None, start: int) -> int:
-        if position is None or position >= start:
-            return start if position is None else position
+    def _settle(self, listing: Listing, buckets: int) -> Settled:
+        name = self._category.name
+        settled = self._settled or settle(
+            self._warehouse,
+            name,
+            listing.files,
+            by=self._manner.by,
+            segment_events=self._length,
+            schema=self._rows.schema,
+        )
+        if settled.widens and len(self._owned) < buckets:
+            raise ArchiveRefused(
+                f"{name}: files in {self._warehouse.location} have columns that are to become wider, and another archiver has "
+                f"{buckets - len(self._owned)} of its {buckets} buckets. Nothing was changed. Stop all archivers of {name}, start one, and "
+                "start the others when it has said that the files are written anew."
+            )
+        return settled
+
+    def _claim(
+        self, bucket: Bucket, owners: Owners, listing: Listing, committed: Position | None, start: int
+    ) -> _Claimed:
+        """Claim a bucket, then find out where it was left."""
+        number = bucket.number
+        files = chain(listing.files, listing.superseded)
+        above = max((file.epoch for file in files if file.bucket == number), default=0)
+        epoch = claim(self._warehouse, owners, number, above)
+        noted = owners.noted(number)
+        note = note_of(self._warehouse, self._category.name, number, noted) if noted else None
+        return _Claimed(bucket, epoch, note, _position(committed, note, noted, start))
+
+    def _expect_owned(self, reader: Reader, claimed: Sequence[_Claimed]) -> None:
+        """Let the group accept a commit under the new epochs, as it does of the buckets' owner alone."""
+        try:
+            reader.commit([Position(one.bucket, one.position, one.epoch) for one in claimed])
+        except Fenced:
+            for one in claimed:
+                self._warehouse.remove(claim_note(self._category.name, one.bucket.number, one.epoch))
+            raise
+
+    def _opened(self, one: _Claimed, owners: Owners, listing: Listing, starts: Mapping[int, int]) -> _Open:
+        """Take up a bucket's open segment, and note the bucket under its new owner's epoch."""
+        name, number = self._category.name, one.bucket.number
+        offset = self._past_gap(one.bucket, one.position, starts[number])
+        own = [file for file in listing.files if file.bucket == number]
+        late = {day: epochs_among(names, "late").get(number) for day, names in listing.notes.items()}
+        days = BucketDays(self._manner.patience, one.note, offset, self._manner.now_ms())
+        segment_start, compacted = offset - offset % self._length, [file for file in own if file.is_compacted]
+        taken = _Open(
+            one.epoch,
+            self._segment(number, segment_start, one.epoch, compacted),
+            LateAdditions(self._warehouse, name, number, one.epoch, {day: it[-1] for day, it in late.items() if it}),
+            days,
+            offset,
+            offset,
+            offset,
+            compacted,
+            _by_segment(file for file in own if file.segment >= segment_start and file.epoch < one.epoch),
+        )
+        taken.segment.restore(own, self._warehouse, before=offset)
+        note = days.note
+        write_note(self._warehouse, bucket_note(name, number, one.epoch), note)
+        days.noted(note)
+        for old in owners.before(number, one.epoch):
+            self._warehouse.remove(old)
+        return taken
+
+    def _past_gap(self, bucket: Bucket, position: int, start: int) -> int:
+        if position >= start:
+            return position
         if not self._manner.accept_gaps:
             raise ArchiveGap(
                 f"{bucket} is archived up to offset {position}, but the bus keeps it only from offset {start} on: "
@@ -208,21 +358,26 @@ class CategoryArchive:
         return start
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
-        """Save buckets, then let go of them."""
+        """Save buckets, then let go of them; where the position is not committed, their next owner reads from there again."""
         numbers = {bucket.number for bucket in buckets}
-        self._save({number: bucket for number, bucket in self._buckets.items() if number in numbers})
+        try:
+            self._save({number: bucket for number, bucket in self._buckets.items() if number in numbers})
+        except (Unsettled, BusUnreachable, Fenced, Dismissed) as error:
+            _LOG.warning("%s The buckets' next owner reads again what is not committed.", error)
         self.lost(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
         """Let go of buckets without saving."""
+        self._owned.difference_update(buckets)
         self._gained = [bucket for bucket in self._gained if bucket not in buckets]
         for bucket in buckets:
             self._buckets.pop(bucket.number, None)
 
-    def _segment(self, bucket: int, offset: int) -> Segment:
+    def _segment(self, bucket: int, offset: int, epoch: int, compacted: Iterable[StoredFile]) -> Segment:
         start = offset - offset % self._length
-        compacted = self._compacted.get(bucket, ())
-        return Segment(self._category.name, bucket, start, self._rows.schema, clock=self._clock, compacted=compacted)
+        return Segment(
+            self._category.name, bucket, start, epoch, self._rows.schema, clock=self._clock, compacted=compacted
+        )
 
     def _take(self, batch: RawBatch) -> None:
         open_bucket = self._buckets.get(batch.bucket.number)
@@ -252,21 +407,25 @@ class CategoryArchive:
             return
         bucket.read = offset
         if offset >= bucket.segment.start + self._length:
-            self._written(bucket.write(self._warehouse))
-            bucket.segment = self._segment(number, offset)
+            self._write([bucket])
+            bucket.segment = self._segment(number, offset, bucket.epoch, bucket.compacted)
             bucket.reach(bucket.segment.start)
 
     def _save(self, buckets: Mapping[int, _Open], close: Callable[[], None] = lambda: None) -> None:
-        self._written(write_changed([bucket.unwritten for bucket in buckets.values()], self._warehouse))
+        self._write(buckets.values())
         for bucket in buckets.values():
             bucket.reach(bucket.read)
         close()
         self._note(buckets)
         self._commit()
 
-    def _written(self, days: Sequence[str]) -> None:
-        self._tally.files += len(days)
-        self._complete.have(days)
+    def _write(self, buckets: Iterable[_Open]) -> None:
+        """Write what has changed."""
+        files = write_changed([bucket.unwritten for bucket in buckets], self._warehouse)
+        for file in files:
+            self._buckets[file.bucket].supersede(file)
+        self._tally.files += len(files)
+        self._complete.have(file.day for file in files)
 
     def _close_days(self) -> None:
         """Close the days that all buckets of the category have passed, also those of other archivers."""
@@ -279,40 +438,52 @@ class CategoryArchive:
             bucket.days.close(passed or "")
 
     def _mark_complete(self) -> None:
-        """Mark the days that are complete."""
+        """Mark the days that are complete. Only what is committed counts: a former owner closes nothing."""
         buckets = len(self._bus.catalog.ends(self._category.name))
         if self._buckets:
             self._complete.mark(self._notes(buckets), buckets, self._manner.now_ms())
 
+    def _claim_above_others(self) -> None:
+        """Take up anew the buckets that another archiver has claimed since.
+
+        It is their next owner, and the group is about to refuse this one; or it claimed too late and died, and days would wait for it.
+        """
+        owners = Owners.of(self._warehouse, self._category.name)
+        claimed = [number for number, it in self._buckets.items() if owners.newest(number) > it.epoch]
+        for number in claimed:
+            del self._buckets[number]
+            self._gained.append(Bucket(self._category.name, number))
+        if claimed:
+            self._gained_from_s = self._manner.monotonic_s() + FENCED_PAUSE_S
+
     def _notes(self, buckets: int) -> dict[int, BucketNote]:
-        """Return what is noted of each bucket, and of its own what is about to be."""
-        notes: dict[int, BucketNote] = {}
-        for number in range(buckets):
-            own = self._buckets.get(number)
-            place = bucket_note(self._category.name, number)
-            note = own.days.note if own else read_note(self._warehouse, place, BucketNote)
-            if note is not None:
-                notes[number] = note
-        return notes
+        """Return what is noted of each bucket, and of its own what is about to be; without buckets that are just being taken over."""
+        noted = settled_notes(self._warehouse, self._category.name)
+        own = {number: bucket.days.note for number, bucket in self._buckets.items()}
+        return {number: note for number, note in (noted | own).items() if number < buckets}
 
     def _note(self, buckets: Mapping[int, _Open]) -> None:
         for number, bucket in buckets.items():
             note = bucket.days.unnoted
             if note is not None:
-                write_note(self._warehouse, bucket_note(self._category.name, number), note)
+                write_note(self._warehouse, bucket_note(self._category.name, number, bucket.epoch), note)
                 bucket.days.noted(note)
 
     def _commit(self) -> None:
         """Note and commit what is in the warehouse; a second time is cheap."""
-        moved = {number: bucket for number, bucket in self._buckets.items() if bucket.written > bucket.committed}
-        if moved:
+        moved = {number: bucket for number, bucket in self._buckets.items() if bucket.is_uncommitted}
+        if moved and self._reader is not None:
             self._note(moved)
             self._reader.commit(
-                [Position(Bucket(self._category.name, n), bucket.written) for n, bucket in moved.items()]
+                [Position(Bucket(self._category.name, n), it.written, it.epoch) for n, it in moved.items()]
             )
             for bucket in moved.values():
                 bucket.committed = bucket.written
                 bucket.days.committed()
+            for bucket in moved.values():
+                while bucket.superseded:
+                    self._warehouse.remove(bucket.superseded[-1])
+                    bucket.superseded.pop()
 
     def _taken(self, batch: RawBatch) -> pa.RecordBatch:
         """Return the rows of a batch; count and report what has none."""
@@ -336,6 +507,32 @@ class CategoryArchive:
             batch.messages[first].offset(),
             reasons[first],
         )
+
+
+def _by_segment(files: Iterable[StoredFile]) -> dict[tuple[str, int], list[StoredFile]]:
+    """Return files by day and segment."""
+    found: dict[tuple[str, int], list[StoredFile]] = {}
+    for file in files:
+        found.setdefault((file.day, file.segment), []).append(file)
+    return found
+
+
+def _position(committed: Position | None, note: BucketNote | None, noted: int, start: int) -> int:
+    """Return where a bucket was left.
+
+    Args:
+        committed: the group's position; None where it has expired, or never was.
+        note: what the bucket's last owner noted.
+        noted: the last owner's epoch.
+        start: the first offset on the bus.
+    """
+    if committed is None:
+        # What the last owner noted is in its files, or in those that it took up.
+        return start if note is None else note.marks[-1].offset
+    if note is not None and 0 < committed.checkpoint_id < noted:
+        # A former owner committed it when the group had no members, and the group could not tell.
+        return note.marks[-1].offset
+    return committed.offset or 0
 
 
 def group_of(category: str) -> str:

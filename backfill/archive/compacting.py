@@ -1,14 +1,19 @@
 """Compacting: the many small files of a day that is complete become few, each with what a bucket had in several segments.
 
-    the files of finished segments --read, one after the other--> one file, aside --renamed--> in place --> the old ones are removed
+    the files of finished segments --read, one after the other--> one file, created where there is none --> the old ones are removed
 
 Both are in the folder for as long as the removal takes. The new file's name says which segments it holds, so that whoever knows such
-names, as everything here does, passes over the old ones, now or after a run that was killed; the next run removes them.
+names, as everything here does, skips the old ones, now or after a run that was killed; the next run removes them.
+
+Files become one by blocks of 2, 4, 8 … segments, when the bucket's position has passed the block: no two such blocks overlap in part, and
+the files of a block are always the same. So a compaction that was paused, and goes on after another
+one, supersedes files whose events it holds, or is superseded by one that holds its events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import groupby
@@ -16,14 +21,16 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import ArchiveRefused
+from ..errors import ArchiveRefused, NotStored
 from ..warehouse.evolution import OtherType, fitted, merged, table_of
-from ..warehouse.layout import StoredFile
+from ..warehouse.layout import EventFile, StoredFile
 from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS, BucketNote, bucket_note, read_note
+from ..warehouse.notes import SUCCESS
+from ..warehouse.owners import bucket_notes
 from ..warehouse.seam import Warehouse
 from ..warehouse.terms import terms_of
 
+_LOG = logging.getLogger("penstock.archiver")
 LIMIT_BYTES = 256 * 2**20
 """How large a file may become."""
 
@@ -66,58 +73,67 @@ def compact(
         ArchiveRefused: nothing of that name is archived, or its archiver has noted nothing about it yet.
         WarehouseError: the warehouse; what was done until then is done.
     """
-    listing = Listing.of(warehouse, category)
+    # Before the files are listed: what was committed by then is in the files that are listed.
+    notes = bucket_notes(warehouse, category)
     terms = terms_of(warehouse, category)
+    listing = Listing.of(warehouse, category)
     if terms is None:
         raise ArchiveRefused(
             f"{warehouse.location} has no {category} that an archiver has noted anything about. Nothing was changed. Archive it with "
             "`penstock archive run` first."
         )
-    for file in listing.replaced:
+    for file in listing.superseded:
         warehouse.remove(file)
-    finished = _Finished(warehouse, category, terms.segment_events)
+    committed = {bucket: note.marks[0].offset for bucket, note in notes.items()}
     for day in listing.days:
         if wanted(day) and SUCCESS in listing.notes.get(day, ()):
-            files = [file for file in listing.of_day(day) if finished(file)]
-            for group in _groups(files, listing, limit_bytes):
-                yield _replace(warehouse, group)
+            for bucket, files in groupby(listing.of_day(day), key=lambda file: file.bucket):
+                blocks = _Blocks(listing.sizes, terms.segment_events, committed.get(bucket, 0), limit_bytes)
+                for group in blocks.groups(list(files)):
+                    try:
+                        yield _replace(warehouse, group)
+                    except NotStored as error:
+                        _LOG.warning(
+                            "%s Another compaction made one file of it and others; this one leaves them.", error
+                        )
 
 
-class _Finished:
-    """Tells whether no event can come to the segments of a file any more: their bucket's committed position lies behind them."""
+@dataclass(frozen=True)
+class _Blocks:
+    """The blocks of 2, 4, 8 … segments of a bucket that may become one file.
 
-    def __init__(self, warehouse: Warehouse, category: str, segment_events: int) -> None:
-        self._warehouse = warehouse
-        self._category = category
-        self._length = segment_events
-        self._committed: dict[int, int] = {}
+    Args:
+        sizes: the size of each file, in bytes.
+        length: how many offsets a segment has.
+        committed: the bucket's position; which files a block has does not change any more once it has passed the block.
+        limit_bytes: how large a file may become.
+    """
 
-    def __call__(self, file: StoredFile) -> bool:
-        if file.bucket not in self._committed:
-            note = read_note(self._warehouse, bucket_note(self._category, file.bucket), BucketNote)
-            self._committed[file.bucket] = 0 if note is None else note.marks[0].offset
-        return file.last_segment + self._length <= self._committed[file.bucket]
+    sizes: Mapping[EventFile, int]
+    length: int
+    committed: int
+    limit_bytes: int
 
-
-def _groups(files: Iterable[StoredFile], listing: Listing, limit_bytes: int) -> Iterator[Sequence[StoredFile]]:
-    """Give the files of a day that become one, in order: neighbours of one bucket, as many as the limit allows."""
-    for _, of_bucket in groupby(files, key=lambda file: file.bucket):
-        group: list[StoredFile] = []
-        size_bytes = 0
-        for file in of_bucket:
-            if group and size_bytes + listing.sizes[file] > limit_bytes:
-                yield from [group] if len(group) > 1 else []
-                group, size_bytes = [], 0
-            group.append(file)
-            size_bytes += listing.sizes[file]
-        yield from [group] if len(group) > 1 else []
+    def groups(self, files: Sequence[StoredFile]) -> Iterator[Sequence[StoredFile]]:
+        """Give the files of one day that become one, in order: all, or those in either half of the smallest block that has them all."""
+        if len(files) < 2:
+            return
+        first, last = files[0].segment // self.length, files[-1].last_segment // self.length
+        bits = (first ^ last).bit_length()
+        end = ((last >> bits) + 1) << bits
+        if end * self.length <= self.committed and sum(self.sizes[file] for file in files) <= self.limit_bytes:
+            yield files
+            return
+        middle = end - (1 << bits >> 1)
+        yield from self.groups([file for file in files if file.last_segment < middle * self.length])
+        yield from self.groups([file for file in files if file.segment >= middle * self.length])
 
 
 def _replace(warehouse: Warehouse, group: Sequence[StoredFile]) -> Compacted:
     first = group[0]
-    whole = first._replace(last=group[-1].last_segment)
+    whole = first._replace(last=group[-1].last_segment, epoch=0)
     content, events = _joined(warehouse, group)
-    warehouse.write(whole, content)
+    warehouse.create(whole, content)  # where there is one already, another compaction made it of the same files
     for file in group:
         warehouse.remove(file)
     return Compacted(first.day, first.bucket, len(group), events, len(content))

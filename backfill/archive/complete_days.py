@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..warehouse.layout import Note
 from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS, BucketNote, Success, closed_until, late_from, write_note
+from ..warehouse.notes import SUCCESS, BucketNote, Success, closed_until, create_note, late_from
 from ..warehouse.seam import Warehouse
 
 
@@ -26,8 +26,13 @@ class CompleteDays:
         self._until: str | None = None
 
     def look(self) -> Listing:
-        """Look which days there are, and which of them are marked."""
+        """Look which days there are, and which of them are marked; remove the files that others supersede.
+
+        Any archiver may: of files that hold the same segments, the one that counts stays until another one counts in its place.
+        """
         listing = Listing.of(self._warehouse, self._category)
+        for file in listing.superseded:
+            self._warehouse.remove(file)
         self._marked = {day for day, notes in listing.notes.items() if SUCCESS in notes}
         self._unmarked = set(listing.days) - self._marked
         return listing
@@ -37,7 +42,7 @@ class CompleteDays:
         self._unmarked |= set(days) - self._marked
 
     def mark(self, notes: Mapping[int, BucketNote], buckets: int, now_ms: int) -> None:
-        """Mark the days that all buckets have closed; may be repeated."""
+        """Mark the days that all buckets have closed; may be repeated. The first mark of a day stays."""
         until = closed_until(notes, buckets)
         if until is None:
             return
@@ -45,7 +50,7 @@ class CompleteDays:
             self.look()  # others have written days, too
         for day in sorted(day for day in self._unmarked if day <= until):
             positions = {number: late_from(notes[number].closings, day) or 0 for number in range(buckets)}
-            write_note(self._warehouse, Note(self._category, SUCCESS, day), Success(now_ms, positions))
+            create_note(self._warehouse, Note(self._category, SUCCESS, day), Success(now_ms, positions))
             self._marked.add(day)
             self._unmarked.discard(day)
         self._until = until

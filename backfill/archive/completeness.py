@@ -52,8 +52,9 @@ class BucketDays:
         self._committed = self._next = Mark(offset, progress)
         self._heard_ms = now_ms if note is None else note.heard_ms
         self._idle = note is not None and note.idle
-        self._noted = note
+        self._noted: BucketNote | None = None
         self.closings: tuple[Closing, ...] = () if note is None else note.closings
+        self._committed_closings = self.closings
 
     def take(self, times: list[int], arrived_ms: list[int], now_ms: int) -> None:
         """Take the times of the next events; those far ahead of their arrival say nothing about the others."""
@@ -95,8 +96,14 @@ class BucketDays:
         self._noted = note
 
     def committed(self) -> None:
-        """Tell that the position is committed."""
+        """Tell that the position is committed, and with it that the owner that closed days still was the owner."""
         self._committed = self._next
+        self._committed_closings = self.closings
+
+    @property
+    def has_uncommitted_closings(self) -> bool:
+        """Whether a day was closed since the last commit: a former owner closes nothing."""
+        return self.closings != self._committed_closings
 
 
 _AHEAD = Processor.ahead_limit or timedelta.max

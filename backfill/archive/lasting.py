@@ -55,6 +55,10 @@ class LastingWarehouse:
         """Store a file durably."""
         self._lasting(lambda: self._warehouse.write(file, content))
 
+    def create(self, file: Stored, content: bytes) -> bool:
+        """Store a file durably where there is none; False also where an attempt that went unanswered has stored it."""
+        return self._lasting(lambda: self._warehouse.create(file, content))
+
     def read(self, file: Stored, start: int = 0) -> bytes:
         """Return what is stored, from a byte on."""
         return self._lasting(lambda: self._warehouse.read(file, start))
@@ -63,9 +67,9 @@ class LastingWarehouse:
         """Remove a file."""
         self._lasting(lambda: self._warehouse.remove(file))
 
-    def contents(self, category: str) -> dict[str, int]:
-        """Return the sizes of what is there."""
-        return self._lasting(lambda: self._warehouse.contents(category))
+    def contents(self, folder: str) -> dict[str, int | None]:
+        """Return the sizes of what is in a folder."""
+        return self._lasting(lambda: self._warehouse.contents(folder))
 
     def _lasting(self, ask: Callable[[], T]) -> T:
         began_s, pause_s = self._monotonic_s(), _FIRST_PAUSE_S

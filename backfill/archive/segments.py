@@ -1,7 +1,7 @@
 """Segments: the stretch of a bucket's offsets that shares a file name, held until it is full.
 
-A bucket is cut at multiples of a fixed number of offsets, so that whoever archives it, and however often, writes files of the
-same names. A segment is one file for each day that its events happened on.
+A bucket is cut at multiples of a fixed number of offsets, so that every owner writes the same segments. A segment is one file for each
+day that its events happened on. An owner writes all of a day's file under its own epoch, what earlier owners wrote of it included.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from ..warehouse.columns import days_of
 from ..warehouse.evolution import content_of, fitted, table_of
 from ..warehouse.layout import StoredFile
-from ..warehouse.notes import Addition, Closing, Late, late_from, late_note, read_note, write_note
+from ..warehouse.notes import Addition, Closing, late_from
 from ..warehouse.seam import WRITERS, Warehouse
+from .late_additions import LateAdditions
 
 _LOOSE_BATCHES = 64
 """How many small batches of one day are held before they become one: each costs memory of its own."""
@@ -30,6 +31,7 @@ class Segment:
         category: the category's name.
         bucket: the bucket's number.
         start: the segment's first offset.
+        epoch: the bucket's owner.
         schema: the columns of its files.
         clock: the column with the time by which events have their days.
         compacted: files in which events of finished segments are; what they hold is not written again.
@@ -40,6 +42,7 @@ class Segment:
         category: str,
         bucket: int,
         start: int,
+        epoch: int,
         schema: pa.Schema,
         *,
         clock: str = "_event_time",
@@ -48,6 +51,7 @@ class Segment:
         self._category = category
         self._bucket = bucket
         self.start = start
+        self._epoch = epoch
         self._schema = schema
         self._clock = clock
         self._done = {file.day for file in compacted if file.holds(bucket, start)}
@@ -83,34 +87,28 @@ class Segment:
         """Return the days that have changed since they were last written."""
         return sorted(self._unwritten)
 
-    def write(self, day: str, warehouse: Warehouse, late_from: int | None) -> None:
-        """Write the file of one day, then how much of it is late.
+    def write(self, day: str, warehouse: Warehouse, late: LateAdditions, late_from: int | None) -> StoredFile:
+        """Write the file of one day, then how much of it is late. Return the file.
 
         Args:
             day: which.
             warehouse: where it goes.
+            late: the late additions of the bucket.
             late_from: the offset from which on events of this day are late additions; None while none is.
         """
         table = pa.Table.from_batches(self._days[day], self._schema)
-        warehouse.write(StoredFile(self._category, day, self._bucket, self.start), content_of(table))
+        file = StoredFile(self._category, day, self._bucket, self.start, epoch=self._epoch)
+        warehouse.write(file, content_of(table))
         if late_from is not None:
-            late = table.filter(pc.greater_equal(table.column("_offset"), pa.scalar(late_from, pa.int64())))
-            self._note_late(day, warehouse, late.column("_arrived"))
+            additions = table.filter(pc.greater_equal(table.column("_offset"), pa.scalar(late_from, pa.int64())))
+            late.note(day, self.start, self._addition(additions.column("_arrived")))
         self._unwritten.discard(day)
+        return file
 
-    def _note_late(self, day: str, warehouse: Warehouse, arrived: pa.ChunkedArray[Any]) -> None:
-        """Note the additions of this segment, in place of what was noted of it before."""
-        place = late_note(self._category, day, self._bucket)
-        noted = read_note(warehouse, place, Late) or Late(self._bucket, ())
-        additions = {addition.segment: addition for addition in noted.additions}
-        if len(arrived):
-            first, last = pc.min(arrived).as_py(), pc.max(arrived).as_py()
-            additions[self.start] = Addition(self.start, len(arrived), first, last)
-        else:
-            additions.pop(self.start, None)
-        now = Late(self._bucket, tuple(additions[segment] for segment in sorted(additions)))
-        if now != noted:
-            write_note(warehouse, place, now)
+    def _addition(self, arrived: pa.ChunkedArray[Any]) -> Addition | None:
+        if not len(arrived):
+            return None
+        return Addition(self.start, len(arrived), pc.min(arrived).as_py(), pc.max(arrived).as_py())
 
 
 class Unwritten(NamedTuple):
@@ -118,23 +116,24 @@ class Unwritten(NamedTuple):
 
     Args:
         segment: the segment.
+        late: the late additions of its bucket.
         closings: the days that its bucket has closed, each from an offset on.
     """
 
     segment: Segment
+    late: LateAdditions
     closings: tuple[Closing, ...]
 
+    def write(self, day: str, warehouse: Warehouse) -> StoredFile:
+        """Write the file of one day."""
+        return self.segment.write(day, warehouse, self.late, late_from(self.closings, day))
 
-def write_changed(segments: Iterable[Unwritten], warehouse: Warehouse) -> list[str]:
-    """Write what has changed in segments; return the day of each file.
+
+def write_changed(segments: Iterable[Unwritten], warehouse: Warehouse) -> list[StoredFile]:
+    """Write what has changed in segments; return the files.
 
     Several at a time, since each one waits for its disk or network: on HDFS that made it four times as fast.
     """
     changed = [(one, day) for one in segments for day in one.segment.unwritten()]
     with ThreadPoolExecutor(WRITERS) as pool:
-        list(
-            pool.map(
-                lambda file: file[0].segment.write(file[1], warehouse, late_from(file[0].closings, file[1])), changed
-            )
-        )
-    return [day for _, day in changed]
+        return list(pool.map(lambda file: file[0].write(file[1], warehouse), changed))

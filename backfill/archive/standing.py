@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..warehouse.footers import footer_of
 from ..warehouse.layout import Note, StoredFile
 from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS, Addition, Late, Success, is_late, read_note
+from ..warehouse.notes import SUCCESS, Addition, Late, Success, epochs_among, late_note, read_note
 from ..warehouse.seam import WRITERS, Warehouse
 
 
@@ -52,7 +52,8 @@ def _standing(
 ) -> DayStanding:
     files, notes = listing.of_day(day), listing.notes.get(day, frozenset())
     success = read_note(warehouse, Note(category, SUCCESS, day), Success) if SUCCESS in notes else None
-    late = [read_note(warehouse, Note(category, name, day), Late) for name in sorted(notes) if is_late(name)]
+    places = [late_note(category, day, bucket, epochs[-1]) for bucket, epochs in epochs_among(notes, "late").items()]
+    late = [read_note(warehouse, place, Late) for place in sorted(places)]
     return DayStanding(
         day,
         len(files),

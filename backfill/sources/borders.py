@@ -17,7 +17,7 @@ from ...transport.stretches import Stretch
 from ..archive.category_archive import group_of
 from ..errors import BackfillRefused
 from ..warehouse.listing import Listing
-from ..warehouse.notes import BucketNote, bucket_note, read_note
+from ..warehouse.owners import bucket_notes
 from ..warehouse.seam import Warehouse
 from ..warehouse.terms import terms_of
 
@@ -91,11 +91,12 @@ def borders_of(bus: Bus, warehouse: Warehouse, category: str) -> Borders:
     committed = bus.catalog.committed(group_of(category), category)
     files = {file.bucket for file in Listing.of(warehouse, category).files}
     terms = terms_of(warehouse, category)
+    notes = bucket_notes(warehouse, category) if terms else {}
     starts, ends = bus.catalog.describe(category).starts, bus.catalog.stable_ends(category)
     found = {
         number: Standing(
             committed.get(number),
-            _noted(warehouse, category, number) if terms else None,
+            notes[number].marks[-1].offset if number in notes else None,
             number in files,
             start,
             ends[number],
@@ -114,11 +115,6 @@ def _refuse_others(category: str, others: Collection[int], buckets: int, warehou
             f"The warehouse {warehouse.location} has bucket {max(others)} of {category}, which has {buckets} buckets on this bus: it is not the "
             "category that was archived. Nothing was started. Name the bus and the warehouse that belong together."
         )
-
-
-def _noted(warehouse: Warehouse, category: str, number: int) -> int | None:
-    note = read_note(warehouse, bucket_note(category, number), BucketNote)
-    return None if note is None else note.marks[-1].offset
 
 
 def border_of(bucket: Bucket, found: Standing, location: str) -> Border:

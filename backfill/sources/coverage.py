@@ -23,7 +23,8 @@ from ..errors import BackfillRefused
 from ..warehouse.footers import footer_of, offsets_of
 from ..warehouse.layout import By, Days
 from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS, BucketNote, Terms, bucket_note, closed_until, read_note
+from ..warehouse.notes import SUCCESS, Terms, closed_until
+from ..warehouse.owners import bucket_notes
 from ..warehouse.seam import WRITERS, Warehouse
 from ..warehouse.terms import terms_of
 from ..warehouse.unfit import unreadable
@@ -173,11 +174,7 @@ def _refuse_empty_files(warehouse: Warehouse, listing: Listing, days: Days) -> N
 
 
 def _closed(warehouse: Warehouse, category: AnyCategory) -> date | None:
-    read = {
-        number: read_note(warehouse, bucket_note(category.name, number), BucketNote)
-        for number in range(category.buckets)
-    }
-    closed = closed_until({number: note for number, note in read.items() if note}, category.buckets)
+    closed = closed_until(bucket_notes(warehouse, category.name), category.buckets)
     return None if closed is None else date.fromisoformat(closed)
 
 

@@ -22,7 +22,7 @@ from ..steps.outputs import OUTPUT_MARKS
 from ..warehouse.columns import DAY_COLUMN, Columns
 from ..warehouse.evolution import OtherType, merged, relaxed, stored_as
 from ..warehouse.layout import DAY_MS, By, Days, StoredFile, folder_of
-from ..warehouse.listing import replaced_among
+from ..warehouse.listing import superseded_among
 from ..warehouse.notes import ARCHIVE, Terms, decoded
 from ..warehouse.seam import Warehouse
 from ..warehouse.unfit import other_type
@@ -138,11 +138,11 @@ class Source(NamedTuple):
     def _read(self, folder: str, schema: pa.Schema, open_from: OpenFrom | None = None) -> DataFrame:
         found = self.spark.read.schema(spark_schema(schema).add(DAY_COLUMN, "string")).parquet(folder)
         files = _files_among(found.inputFiles())
-        replaced = replaced_among(files)
+        superseded = superseded_among(files)
         open_from = open_from or OpenFrom.last_of(files)
-        growing = {file for file in files if open_from.is_growing(file)} - replaced
+        growing = {file for file in files if open_from.is_growing(file)} - superseded
         beyond = {file for file in files if open_from.is_beyond(file)}
-        passed_over = _forms(files[file] for file in replaced | growing | beyond)
+        passed_over = _forms(files[file] for file in superseded | growing | beyond)
         settled = found.where(~F.col("_metadata.file_path").isin(passed_over)) if passed_over else found
         return settled.unionAll(read_growing(self.spark, folder, growing, schema)) if growing else settled
 

@@ -1,7 +1,7 @@
 """How the columns of a category may change: fields come and go, whole numbers become floats, and what was required may be missing.
 
 All files of a category have one type for each column, so that whoever reads the folder reads one table: where a column is widened,
-the files that are there are written anew, each under its own name, before the first event of the wider type.
+the files that are there are written anew by their buckets' owner, before the first event of the wider type.
 """
 
 from __future__ import annotations
@@ -149,11 +149,13 @@ def content_of(table: pa.Table) -> bytes:
     return content.getvalue()
 
 
-def widen(warehouse: Warehouse, file: StoredFile, schema: pa.Schema) -> bool:
-    """Write a file anew where its columns are narrower than others; return whether they were. May be repeated."""
+def widen(warehouse: Warehouse, file: StoredFile, schema: pa.Schema, epoch: int) -> bool:
+    """Write a file anew, under an owner's epoch, where its columns are narrower than others; return whether they were. May be repeated."""
     table = table_of(warehouse.read(file))
     own = pa.schema([field for field in schema if field.name in table.column_names])
     if not is_widened(table.schema, own):
         return False
-    warehouse.write(file, content_of(fitted(table, own, file)))
+    warehouse.write(file._replace(epoch=epoch), content_of(fitted(table, own, file)))
+    if file.epoch != epoch:
+        warehouse.remove(file)
     return True

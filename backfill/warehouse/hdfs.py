@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from posixpath import join
 
 from ...state.webhdfs import HdfsFolder, NoSuchFile, WebHdfsError
 from ..errors import NotStored, WarehouseError
-from .layout import Stored, aside_name, folder_of, is_day
+from .layout import Stored, aside_name
 
 ANSWER_LIMIT_S = 60.0
 
@@ -39,6 +38,11 @@ class HdfsWarehouse:
         with _explained():
             self._folder.put(file.path, [content])
 
+    def create(self, file: Stored, content: bytes) -> bool:
+        """Store a file durably where there is none."""
+        with _explained():
+            return self._folder.create(file.path, content)
+
     def read(self, file: Stored, start: int = 0) -> bytes:
         """Return what is stored, from a byte on."""
         with _explained():
@@ -52,14 +56,10 @@ class HdfsWarehouse:
         with _explained():
             self._folder.delete(file.path)
 
-    def contents(self, category: str) -> dict[str, int]:
-        """Return the sizes of what is there."""
-        folder = folder_of(category)
+    def contents(self, folder: str) -> dict[str, int | None]:
+        """Return the sizes of what is in a folder."""
         with _explained():
-            found = dict(self._folder.contents(folder))
-            for day in filter(is_day, list(found)):
-                found |= {f"{day}/{name}": size for name, size in self._folder.contents(join(folder, day)).items()}
-        return {path: size for path, size in found.items() if size is not None}
+            return self._folder.contents(folder)
 
 
 @contextmanager

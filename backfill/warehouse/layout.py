@@ -1,10 +1,11 @@
 """Where things lie in the warehouse: by category, by the UTC day of the event time, by bucket and segment.
 
-    <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000.parquet                        one segment
+    <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000-e00000007.parquet              one segment
     <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000-00000000000001500000.parquet   several, compacted
-    <root>/category=departures/ds=2013-01-31/_SUCCESS                                                         a note; readers pass over it
+    <root>/category=departures/ds=2013-01-31/_SUCCESS                                                         a note; readers skip it
 
-Days are named so that their order as text is their order in time.
+Days are named so that their order as text is their order in time. ``e00000007`` is the epoch of the bucket's owner, the archiver that
+wrote the file: two owners never write a file of the same name. Of files that hold the same segments, the one with the highest epoch counts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY = date.min.toordinal() - _EPOCH
 _LAST_DAY = date.max.toordinal() - _EPOCH
-_FILE = re.compile(r"bucket-(\d{5,})-(\d{20})(?:-(\d{20}))?\.parquet")
+_FILE = re.compile(r"bucket-(\d{5,})-(\d{20})(?:-(\d{20}))?(?:-e(\d{8,}))?\.parquet")
 _DAY = re.compile(r"ds=(\d{4}-\d\d-\d\d)")
 
 
@@ -42,6 +43,7 @@ class StoredFile(NamedTuple):
         bucket: the bucket's number.
         segment: the first offset of the first segment, whether or not an event lies there.
         last: the first offset of the last segment, of a file that was made of several; -1 for one segment's own.
+        epoch: the owner that wrote it; 0 for a compaction.
     """
 
     category: str
@@ -49,12 +51,15 @@ class StoredFile(NamedTuple):
     bucket: int
     segment: int
     last: int = -1
+    epoch: int = 0
 
     @property
     def path(self) -> str:
         """Where it lies below the warehouse's root."""
         until = f"-{self.last:020d}" if self.is_compacted else ""
-        return f"{folder_of(self.category)}/ds={self.day}/bucket-{self.bucket:05d}-{self.segment:020d}{until}.parquet"
+        owner = f"-e{self.epoch:08d}" if self.epoch else ""
+        name = f"bucket-{self.bucket:05d}-{self.segment:020d}{until}{owner}.parquet"
+        return f"{day_folder(self.category, self.day)}/{name}"
 
     @property
     def is_compacted(self) -> bool:
@@ -70,20 +75,22 @@ class StoredFile(NamedTuple):
         """Tell whether the events of a segment that belong to this day are in this file."""
         return self.bucket == bucket and self.segment <= segment <= self.last_segment
 
-    def covers(self, other: StoredFile) -> bool:
-        """Tell whether all that another file of the category holds is in this one, too."""
-        return (
-            self != other
-            and self.day == other.day
-            and self.holds(other.bucket, other.segment)
-            and self.holds(other.bucket, other.last_segment)
-        )
+    def supersedes(self, other: StoredFile) -> bool:
+        """Tell whether readers take this file and skip another one of the category: more segments win, then the higher epoch."""
+        if self.day != other.day or not (
+            self.holds(other.bucket, other.segment) and self.holds(other.bucket, other.last_segment)
+        ):
+            return False
+        same_segments = (self.segment, self.last_segment) == (other.segment, other.last_segment)
+        return self.epoch > other.epoch if same_segments else True
 
     @staticmethod
     def parse(category: str, folder: str, name: str) -> StoredFile | None:
         """Read a file's name; None for what is no event file, such as one that is still being written."""
         day, file = _DAY.fullmatch(folder), _FILE.fullmatch(name)
-        return StoredFile(category, day[1], int(file[1]), int(file[2]), int(file[3] or -1)) if day and file else None
+        if not day or not file:
+            return None
+        return StoredFile(category, day[1], int(file[1]), int(file[2]), int(file[3] or -1), int(file[4] or 0))
 
 
 class Note(NamedTuple):
@@ -131,6 +138,11 @@ Stored = StoredFile | Note | OtherFile
 def folder_of(category: str) -> str:
     """Return the folder of a category below the root."""
     return f"category={category}"
+
+
+def day_folder(category: str, day: str) -> str:
+    """Return the folder of a category's day below the root."""
+    return f"{folder_of(category)}/ds={day}"
 
 
 def is_day(folder: str) -> bool:

@@ -1,29 +1,29 @@
-"""What is in a category's folder, at one look: its event files, those that a compacted one has taken the place of, and notes."""
+"""What a category's folders contain: its event files, those that others supersede, and notes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from .layout import EventFile, OtherFile, StoredFile, is_day
+from .layout import EventFile, OtherFile, StoredFile, folder_of, is_day
 from .seam import Warehouse
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A category's folder as it was at one moment.
+    """A category's folders; each is listed once.
 
     Args:
-        files: the event files, sorted: each event is in one of them.
-        replaced: event files that are still there although a compacted one holds all that they hold.
+        files: the event files that count, sorted: each event is in one of them.
+        superseded: event files that readers skip: a compacted file has their events, or a later owner of the bucket wrote them anew.
         sizes: the size of each file, in bytes.
         notes: the names of the notes of each day, and of files in the making.
         others: event files that the archiver did not name, sorted.
     """
 
     files: tuple[StoredFile, ...]
-    replaced: tuple[StoredFile, ...]
+    superseded: tuple[StoredFile, ...]
     sizes: Mapping[EventFile, int]
     notes: Mapping[str, frozenset[str]]
     others: tuple[OtherFile, ...] = ()
@@ -35,21 +35,20 @@ class Listing:
         own: set[StoredFile] = set()
         others: list[OtherFile] = []
         notes: defaultdict[str, set[str]] = defaultdict(set)
-        for path, size in warehouse.contents(category).items():
-            folder, _, name = path.rpartition("/")
+        for folder, name, size in _in_days(warehouse, category):
             file = StoredFile.parse(category, folder, name)
             if file is not None:
                 own.add(file)
                 sizes[file] = size
-            elif is_day(folder) and name[0] in "._":
+            elif name[0] in "._":
                 notes[folder.removeprefix("ds=")].add(name)
-            elif is_day(folder):
+            else:
                 others.append(OtherFile(category, folder.removeprefix("ds="), name))
                 sizes[others[-1]] = size
-        replaced = replaced_among(own)
+        superseded = superseded_among(own)
         return Listing(
-            tuple(sorted(own - replaced)),
-            tuple(sorted(replaced)),
+            tuple(sorted(own - superseded)),
+            tuple(sorted(superseded)),
             sizes,
             {day: frozenset(names) for day, names in notes.items()},
             tuple(sorted(others)),
@@ -70,11 +69,30 @@ class Listing:
         return [file for file in self.files if file.day == day]
 
 
-def replaced_among(files: Iterable[StoredFile]) -> set[StoredFile]:
-    """Return the files of one category that others hold all of."""
+def superseded_among(files: Iterable[StoredFile]) -> set[StoredFile]:
+    """Return the files of one category that readers skip, since another one counts in their place."""
     found = list(files)
-    compacted: defaultdict[tuple[str, int], list[StoredFile]] = defaultdict(list)
+    newest: dict[tuple[str, int, int, int], StoredFile] = {}
     for file in found:
+        segments = (file.day, file.bucket, file.segment, file.last_segment)
+        if segments not in newest or file.supersedes(newest[segments]):
+            newest[segments] = file
+    counting = set(newest.values())
+    compacted: defaultdict[tuple[str, int], list[StoredFile]] = defaultdict(list)
+    for file in counting:
         if file.is_compacted:
             compacted[file.day, file.bucket].append(file)
-    return {file for file in found if any(other.covers(file) for other in compacted.get((file.day, file.bucket), ()))}
+    return {
+        file
+        for file in found
+        if file not in counting or any(other.supersedes(file) for other in compacted.get((file.day, file.bucket), ()))
+    }
+
+
+def _in_days(warehouse: Warehouse, category: str) -> Iterator[tuple[str, str, int]]:
+    """Give the files in the folders of a category's days: folder, name and size in bytes."""
+    root = folder_of(category)
+    for folder in filter(is_day, warehouse.contents(root)):
+        for name, size_bytes in warehouse.contents(f"{root}/{folder}").items():
+            if size_bytes is not None:
+                yield folder, name, size_bytes

@@ -1,16 +1,20 @@
 """What the archive notes beside the events, as small files of JSON.
 
-    category=…/_archive.json         how the category is archived: by which time, in segments of which length, with which columns
-    category=…/_bucket-00003.json    how far a bucket's time has come, as of the positions that may be committed
-    category=…/ds=…/_SUCCESS         the day is complete
-    category=…/ds=…/_late-00003.json what came for it since
+    category=…/_archive.json                  how the category is archived: by which time, in segments of which length, with which columns
+    category=…/_owner-00003-00000007.json     an archiver's claim to be the seventh owner of a bucket
+    category=…/_bucket-00003-00000007.json    how far the bucket's time has come, as of the positions that this owner may commit
+    category=…/ds=…/_SUCCESS                  the day is complete
+    category=…/ds=…/_late-00003-00000007.json what came for it since
 
-A bucket's notes are written by its owner alone, and before the position is committed that they hold for.
+A bucket's notes are written by its owner alone, and before the position is committed that they hold for. Each owner writes notes of its own;
+the one with the highest epoch counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +31,7 @@ ARCHIVE = "_archive.json"
 
 T = TypeVar("T", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
+_OF_OWNER = re.compile(r"_(owner|bucket|late)-(\d{5,})-(\d{8,})\.json")
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -121,19 +126,29 @@ class Late(msgspec.Struct, frozen=True):
     additions: tuple[Addition, ...]
 
 
-def bucket_note(category: str, bucket: int) -> Note:
-    """Return where a bucket's note lies."""
-    return Note(category, f"_bucket-{bucket:05d}.json")
+def claim_note(category: str, bucket: int, epoch: int) -> Note:
+    """Return where an archiver claims to own a bucket."""
+    return Note(category, f"_owner-{bucket:05d}-{epoch:08d}.json")
 
 
-def late_note(category: str, day: str, bucket: int) -> Note:
-    """Return where the late additions of a bucket to a day lie."""
-    return Note(category, f"_late-{bucket:05d}.json", day)
+def bucket_note(category: str, bucket: int, epoch: int) -> Note:
+    """Return where an owner's note on its bucket lies."""
+    return Note(category, f"_bucket-{bucket:05d}-{epoch:08d}.json")
 
 
-def is_late(name: str) -> bool:
-    """Tell whether a note's name is that of late additions."""
-    return name.startswith("_late-") and name.endswith(".json")
+def late_note(category: str, day: str, bucket: int, epoch: int) -> Note:
+    """Return where an owner notes the late additions of its bucket to a day."""
+    return Note(category, f"_late-{bucket:05d}-{epoch:08d}.json", day)
+
+
+def epochs_among(names: Iterable[str], kind: str) -> dict[int, list[int]]:
+    """Return by bucket the epochs of notes of one kind ("owner", "bucket" or "late") among the names in a folder, in order."""
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for name in names:
+        note = _OF_OWNER.fullmatch(name)
+        if note and note[1] == kind:
+            found[int(note[2])].append(int(note[3]))
+    return {bucket: sorted(epochs) for bucket, epochs in found.items()}
 
 
 def read_note(warehouse: Warehouse, note: Note, kind: type[T]) -> T | None:
@@ -167,6 +182,11 @@ def decoded(content: bytes, kind: type[T], place: str) -> T:
 def write_note(warehouse: Warehouse, note: Note, said: msgspec.Struct) -> None:
     """Store what a note says."""
     warehouse.write(note, _encode(said))
+
+
+def create_note(warehouse: Warehouse, note: Note, said: msgspec.Struct) -> bool:
+    """Store what a note says where there is none of that name; return whether there was none."""
+    return warehouse.create(note, _encode(said))
 
 
 def late_from(closings: tuple[Closing, ...], day: str) -> int | None:

@@ -14,16 +14,17 @@ from urllib.parse import urlsplit
 
 from ...state.durable import sync_folder
 from ..errors import NotStored, WarehouseError
-from .layout import Stored, aside_name, folder_of, is_day
+from .layout import Stored, aside_name
 
 WRITERS = 8
 """How many files are read or written at a time."""
 
 
 class Warehouse(Protocol):
-    """Files by category and day. Calls are complete on return, may be repeated, and come from several threads.
+    """Files in folders, by category and day. Calls are complete on return, may be repeated, and come from several threads and processes.
 
-    All raise WarehouseError.
+    Each call takes effect at one moment between its beginning and its return, for all processes at once. All raise WarehouseError; one
+    that raised may have taken effect, or may not. The effect of one that raised comes, if at all, before a later call on the same file returns.
     """
 
     @property
@@ -32,7 +33,14 @@ class Warehouse(Protocol):
         ...
 
     def write(self, file: Stored, content: bytes) -> None:
-        """Store a file durably. Readers see it whole or not at all; one of that name is replaced at once."""
+        """Store a file durably. Readers see it whole or not at all; one of that name is replaced in one step, and is never absent."""
+        ...
+
+    def create(self, file: Stored, content: bytes) -> bool:
+        """Store a file durably where there is none of that name; return whether there was none.
+
+        Readers see it whole or not at all. Of all processes that create one name, one at most gets True.
+        """
         ...
 
     def read(self, file: Stored, start: int = 0) -> bytes:
@@ -47,8 +55,11 @@ class Warehouse(Protocol):
         """Remove a file; nothing where there is none."""
         ...
 
-    def contents(self, category: str) -> dict[str, int]:
-        """Return what is in a category's folder and in those of its days: sizes in bytes by path below that folder."""
+    def contents(self, folder: str) -> dict[str, int | None]:
+        """Return what is in a folder below the root: the size in bytes by name, None for folders; nothing where there is no folder.
+
+        A file that was there before the call and is there after it is listed. One that is created or removed meanwhile may be.
+        """
         ...
 
 
@@ -70,18 +81,22 @@ class LocalWarehouse:
     def write(self, file: Stored, content: bytes) -> None:
         """Store a file durably: written aside, then renamed."""
         target = self._root / file.path
-        aside = target.with_name(aside_name(target.name))
         with _explained(f"{target} was not written"):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with aside.open("wb") as out:
-                    out.write(content)
-                    out.flush()
-                    os.fsync(out.fileno())
+            with _aside(target, content) as aside:
                 aside.replace(target)
-            finally:
-                aside.unlink(missing_ok=True)
             sync_folder(target.parent)
+
+    def create(self, file: Stored, content: bytes) -> bool:
+        """Store a file durably where there is none: written aside, then linked to its name."""
+        target = self._root / file.path
+        with _explained(f"{target} was not written"):
+            try:
+                with _aside(target, content) as aside:
+                    os.link(aside, target)
+            except FileExistsError:
+                return False
+            sync_folder(target.parent)
+            return True
 
     def read(self, file: Stored, start: int = 0) -> bytes:
         """Return what is stored, from a byte on."""
@@ -98,28 +113,34 @@ class LocalWarehouse:
         with _explained(f"{self._root / file.path} was not removed"):
             (self._root / file.path).unlink(missing_ok=True)
 
-    def contents(self, category: str) -> dict[str, int]:
-        """Return the sizes of what is there."""
-        folder = self._root / folder_of(category)
-        with _explained(f"{folder} was not listed"):
-            if not folder.exists():
-                return {}
-            own, days = _entries(folder)
-            return own | {f"{day}/{name}": size for day in days for name, size in _entries(folder / day)[0].items()}
+    def contents(self, folder: str) -> dict[str, int | None]:
+        """Return the sizes of what is in a folder."""
+        with _explained(f"{self._root / folder} was not listed"):
+            return _sizes(self._root / folder) if (self._root / folder).exists() else {}
 
 
-def _entries(folder: Path) -> tuple[dict[str, int], list[str]]:
-    """Return the sizes of a folder's files, and the names of the days' folders in it."""
-    sizes: dict[str, int] = {}
-    days: list[str] = []
+@contextmanager
+def _aside(target: Path, content: bytes) -> Iterator[Path]:
+    """Give a file beside a target with its content, durably; it is gone afterwards."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(aside_name(target.name))
+    try:
+        with aside.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        yield aside
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _sizes(folder: Path) -> dict[str, int | None]:
+    sizes: dict[str, int | None] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir():
-                days += [entry.name] if is_day(entry.name) else []
-            else:
-                with suppress(FileNotFoundError):  # renamed since: no longer of that name
-                    sizes[entry.name] = entry.stat().st_size
-    return sizes, days
+            with suppress(FileNotFoundError):  # renamed since: no longer of that name
+                sizes[entry.name] = None if entry.is_dir() else entry.stat().st_size
+    return sizes
 
 
 def open_warehouse(location: str, webhdfs: str | None = None) -> Warehouse:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ..errors import ArchiveRefused
 from .evolution import OtherType, is_widened, merged, table_of, widen
 from .layout import By, Note, StoredFile
-from .listing import Listing
 from .notes import ARCHIVE, Terms, read_note, write_note
 from .seam import WRITERS, Warehouse
 
@@ -23,29 +23,51 @@ def terms_of(warehouse: Warehouse, category: str) -> Terms | None:
     return read_note(warehouse, Note(category, ARCHIVE), Terms)
 
 
-def settle(warehouse: Warehouse, category: str, by: By, segment_events: int, schema: pa.Schema) -> None:
-    """Begin or go on to archive a category in a way.
+@dataclass(frozen=True)
+class Settled:
+    """How a category is archived from now on.
 
-    Files that are there are written anew where a column of theirs is wider now.
+    Args:
+        terms: what is to be noted of it.
+        is_noted: whether that is what is noted.
+        widens: whether files have columns that are narrower.
+    """
+
+    terms: Terms
+    is_noted: bool
+    widens: bool
+
+    def note(self, warehouse: Warehouse, category: str) -> None:
+        """Note it."""
+        write_note(warehouse, Note(category, ARCHIVE), self.terms)
+
+
+def settle(
+    warehouse: Warehouse, category: str, files: Sequence[StoredFile], *, by: By, segment_events: int, schema: pa.Schema
+) -> Settled:
+    """Find out how to go on archiving a category; nothing is changed.
+
+    Args:
+        warehouse: where it is.
+        category: its name.
+        files: its files.
+        by: by which time its days are to be.
+        segment_events: how long its segments are to be.
+        schema: the columns of its record type.
 
     Raises:
         ArchiveRefused: it is archived in another way, or its columns do not fit.
     """
-    files = Listing.of(warehouse, category).files
     terms = terms_of(warehouse, category) or _before_notes(warehouse, category, files, segment_events)
     if terms is None:
-        write_note(warehouse, Note(category, ARCHIVE), Terms.of(by, segment_events, schema))
-        return
+        return Settled(Terms.of(by, segment_events, schema), is_noted=False, widens=False)
     _refuse_other_way(category, terms, by, segment_events)
     try:
         wider = merged(terms.arrow, schema)
     except OtherType as other:
         raise _refused(warehouse, category, files, other) from other
-    if is_widened(terms.arrow, wider):
-        _widen(warehouse, category, files, wider)
     wanted = Terms.of(by, segment_events, wider)
-    if wanted != terms:
-        write_note(warehouse, Note(category, ARCHIVE), wanted)
+    return Settled(wanted, wanted == terms, is_widened(terms.arrow, wider))
 
 
 def _before_notes(
@@ -87,8 +109,19 @@ def _refused(warehouse: Warehouse, category: str, files: Iterable[StoredFile], o
     )
 
 
-def _widen(warehouse: Warehouse, category: str, files: Iterable[StoredFile], wider: pa.Schema) -> None:
+def widen_files(
+    warehouse: Warehouse, category: str, files: Sequence[StoredFile], terms: Terms, epochs: Mapping[int, int]
+) -> None:
+    """Write the files of a category anew that have narrower columns.
+
+    Args:
+        warehouse: where they are.
+        category: its name.
+        files: which.
+        terms: with the wider columns.
+        epochs: the owner of each bucket, which does this.
+    """
     _LOG.warning("%s: columns were widened; files with the narrower ones are written anew", category)
     with ThreadPoolExecutor(WRITERS) as pool:
-        written = sum(pool.map(lambda file: widen(warehouse, file, wider), files))
+        written = sum(pool.map(lambda file: widen(warehouse, file, terms.arrow, epochs[file.bucket]), files))
     _LOG.warning("%s: %d files were written anew", category, written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ from penstock.ops.local import running_hdfs
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 
-FILE = StoredFile("readings", "2013-01-31", 3, 250_000)
+FILE = StoredFile("readings", "2013-01-31", 3, 250_000, epoch=7)
 WHOLE = Note("readings", "_archive.json")
 OF_DAY = Note("readings", "_SUCCESS", "2013-01-31")
 
@@ -50,11 +51,11 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
 
 def test_files_and_notes_are_stored_listed_replaced_read_in_part_and_removed(warehouse: Warehouse) -> None:
     """Also twice; and a category of which there is nothing has no contents."""
-    empty = warehouse.contents("readings")
+    empty = warehouse.contents("category=readings")
     stored: list[tuple[Stored, bytes]] = [(FILE, b"first"), (WHOLE, b""), (OF_DAY, b"since"), (FILE, b"second")]
     for file, content in stored:
         warehouse.write(file, content)
-    found = warehouse.contents("readings")
+    found = [warehouse.contents("category=readings"), warehouse.contents("category=readings/ds=2013-01-31")]
     parts = [warehouse.read(FILE), warehouse.read(FILE, 3), warehouse.read(WHOLE)]
     for _ in range(2):
         warehouse.remove(FILE)
@@ -62,13 +63,25 @@ def test_files_and_notes_are_stored_listed_replaced_read_in_part_and_removed(war
         warehouse.read(FILE)
 
     assert empty == {}
-    assert found == {
-        "_archive.json": 0,
-        "ds=2013-01-31/_SUCCESS": 5,
-        "ds=2013-01-31/bucket-00003-00000000000000250000.parquet": 6,
-    }
+    assert found == [
+        {"_archive.json": 0, "ds=2013-01-31": None},
+        {"_SUCCESS": 5, "bucket-00003-00000000000000250000-e00000007.parquet": 6},
+    ]
     assert parts == [b"second", b"ond", b""]
-    assert warehouse.contents("readings").keys() == {"_archive.json", "ds=2013-01-31/_SUCCESS"}
+    assert warehouse.contents("category=readings/ds=2013-01-31") == {"_SUCCESS": 5}
+
+
+def test_a_file_is_created_by_one_alone(warehouse: Warehouse) -> None:
+    """Of many at a time; the others change nothing, and leave nothing behind."""
+    contents = [bytes([number]) * 1000 for number in range(8)]
+    place = Note("claimed", "_owner-00000-00000001.json")
+    with ThreadPoolExecutor(len(contents)) as pool:
+        created = list(pool.map(lambda content: warehouse.create(place, content), contents))
+    again = warehouse.create(place, b"later")
+
+    assert (sum(created), again) == (1, False)
+    assert warehouse.read(place) == contents[created.index(True)]
+    assert warehouse.contents("category=claimed") == {place.name: 1000}
 
 
 class Reading(ps.Record, frozen=True):
@@ -79,13 +92,15 @@ class Reading(ps.Record, frozen=True):
 
 
 def test_events_are_read_back_from_files_of_any_name(warehouse: Warehouse) -> None:
-    """The archiver's, without those that a compacted one has replaced, and a batch run's."""
+    """The archiver's, without those that a compacted one or a later owner's supersedes, and a batch run's."""
     days = Days.of("1970-01-01", "1970-01-02")
     schema = pa.schema([*Columns(Reading).schema, ("_key", pa.string())])
     files: dict[EventFile, list[int]] = {
         StoredFile("read", "1970-01-01", 0, 0): [1],
         StoredFile("read", "1970-01-01", 0, 5): [2],
         StoredFile("read", "1970-01-01", 0, 0, 5): [1, 2],
+        StoredFile("read", "1970-01-01", 0, 10, epoch=2): [5, 6],
+        StoredFile("read", "1970-01-01", 0, 10, epoch=1): [5],
         OtherFile("read", "1970-01-02", "part-0.parquet"): [3],
         OtherFile("read", "1970-01-03", "part-0.parquet"): [4],
     }
@@ -93,7 +108,7 @@ def test_events_are_read_back_from_files_of_any_name(warehouse: Warehouse) -> No
         warehouse.write(file, content_of(pa.table([values, values, list("k" * len(values))], schema=schema)))
     read = [batch.column("value").to_pylist() for batch in StoredCategory.of(warehouse, "read", schema).read(days)]
 
-    assert read == [[1, 2], [3]]
+    assert read == [[1, 2], [5, 6], [3]]
 
 
 class Losing:
@@ -105,7 +120,7 @@ class Losing:
         self._writes = 0
         self.noticed = 0
         self.location, self.remove = warehouse.location, warehouse.remove
-        self.read, self.contents = warehouse.read, warehouse.contents
+        self.read, self.contents, self.create = warehouse.read, warehouse.contents, warehouse.create
 
     def write(self, file: Stored, content: bytes) -> None:
         """Store a file, unless HDFS is lost."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.backfill.errors import NotStored
-from penstock.backfill.warehouse.layout import Stored, folder_of
+from penstock.backfill.warehouse.layout import Stored
 from penstock.backfill.warehouse.seam import Warehouse
 
 T = TypeVar("T")
@@ -24,6 +24,10 @@ class MemoryWarehouse:
         """Store a file."""
         self.stored[file.path] = content
 
+    def create(self, file: Stored, content: bytes) -> bool:
+        """Store a file where there is none."""
+        return self.stored.setdefault(file.path, content) is content
+
     def read(self, file: Stored, start: int = 0) -> bytes:
         """Return what is stored, from a byte on."""
         if file.path not in self.stored:
@@ -34,12 +38,14 @@ class MemoryWarehouse:
         """Remove a file."""
         self.stored.pop(file.path, None)
 
-    def contents(self, category: str) -> dict[str, int]:
-        """Return the sizes of what is there."""
-        folder = f"{folder_of(category)}/"
-        return {
-            path.removeprefix(folder): len(content) for path, content in self.stored.items() if path.startswith(folder)
-        }
+    def contents(self, folder: str) -> dict[str, int | None]:
+        """Return the sizes of what is in a folder."""
+        found: dict[str, int | None] = {}
+        for path, content in list(self.stored.items()):
+            if path.startswith(f"{folder}/"):
+                name, _, below = path.removeprefix(f"{folder}/").partition("/")
+                found[name] = None if below else len(content)
+        return found
 
 
 class Killed(Exception):
@@ -58,6 +64,10 @@ class DyingWarehouse:
         """Store a file, or die."""
         self._call(lambda: self._warehouse.write(file, content))
 
+    def create(self, file: Stored, content: bytes) -> bool:
+        """Store a file where there is none, or die."""
+        return self._call(lambda: self._warehouse.create(file, content))
+
     def read(self, file: Stored, start: int = 0) -> bytes:
         """Return what is stored, or die."""
         return self._call(lambda: self._warehouse.read(file, start))
@@ -66,9 +76,9 @@ class DyingWarehouse:
         """Remove a file, or die."""
         self._call(lambda: self._warehouse.remove(file))
 
-    def contents(self, category: str) -> dict[str, int]:
+    def contents(self, folder: str) -> dict[str, int | None]:
         """Return what is there, or die."""
-        return self._call(lambda: self._warehouse.contents(category))
+        return self._call(lambda: self._warehouse.contents(folder))
 
     def _call(self, ask: Callable[[], T]) -> T:
         self._left -= 1

@@ -165,7 +165,7 @@ def test_a_file_that_does_not_fit_is_named() -> None:
     warehouse = warehouse_of(By.EVENT_TIME, [7])
     del warehouse.stored["category=readings/_archive.json"]
     with pytest.raises(
-        BackfillRefused, match=r"ds=1970-01-01/bucket-00000-0+\.parquet: column parts\[\] holds struct<"
+        BackfillRefused, match=r"ds=1970-01-01/bucket-00000-0+-e0+1\.parquet: column parts\[\] holds struct<"
     ):
         read(warehouse, EVER, record=Misread)
 
@@ -177,7 +177,7 @@ def test_a_file_that_is_no_parquet_is_named_with_its_day(harm: Callable[[bytes],
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
     warehouse.stored[path] = harm(warehouse.stored[path])
     with pytest.raises(
-        WarehouseError, match=r"ds=1970-01-01/bucket-00000-0+\.parquet does not read as Parquet: .* Put it back"
+        WarehouseError, match=r"ds=1970-01-01/bucket-00000-0+-e0+1\.parquet does not read as Parquet: .* Put it back"
     ):
         read(warehouse, EVER)
 

@@ -14,13 +14,13 @@ import pytest
 from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive import segments
+from penstock.backfill.archive import category_archive, segments
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.errors import ArchiveGap
 from penstock.backfill.warehouse.layout import DAY_MS, StoredFile
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.notes import BucketNote, bucket_note, read_note
+from penstock.backfill.warehouse.owners import bucket_notes
 from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
 from penstock.processors.watermarks import Progress
 from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
@@ -87,9 +87,12 @@ def archive(
 
 
 def rows(warehouse: Warehouse) -> dict[StoredFile, list[tuple[int, int]]]:
-    """Return, by file, the offset and the value of each event."""
+    """Return, by file, the offset and the value of each event; the file whoever wrote it."""
     stored = {file: pq.read_table(BytesIO(warehouse.read(file)), partitioning=None) for file in files_of(warehouse)}
-    return {file: [(row["_offset"], row["value"]) for row in table.to_pylist()] for file, table in stored.items()}
+    return {
+        file._replace(epoch=0): [(row["_offset"], row["value"]) for row in table.to_pylist()]
+        for file, table in stored.items()
+    }
 
 
 def files_of(warehouse: Warehouse) -> tuple[StoredFile, ...]:
@@ -99,8 +102,8 @@ def files_of(warehouse: Warehouse) -> tuple[StoredFile, ...]:
 
 def times(warehouse: Warehouse) -> list[Progress]:
     """Return how far the time of each bucket has come, as it is noted of the committed positions."""
-    notes = [read_note(warehouse, bucket_note("readings", number), BucketNote) for number in range(3)]
-    return [note.marks[-1].progress for note in notes if note]
+    notes = bucket_notes(warehouse, "readings")
+    return [notes[number].marks[-1].progress for number in range(3)]
 
 
 def values(warehouse: Warehouse) -> list[int]:
@@ -126,6 +129,7 @@ def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
 def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next archiver takes up files and notes as of the committed position, and reads the rest again."""
     monkeypatch.setattr(segments, "WRITERS", 1)
+    monkeypatch.setattr(category_archive, "WRITERS", 1)
     undisturbed = MemoryWarehouse()
     archive(bus_with(readings(0, 110)), undisturbed, segment_events=SHORT_SEGMENT)
     for calls in count(1):
@@ -143,8 +147,8 @@ def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypa
     assert calls > 20
 
 
-def test_an_unfinished_segment_grows_under_the_same_name(tmp_path: Path) -> None:
-    """Small runs, one after the other, end in the files that one long run writes."""
+def test_an_unfinished_segment_is_written_anew_by_its_next_owner(tmp_path: Path) -> None:
+    """Small runs, one after the other, end with the events in the files of one long run, and leave no others."""
     bus, warehouse = bus_with([]), LocalWarehouse(tmp_path / "often")
     for first in range(0, 500, 40):
         send(bus, readings(first, 40))
@@ -153,6 +157,7 @@ def test_an_unfinished_segment_grows_under_the_same_name(tmp_path: Path) -> None
     archive(bus_with(readings(0, 520)), once)
 
     assert rows(warehouse) == rows(once)
+    assert Listing.of(warehouse, "readings").superseded == ()
 
 
 def test_what_the_bus_has_dropped_since_stays_archived(tmp_path: Path) -> None:

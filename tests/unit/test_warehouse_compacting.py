@@ -70,7 +70,7 @@ class Site:
 
     @property
     def files(self) -> list[str]:
-        """The names of the first day's files, without those that were replaced."""
+        """The names of the first day's files, without those that are superseded."""
         return [file.path.rpartition("/")[2] for file in Listing.of(self.warehouse, "readings").of_day(FIRST_DAY)]
 
     @property
@@ -127,7 +127,7 @@ def test_a_kill_at_any_call_leaves_every_event_once(site: Site) -> None:
             assert site.is_whole, calls
             list(compact(site.warehouse, "readings"))
             assert site.is_whole, calls
-            assert Listing.of(site.warehouse, "readings").replaced == ()
+            assert Listing.of(site.warehouse, "readings").superseded == ()
             assert len(site.files) == 2
             continue
         break
@@ -136,7 +136,7 @@ def test_a_kill_at_any_call_leaves_every_event_once(site: Site) -> None:
 
 
 def test_the_segment_that_is_open_is_left_to_its_archiver(site: Site) -> None:
-    """What comes late for the day goes into it, beside the compacted file, and is compacted when the segment is full."""
+    """What comes late for the day goes into it, beside the compacted file, and is compacted when its block is full."""
     site.send(0, DAY_MS // 2)
     site.archive()
     list(compact(site.warehouse, "readings"))
@@ -144,7 +144,7 @@ def test_the_segment_that_is_open_is_left_to_its_archiver(site: Site) -> None:
     site.send(1)
     site.archive()
     whole_beside = site.is_whole
-    site.send(*[2 * DAY_MS] * SEGMENT)
+    site.send(*[2 * DAY_MS] * 4 * SEGMENT)
     site.archive()
     list(compact(site.warehouse, "readings"))
 
@@ -156,13 +156,13 @@ def test_the_segment_that_is_open_is_left_to_its_archiver(site: Site) -> None:
 def test_a_group_that_is_set_back_writes_nothing_that_is_compacted(site: Site) -> None:
     """All events are read again; those of compacted segments are in the warehouse already."""
     list(compact(site.warehouse, "readings"))
-    before = dict(site.warehouse.stored)
+    before = site.files
     for offset in (0, 4):
         site.bus.set_committed(group_of("readings"), [Position(Bucket("readings", n), offset) for n in (0, 1)])
         site.archive()
 
     assert site.is_whole
-    assert site.warehouse.stored.keys() == before.keys()
+    assert site.files == before
 
 
 def test_what_was_never_archived_cannot_be_compacted() -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
 
 import penstock as ps
-from penstock.backfill.archive import segments
+from penstock.backfill.archive import category_archive, segments
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.archive.completeness import Patience
@@ -21,7 +21,7 @@ from penstock.backfill.errors import ArchiveRefused
 from penstock.backfill.warehouse.evolution import table_of
 from penstock.backfill.warehouse.layout import DAY_MS, By, Note, day_of
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, is_late, read_note
+from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, read_note
 from penstock.backfill.warehouse.seam import Warehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
@@ -145,7 +145,7 @@ def test_late_additions_are_archived_and_noted(site: Site) -> None:
     site.archive()
     site.send(0, [62])
     site.archive()
-    [note] = [name for name in Listing.of(site.warehouse, "readings").notes[DAYS[0]] if is_late(name)]
+    [note] = [name for name in Listing.of(site.warehouse, "readings").notes[DAYS[0]] if name.startswith("_late-")]
     late = read_note(site.warehouse, Note("readings", note, DAYS[0]), Late)
 
     assert (before, site.late) == ({}, {day_of(BEGIN_MS - DAY_MS): 1, DAYS[0]: 2})
@@ -161,6 +161,7 @@ def test_late_additions_are_archived_and_noted(site: Site) -> None:
 def test_a_kill_at_any_call_changes_neither_days_nor_late_additions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What closed a day is noted before anybody relies on it, and what came late is counted from there."""
     monkeypatch.setattr(segments, "WRITERS", 1)
+    monkeypatch.setattr(category_archive, "WRITERS", 1)
 
     def play(calls: int) -> tuple[bool, Site]:
         site = Site()

@@ -1,0 +1,43 @@
+"""What came for days that were complete: noted beside their files, by bucket and segment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..warehouse.notes import Addition, Late, late_note, read_note, write_note
+from ..warehouse.seam import Warehouse
+
+
+class LateAdditions:
+    """The late additions of one bucket, as its owner notes them. Days may be noted by several threads, each by one at a time.
+
+    Args:
+        warehouse: where they are noted.
+        category: the category's name.
+        bucket: the bucket's number.
+        epoch: the owner.
+        noted: the epoch of the note that counts, by day, from before this owner.
+    """
+
+    def __init__(self, warehouse: Warehouse, category: str, bucket: int, epoch: int, noted: Mapping[str, int]) -> None:
+        self._warehouse = warehouse
+        self._category = category
+        self._bucket = bucket
+        self._epoch = epoch
+        self._noted = dict(noted)
+
+    def note(self, day: str, segment: int, addition: Addition | None) -> None:
+        """Note the additions of a segment to a day, in place of what was noted of it before; None for none."""
+        before = self._noted.get(day)
+        place = late_note(self._category, day, self._bucket, before or self._epoch)
+        noted = read_note(self._warehouse, place, Late) or Late(self._bucket, ())
+        additions = {one.segment: one for one in noted.additions if one.segment != segment}
+        if addition is not None:
+            additions[segment] = addition
+        now = Late(self._bucket, tuple(additions[one] for one in sorted(additions)))
+        if now == noted:
+            return
+        write_note(self._warehouse, late_note(self._category, day, self._bucket, self._epoch), now)
+        self._noted[day] = self._epoch
+        if before not in {None, self._epoch}:
+            self._warehouse.remove(place)

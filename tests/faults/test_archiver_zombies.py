@@ -1,0 +1,86 @@
+"""Archivers that stand still until they are given up for dead, and then go on: what their successor has archived stays as it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import msgspec
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from support.archivers import Reading, readings_of, start
+
+from penstock.backfill.archive.archived_ends import archived_ends
+from penstock.backfill.archive.category_archive import group_of
+from penstock.backfill.warehouse.layout import DAY_MS, Note, Stored, StoredFile
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.seam import LocalWarehouse
+from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.kafka import KafkaBus
+
+
+@pytest.fixture
+def processes() -> Iterator[list[ForkServerProcess]]:
+    """Processes that do not outlive the test."""
+    started: list[ForkServerProcess] = []
+    yield started
+    for process in started:
+        if process.is_alive():
+            process.kill()
+            process.join(30)
+
+
+@pytest.mark.parametrize("before", [StoredFile, Note])
+def test_a_paused_archiver_changes_nothing_of_its_successors(
+    before: type[Stored],
+    kafka: str,
+    kafka_bus: KafkaBus,
+    prefix: str,
+    tmp_path: Path,
+    wait_until: Callable[..., None],
+    processes: list[ForkServerProcess],
+) -> None:
+    """It was stopped right before it wrote events, or a note; its successor archived more, and both go on."""
+    category, warehouse = readings_of(f"{prefix}.readings"), LocalWarehouse(tmp_path)
+    name = category.name
+    kafka_bus.catalog.create(CategorySpec.of(category))
+    writer = kafka_bus.writer()
+
+    def send(first: int, end: int) -> None:
+        events = [Reading("s", n % 3 * DAY_MS, n) for n in range(first, end)]
+        writer.send(name, [Outgoing(b"s", msgspec.json.encode(event)) for event in events])
+        writer.flush()
+
+    def committed() -> int:
+        return kafka_bus.catalog.committed(group_of(name), name).get(0, 0)
+
+    def values() -> list[int]:
+        files = [BytesIO(warehouse.read(file)) for file in Listing.of(warehouse, name).files]
+        return sorted(row["value"] for file in files for row in pq.read_table(file, partitioning=None).to_pylist())
+
+    send(0, 30)
+    zombie = start(kafka, name, tmp_path, before)
+    processes.append(zombie)
+    wait_until(lambda: psutil.Process(zombie.pid).status() == psutil.STATUS_STOPPED)
+    heir = start(kafka, name, tmp_path)
+    processes.append(heir)
+    send(30, 100)
+    wait_until(lambda: committed() == 100)
+    before_return = values()
+
+    os.kill(zombie.pid or 0, signal.SIGCONT)
+    send(100, 160)
+    wait_until(lambda: committed() == 160)
+    for process in (zombie, heir):
+        process.terminate()
+        process.join(60)
+
+    assert before_return == list(range(100))
+    assert [process.exitcode for process in (zombie, heir)] == [0, 0]
+    assert values() == list(range(160))
+    assert archived_ends(kafka_bus, warehouse, name) == {0: 160}
