@@ -15,8 +15,9 @@ class What(Enum):
     DISK = "loses its disk"
     """Its processes end, and come back on an empty one."""
     PAUSE = "stands still"
+    SLEEP = "all processes stand still"
     STOP = "is stopped"
-    """In good order, and started again."""
+    """In good order, and started again later."""
     SLOW = "is slow"
     """The request, or the write, takes long."""
     FAIL = "gets no answer"
@@ -32,7 +33,7 @@ class What(Enum):
 
 
 OF_REQUESTS = frozenset({What.SLOW, What.FAIL, What.LOST})
-OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE})
+OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE, What.SLEEP})
 """They befall no process alone."""
 
 

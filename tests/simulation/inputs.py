@@ -18,6 +18,11 @@ END_MS = BASE_MS + 500 * HOUR_MS
 """The event time of the last events: so late that all windows are complete."""
 
 
+def complete_ms(turn: int, count: int) -> int:
+    """Return what no event is earlier than that is written after a round."""
+    return BASE_MS + turn * 7 * MINUTE_MS if turn < count else END_MS - BEHIND_MS
+
+
 def _awake() -> tuple[str, ...]:
     """Return a key for each bucket."""
     keys = (f"b{number}" for number in range(1_000))
@@ -31,8 +36,16 @@ AWAKE = _awake()
 """Keys of which each round has an event, so that no bucket is silent for long."""
 
 
-def rounds(seed: int, count: int, events: int, inputs: int) -> Iterator[Sequence[Sequence[Event]]]:
-    """Give what is written in each round to each input; numbers are given once."""
+def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool) -> Iterator[Sequence[Sequence[Event]]]:
+    """Give what is written in each round to each input; numbers are given once.
+
+    Args:
+        seed: of what it is drawn.
+        count: how many rounds there are before the last one.
+        events: how many events a round has beside those of each bucket.
+        inputs: how many inputs there are.
+        quiet: whether the last round writes to one bucket alone.
+    """
     lots = random.Random(seed)  # noqa: S311 - repeatable, not secret
     number = 0
 
@@ -50,4 +63,4 @@ def rounds(seed: int, count: int, events: int, inputs: int) -> Iterator[Sequence
             others = [event(key, now_ms - lots.randrange(BEHIND_MS - MINUTE_MS)) for key in keys]
             written.append(awake + others)
         yield written
-    yield [[event(key, END_MS) for key in AWAKE] for _ in range(inputs)]
+    yield [[event(key, END_MS) for key in (AWAKE[:1] if quiet else AWAKE)] for _ in range(inputs)]

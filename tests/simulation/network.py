@@ -14,6 +14,9 @@ from .scheduler import Process, Scheduler
 T = TypeVar("T")
 LAZY_S = (0.0, 0.0, 0.2, 0.5, 1.0)
 """How much longer than asked for a poll may take that gives nothing, as on a busy machine; and a run has fewer idle turns."""
+PATIENT_S = 60.0
+"""What a client keeps trying for longer than this, it is lucky with in the end."""
+FETCHED = 0.7
 
 
 class Brokers:
@@ -59,13 +62,13 @@ class SimulatedLine(Line):
         fault = self._strike(self._process, what)
         if fault is not None and fault.what is What.SLOW:
             self._scheduler.sleep(min(fault.lasts_s, limit_s * 0.9))
-        if fault is not None and fault.what is What.FAIL:
+        if fault is not None and fault.what is What.FAIL and limit_s <= PATIENT_S:
             self._scheduler.sleep(limit_s)
             raise BusUnreachable(f"No broker answered ({what}).")
         if not self._brokers.are_up and not self._scheduler.wait(lambda: self._brokers.are_up, limit_s):
             raise BusUnreachable(f"No broker answered within {limit_s:.0f} s ({what}).")
         answer = effect()
-        if fault is not None and fault.what is What.LOST:
+        if fault is not None and fault.what is What.LOST and limit_s <= PATIENT_S:
             self._scheduler.sleep(limit_s)
             raise BusUnreachable(f"No broker answered ({what}).")
         self._scheduler.point(f"after {what}")
@@ -81,6 +84,10 @@ class SimulatedLine(Line):
     def is_up(self) -> bool:
         """Tell whether the brokers answer."""
         return self._brokers.are_up
+
+    def has_fetched(self) -> bool:
+        """Tell whether a bucket is fetched already: mostly."""
+        return self._scheduler.random.random() < FETCHED
 
     def buffers(self) -> bool:
         """Keep what is sent until it is flushed: what a client had not sent yet dies with it."""

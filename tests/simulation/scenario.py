@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from support.subjects import BUCKETS, EXACT, LEAST, MOST, PAIRS, Subject
+from support.subjects import EXACT
 
 from .faults import Fault, What
+from .nodes import KINDS, PASSING, Node, pairs_of
 
 ROUNDS_S = (0.2, 1.0, 2.0, 4.0, 9.0)
 """How long there may be between two rounds of input."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A processor, and how many workers it has.
-
-    Args:
-        subject: what it is.
-        workers: how many, each on a machine of its own.
-    """
-
-    subject: Subject
-    workers: int
 
 
 @dataclass(frozen=True)
@@ -33,22 +21,38 @@ class Scenario:
 
     Args:
         seed: it was drawn from; it also decides who goes on when.
-        nodes: the processors.
+        nodes: the processors, each after those whose outputs it reads.
         rounds_s: the time before each round of input.
         events: how many events a round has beside those that keep buckets awake.
-        faults: what goes wrong, in order.
+        quiet: whether the last events come in one bucket alone, and of the others it is only promised that they are complete.
+        faults: what goes wrong, in order of time.
     """
 
     seed: int
     nodes: tuple[Node, ...]
     rounds_s: tuple[float, ...]
     events: int
+    quiet: bool = False
     faults: tuple[Fault, ...] = ()
 
     @property
     def length_s(self) -> float:
         """How long the input goes on."""
         return sum(self.rounds_s)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the categories that are written from outside."""
+        written = {f"{node.name}.out" for node in self.nodes}
+        return tuple(dict.fromkeys(name for node in self.nodes for name in node.reads if name not in written))
+
+    def __str__(self) -> str:
+        quiet = ", the last of them in one bucket" if self.quiet else ""
+        input_ = f"{len(self.rounds_s)} rounds of {self.events} events in {self.length_s:.0f} s{quiet}"
+        return "\n".join([f"seed {self.seed}: {input_}", *(f"  {node}" for node in self.nodes)])
+
+
+Shape = Callable[[random.Random, "Profile"], tuple[Node, ...]]
 
 
 @dataclass(frozen=True)
@@ -57,20 +61,27 @@ class Profile:
 
     Args:
         name: by which it is chosen.
-        subjects: the processors.
-        faults: what may go wrong, each as often as it is named.
-        most_faults: how many at most.
+        shapes: how processors are put together, each as often as it is named.
+        faults: what may go wrong, likewise.
+        kinds: the kinds of the last processor.
+        most_faults: how many faults at most.
         stalls_s: how long processes stand still.
         outages_s: how long something is away.
+        workers: how many a processor may have.
+        rounds: how many rounds of input at most.
+        exact: whether all is to be exactly once.
     """
 
     name: str
-    subjects: tuple[Subject, ...]
+    shapes: tuple[Shape, ...]
     faults: tuple[What, ...]
+    kinds: tuple[str, ...] = ()
     most_faults: int = 8
     stalls_s: tuple[float, float] = (1.0, 70.0)
-    outages_s: tuple[float, float] = (0.5, 100.0)
+    outages_s: tuple[float, float] = (0.5, 110.0)
     workers: tuple[int, ...] = (1, 1, 2, 3)
+    rounds: int = 20
+    exact: bool = False
 
 
 STEPS = (
@@ -111,29 +122,62 @@ REQUESTS = (
     "ends",
 )
 """What may be slow, fail, or not be answered."""
+_ONE = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 1 and kind not in {"injected", "downstream"})
+_TWO = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 2)
 
-_KINDS = ("stateful", "aggregator", "timers", "closing", "sessions", "ordered", "joining")
-LOCAL = (
-    *(Subject("stateless", output, output) for output in (LEAST, MOST, EXACT)),
-    *(Subject(kind, *pair) for kind in _KINDS for pair in PAIRS),
-    *(Subject(kind, EXACT, EXACT) for kind in ("merging", "random")),
-)
-_TROUBLE = (What.KILL, What.KILL, What.PAUSE, What.STOP, What.SLOW, What.FAIL, What.LOST, What.BROKERS, What.POWER, What.DISK)
 
+def _node(lots: random.Random, profile: Profile, name: str, kinds: tuple[str, ...], *reads: str, promised: bool) -> Node:
+    kind = lots.choice([one for one in kinds if not profile.kinds or one in profile.kinds] or kinds)
+    pairs = ((EXACT, EXACT),) if profile.exact else pairs_of(kind, promised=promised)
+    pair = lots.choice(pairs)
+    return Node(name, kind, *pair, reads, lots.choice(profile.workers), promised, lots.random() < 0.5)
+
+
+def _passing(lots: random.Random, profile: Profile, reads: str) -> Node:
+    return Node("first", lots.choice(PASSING), EXACT, EXACT, (reads,), lots.choice(profile.workers), lots.random() < 0.5)
+
+
+def one(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
+    """Return one processor that goes by its events."""
+    return (_node(lots, profile, "last", _ONE, "left", promised=False),)
+
+
+def told(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
+    """Return one processor that goes by what is promised."""
+    return (_node(lots, profile, "last", _ONE, "left", promised=True),)
+
+
+def two(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
+    """Return one processor of two inputs."""
+    return (_node(lots, profile, "last", _TWO, "left", "right", promised=lots.random() < 0.3),)
+
+
+def chain(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
+    """Return two processors, the second of which goes by what the first promises."""
+    first = _passing(lots, profile, "left")
+    return first, _node(lots, profile, "last", _ONE, "first.out", promised=True)
+
+
+def diamond(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
+    """Return two processors, the second of which also reads what comes from outside."""
+    first = replace(_passing(lots, profile, "left"), kind="stateless")
+    return first, _node(lots, profile, "last", _TWO, "first.out", "right", promised=True)
+
+
+_DEATHS = (What.KILL, What.KILL, What.STOP, What.POWER, What.DISK)
+_STALLS = (What.PAUSE, What.SLOW, What.FAIL, What.LOST)
+_ALL = (*_DEATHS, *_STALLS, What.BROKERS, What.FULL)
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("mixed", LOCAL, _TROUBLE),
-        Profile("calm", LOCAL, (), most_faults=0),
-        Profile(
-            "stalls",
-            tuple(one for one in LOCAL if one.output is EXACT),
-            (What.PAUSE, What.PAUSE, What.BROKERS, What.SLOW, What.SLOW, What.LOST, What.FAIL),
-            most_faults=14,
-            stalls_s=(20.0, 70.0),
-            outages_s=(20.0, 110.0),
-            workers=(2, 3),
-        ),
+        Profile("mixed", (one, one, told, two, chain, diamond), _ALL),
+        Profile("calm", (one, told, two, chain, diamond), (), most_faults=0),
+        Profile("stalls", (one, two, told), (What.PAUSE, *_STALLS, What.BROKERS), exact=True, most_faults=14, stalls_s=(20.0, 70.0), workers=(2, 3)),
+        Profile("silence", (two, chain, diamond), (What.BROKERS, What.SLEEP, What.STOP, What.PAUSE), outages_s=(61.0, 110.0), stalls_s=(61.0, 110.0), most_faults=4),
+        Profile("early", (one, told), _ALL, kinds=("early",)),
+        Profile("twice", (two,), (What.DISK, What.DISK, What.KILL), kinds=("joining",), most_faults=3, rounds=12),
+        Profile("full", (one, two), (What.FULL, What.FULL, What.FULL, What.KILL), most_faults=6),
+        Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
     )
 }
 
@@ -141,9 +185,10 @@ PROFILES = {
 def drawn(seed: int, profile: Profile) -> Scenario:
     """Draw a scenario."""
     lots = random.Random(f"{profile.name} {seed}")  # noqa: S311 - repeatable, not secret
-    node = Node(lots.choice(profile.subjects), lots.choice(profile.workers))
-    rounds_s = tuple(lots.choice(ROUNDS_S) for _ in range(lots.randint(5, 20)))
-    scenario = Scenario(seed, (node,), rounds_s, lots.randint(2, 12))
+    nodes = lots.choice(profile.shapes)(lots, profile)
+    rounds_s = tuple(lots.choice(ROUNDS_S) for _ in range(lots.randint(5, profile.rounds)))
+    quiet = nodes[0].promised and lots.random() < 0.5
+    scenario = Scenario(seed, nodes, rounds_s, lots.randint(2, 12), quiet)
     count = lots.randint(0, profile.most_faults)
     faults = [_fault(lots, profile, scenario) for _ in range(count)] if profile.faults else []
     return replace(scenario, faults=tuple(sorted(faults, key=lambda fault: fault.at_s)))
@@ -152,19 +197,20 @@ def drawn(seed: int, profile: Profile) -> Scenario:
 def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
     what, at_s = lots.choice(profile.faults), round(lots.uniform(0, scenario.length_s + 10), 3)
     node = lots.choice(scenario.nodes)
-    who = f"{node.subject.kind}-{lots.randrange(node.workers)}"
+    who = f"{node.name}-{lots.randrange(node.workers)}"
     match what:
-        case What.BROKERS | What.STORE | What.PLACE:
+        case What.BROKERS | What.STORE | What.PLACE | What.SLEEP:
             return Fault(at_s, what, lasts_s=_length(lots, profile.outages_s))
         case What.PAUSE:
             return Fault(at_s, what, who, lots.choice(STEPS), _length(lots, profile.stalls_s))
-        case What.KILL | What.POWER | What.DISK:
-            # Killed workers come back soon, or when their session is over.
-            return Fault(at_s, what, who, lots.choice(STEPS), _length(lots, (0.1, 70.0)))
+        case What.KILL | What.POWER | What.DISK | What.STOP:
+            # Those that died come back soon, or when their session is over.
+            where = "" if what is What.STOP else lots.choice(STEPS)
+            return Fault(at_s, what, who, where, _length(lots, (0.1, 70.0)))
         case What.SLOW | What.FAIL | What.LOST:
             return Fault(at_s, what, who, lots.choice(REQUESTS), _length(lots, (0.5, 40.0)))
         case What.FULL:
-            return Fault(at_s, what, who, lasts_s=_length(lots, (0.5, 30.0)))
+            return Fault(at_s, what, who, lots.choice(STEPS), _length(lots, (0.5, 30.0)))
         case _:
             return Fault(at_s, what, who)
 

@@ -15,11 +15,14 @@ from support.by_time import (
     sessions_of,
     sums_in,
 )
-from support.kinds import BEHIND_MS, DELAY_MS, KINDS, Event
+from support.kinds import BEHIND_MS, DELAY_MS, Event
 from support.subjects import BUCKETS, EXACT, LEAST, MOST, Subject
 from support.verdicts import by_hour, by_key, expect_chains, expect_complete, expect_counts, expect_each_event, expect_updates
 
 from penstock.processors.buckets import bucket_of
+
+from .inputs import END_MS
+from .nodes import LONGEST_CHAIN, Node
 
 if TYPE_CHECKING:
     from .world import World
@@ -27,10 +30,11 @@ if TYPE_CHECKING:
 
 def expect_kept(world: World) -> None:
     """Hold outputs and states of a run against its input."""
+    written = dict(world.sent)
     for node in world.scenario.nodes:
-        kind = KINDS[node.subject.kind]
-        outputs = world.outputs(f"app.{kind.writes}")
-        _expect_node(node.subject, outputs, _decoded(world.state(node)), world.sent)
+        inputs = [written[name] for name in node.reads]
+        _expect_node(node, world.outputs(f"{node.name}.out"), _decoded(world.state(node)), inputs)
+        written[f"{node.name}.out"] = node.passed_on(inputs[0])
 
 
 def _decoded(state: dict[bytes, bytes]) -> dict[bytes, Any]:
@@ -39,15 +43,23 @@ def _decoded(state: dict[bytes, bytes]) -> dict[bytes, Any]:
 
 
 def _expect_node(
-    subject: Subject, outputs: list[dict[str, Any]], state: dict[bytes, Any], inputs: list[list[Event]]
+    node: Node, outputs: list[dict[str, Any]], state: dict[bytes, Any], inputs: list[list[Event]]
 ) -> None:
     events = [event for one in inputs for event in one]
-    low_ms = _lows_ms(inputs)
+    subject = Subject(node.kind, node.state, node.output)
+    low_ms = dict.fromkeys(by_key(events), END_MS - BEHIND_MS) if node.promised else _lows_ms(inputs)
     match subject.kind:
-        case "stateless" | "merging" | "random":
+        case "stateless" | "rekeyed":
             expect_each_event(subject.output, outputs, events)
-            if subject.kind != "stateless":
-                expect_chains(outputs, state)
+        case "merging" | "random":
+            expect_each_event(subject.output, outputs, events)
+            assert {link["key"].encode() for link in outputs} == set(state), "other keys have a state than have links"
+            expect_chains(outputs, state)
+        case "forgetting":
+            expect_each_event(subject.output, outputs, events)
+            _expect_short_chains(outputs)
+        case "early":
+            _expect_early(subject, outputs, events)
         case "stateful":
             expect_each_event(subject.output, outputs, events)
             expect_counts(subject.state, sums_in(state), by_key(events))
@@ -80,6 +92,36 @@ def _lows_ms(inputs: list[list[Event]]) -> dict[str, int]:
             newest[number][bucket] = max(newest[number][bucket], event.at)
     lows = [min(times) - BEHIND_MS for times in zip(*newest, strict=True)]
     return {event.key: lows[bucket_of(event.key.encode(), BUCKETS)] for events in inputs for event in events}
+
+
+def _expect_early(subject: Subject, outputs: list[dict[str, Any]], events: list[Event]) -> None:
+    """Hold hours against the events that are written now and then, and once more when they are complete; also those that never are."""
+    truth = by_hour(events)
+    found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+    for output in outputs:
+        values = output["count"], output["total"], output["smallest"], output["largest"]
+        found.setdefault((output["key"], output["hour"]), []).append(values)
+    assert set(found) <= set(truth), f"of no event: {sorted(set(found) - set(truth))[:10]}"
+    if subject.output is not MOST:
+        assert set(found) == set(truth), f"missing: {sorted(set(truth) - set(found))[:10]}"
+    for slot, values in found.items():
+        complete = values[:-1] if values[-1:] == values[-2:-1] else values
+        counts = [one[0] for one in complete]
+        if subject.output is not LEAST and subject.state is EXACT:
+            assert counts == sorted(set(counts)), f"an update of {slot} came again: {counts}"
+        if subject.output is not MOST and subject.state is EXACT:
+            assert values[-1] == truth[slot], f"{slot} is {values[-1]} in the end, not {truth[slot]}"
+
+
+def _expect_short_chains(outputs: list[dict[str, Any]]) -> None:
+    """Hold the links of chains together that are forgotten when they are long."""
+    last: dict[str, dict[str, Any]] = {}
+    for link in outputs:
+        before = last.get(link["key"])
+        goes_on = before is not None and before["count"] < LONGEST_CHAIN
+        expected = (before["count"] + 1, before["after"]) if before is not None and goes_on else (1, 0)
+        assert (link["count"], link["before"]) == expected, f"{link} follows on {before}"
+        last[link["key"]] = link
 
 
 def _expect_met(

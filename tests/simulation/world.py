@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from support.kinds import KINDS, Event
+from support.kinds import Event
 
 import penstock as ps
 from penstock.ops.working.opening import NoBackups
@@ -20,16 +20,19 @@ from penstock.ops.working.preflight import prepare
 from penstock.ops.working.worker import Place, Worker
 from penstock.processors.errors import PenstockError
 from penstock.state.checkpoints import Gap
-from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.ensuring import ensure
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import Cluster
+from penstock.transport.promises import WATERMARKS, Promise, outgoing
 
 from .disks import Disk, SimulatedStates
 from .faults import OF_ALL, OF_REQUESTS, Fault, What
-from .inputs import rounds
+from .inputs import complete_ms, rounds
 from .network import Brokers, SimulatedLine
-from .scenario import Node, Scenario
+from .nodes import Node
+from .scenario import Scenario
 from .scheduler import START_MS, Process, Scheduler, SimulatedExecutor, running
 from .seams import steered
 from .truth import expect_kept
@@ -39,7 +42,6 @@ ENDING_S = 300.0
 LOOK_EVERY_S = 2.0
 RESTART_S = 2.0
 """How long it takes to start a worker again that ended by itself."""
-PREFIX = "app"
 
 
 class Stuck(AssertionError):
@@ -119,13 +121,13 @@ class World:
         self.cluster = Cluster(self.clock.now_ms)
         self.bus = MemoryBus(cluster=self.cluster)
         self.history: list[str] = []
-        self.sent: list[list[Event]] = [[] for _ in KINDS[scenario.nodes[0].subject.kind].reads]
+        self.sent: dict[str, list[Event]] = {name: [] for name in scenario.sources}
         self.machines = [
-            Machine(f"{node.subject.kind}-{number}", node, Disk(self.scheduler))
+            Machine(f"{node.name}-{number}", node, Disk(self.scheduler))
             for node in scenario.nodes
             for number in range(node.workers)
         ]
-        self.processors = {node: node.subject.make(PREFIX) for node in scenario.nodes}
+        self.processors = {node: node.make() for node in scenario.nodes}
         self._armed: list[Fault] = []
         self._waiting = list(scenario.faults)
         self._is_written = False
@@ -157,12 +159,13 @@ class World:
         return None
 
     def _befall(self, process: Process, fault: Fault) -> None:
-        machine = next(one for one in self.machines if one.process is process)
+        machine = next(machine for machine in self.machines if machine.process is process)
         self.note(process.name, f"{fault.what.value}" + (f" at '{fault.where}'" if fault.where else "") + (f", {fault.lasts_s:.1f} s" if fault.lasts_s else ""))
         match fault.what:
             case What.PAUSE:
                 self.scheduler.pause(process, fault.lasts_s)
             case What.STOP:
+                machine.starts_ms = self.scheduler.now_ms + fault.lasts_s * 1000
                 if machine.worker is not None:
                     machine.worker.stop()
             case What.KILL | What.POWER | What.DISK:
@@ -184,6 +187,11 @@ class World:
             if fault.what is What.BROKERS:
                 self.note("", f"{fault.what.value} for {fault.lasts_s:.1f} s")
                 self.brokers.go(fault.lasts_s)
+            elif fault.what is What.SLEEP:
+                self.note("", f"{fault.what.value} for {fault.lasts_s:.1f} s")
+                for machine in self.machines:
+                    if machine.process is not None and not machine.process.is_dead:
+                        self.scheduler.pause(machine.process, fault.lasts_s)
             elif fault.what not in OF_ALL:
                 self._armed.append(fault)
 
@@ -227,17 +235,22 @@ class World:
         self.scheduler.point(f"gap {gap}")
 
     def _write(self) -> None:
-        """Write the input."""
-        kind = KINDS[self.scenario.nodes[0].subject.kind]
-        names = [f"{PREFIX}.{name}" for name in kind.reads]
-        all_rounds = rounds(self.scenario.seed, len(self.scenario.rounds_s), self.scenario.events, len(names))
-        for wait_s, written in zip((*self.scenario.rounds_s, 1.0), all_rounds, strict=True):
-            self.scheduler.sleep(wait_s)
-            self.scheduler.wait(lambda: self.brokers.are_up)
-            for name, events, sent in zip(names, written, self.sent, strict=True):
-                for event in events:
-                    self.bus.append(name, Outgoing(event.key.encode(), msgspec.json.encode(event)))
-                sent.extend(events)
+        """Write the input, and promise that it is complete so far. What could not be written in an outage comes after it, all at once."""
+        scenario, due_s = self.scenario, 0.0
+        waits_s = (*scenario.rounds_s, 1.0)
+        writer = self.bus.writer()
+        all_rounds = rounds(
+            scenario.seed, len(scenario.rounds_s), scenario.events, len(scenario.sources), quiet=scenario.quiet
+        )
+        for turn, (wait_s, written) in enumerate(zip(waits_s, all_rounds, strict=True)):
+            due_s += wait_s
+            self.scheduler.sleep(max(due_s - self.clock.monotonic_s(), 0.0))
+            for name, events in zip(scenario.sources, written, strict=True):
+                self.scheduler.wait(lambda: self.brokers.are_up)
+                writer.send(name, [Outgoing(event.key.encode(), msgspec.json.encode(event)) for event in events])
+                self.sent[name].extend(events)
+                complete = complete_ms(turn, len(scenario.rounds_s))
+                writer.send(WATERMARKS.name, outgoing([Promise(f"source:{name}", 0, 1, complete, {name: self.bus.ends(name)})]))
         self._is_written = True
 
     # The whole.
@@ -250,6 +263,7 @@ class World:
         """
         for category in {c.name: c for one in self.processors.values() for c in (*one.inputs(), *one.outputs())}.values():
             self.bus.create(CategorySpec.of(category))
+        ensure(self.bus, WATERMARKS)
         with running(self.scheduler):
             source = Process("source")
             self.scheduler.spawn(source, "source", self._write)
@@ -289,8 +303,9 @@ class World:
         for node, processor in self.processors.items():
             for category in processor.inputs():
                 committed = self.bus.committed(processor.name, category.name)
-                ends = self.bus.ends(category.name)
-                assert committed == ends, f"{node.subject} has committed {committed} of {category.name}, which ends at {ends}"
+                for number in self.bus.ends(category.name):
+                    unread = self.bus.slice(Bucket(category.name, number), committed.get(number, 0), 1)
+                    assert not unread, f"{node.name} has not committed {category.name}/{number} from offset {unread[0].at} on"
 
     def outputs(self, name: str) -> list[dict[str, Any]]:
         """Return what readers of committed data find in a category."""

@@ -47,6 +47,8 @@ class MemoryScanner:
         for bucket in [bucket for bucket in self._next if bucket not in self.paused]:
             log, begin = self._cluster.log(bucket), self._begin(bucket)
             messages = log.committed(begin, self.at_most)
+            if messages and not self._line.has_fetched():
+                continue
             if messages:
                 batches.append(RawBatch(bucket, messages))
                 self._next[bucket] = messages[-1].at + 1
