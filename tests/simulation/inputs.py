@@ -36,7 +36,7 @@ AWAKE = _awake()
 """Keys of which each round has an event, so that no bucket is silent for long."""
 
 
-def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool) -> Iterator[Sequence[Sequence[Event]]]:
+def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame: bool) -> Iterator[Sequence[Sequence[Event]]]:
     """Give what is written in each round to each input; numbers are given once.
 
     Args:
@@ -45,6 +45,7 @@ def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool) -> I
         events: how many events a round has beside those of each bucket.
         inputs: how many inputs there are.
         quiet: whether the last round writes to one bucket alone.
+        lame: whether all inputs but the first end after half of the rounds, but for the last round.
     """
     lots = random.Random(seed)  # noqa: S311 - repeatable, not secret
     number = 0
@@ -57,7 +58,10 @@ def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool) -> I
     for turn in range(count):
         now_ms = BASE_MS + turn * 7 * MINUTE_MS
         written: list[list[Event]] = []
-        for _ in range(inputs):
+        for place in range(inputs):
+            if lame and place and turn > count // 2:
+                written.append([])
+                continue
             awake = [event(key, now_ms) for key in AWAKE]
             keys = [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(events)]
             others = [event(key, now_ms - lots.randrange(BEHIND_MS - MINUTE_MS)) for key in keys]

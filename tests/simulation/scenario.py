@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from support.subjects import EXACT
+from support.subjects import EXACT, MOST
+
+from penstock.processors.semantics import Semantics
+from penstock.state.checkpoints import Gap, Step, steps_of
 
 from .faults import Fault, What
 from .nodes import KINDS, PASSING, Node, pairs_of
@@ -25,6 +29,7 @@ class Scenario:
         rounds_s: the time before each round of input.
         events: how many events a round has beside those that keep buckets awake.
         quiet: whether the last events come in one bucket alone, and of the others it is only promised that they are complete.
+        lame: whether of several inputs all but the first end half way.
         faults: what goes wrong, in order of time.
     """
 
@@ -33,6 +38,7 @@ class Scenario:
     rounds_s: tuple[float, ...]
     events: int
     quiet: bool = False
+    lame: bool = False
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -49,6 +55,7 @@ class Scenario:
     def __str__(self) -> str:
         quiet = ", the last of them in one bucket" if self.quiet else ""
         input_ = f"{len(self.rounds_s)} rounds of {self.events} events in {self.length_s:.0f} s{quiet}"
+        quiet += ", all inputs but the first for half of the time" if self.lame else ""
         return "\n".join([f"seed {self.seed}: {input_}", *(f"  {node}" for node in self.nodes)])
 
 
@@ -68,8 +75,9 @@ class Profile:
         stalls_s: how long processes stand still.
         outages_s: how long something is away.
         workers: how many a processor may have.
-        rounds: how many rounds of input at most.
-        exact: whether all is to be exactly once.
+        rounds: how many rounds of input at least, and at most.
+        waits_s: how long there may be between two of them.
+        outputs: the semantics of outputs; any where there is none.
     """
 
     name: str
@@ -80,55 +88,49 @@ class Profile:
     stalls_s: tuple[float, float] = (1.0, 70.0)
     outages_s: tuple[float, float] = (0.5, 110.0)
     workers: tuple[int, ...] = (1, 1, 2, 3)
-    rounds: int = 20
-    exact: bool = False
+    rounds: tuple[int, int] = (5, 20)
+    waits_s: tuple[float, ...] = ROUNDS_S
+    outputs: tuple[Semantics, ...] = ()
 
 
-STEPS = (
-    "",
-    "flush",
-    "flush in transaction",
-    "after flush in transaction",
-    "prepare state",
-    "after prepare state",
-    "add positions",
-    "after add positions",
-    "commit transaction",
-    "after commit transaction",
-    "apply state",
-    "save state",
-    "after save state",
-    "save position",
-    "save state and position",
-    "after save state and position",
-    "commit",
-    "after commit",
-    "open state",
-    "open transactions",
-    "positions",
-    "describe",
-    "poll",
-)
-"""Where processes die and stand still."""
-REQUESTS = (
-    "flush",
-    "flush in transaction",
-    "add positions",
-    "commit transaction",
-    "commit",
-    "open transactions",
-    "positions",
-    "describe",
-    "ends",
-)
-"""What may be slow, fail, or not be answered."""
-_ONE = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 1 and kind not in {"injected", "downstream"})
+_REQUESTS = {
+    Step.FLUSH_OUTPUTS: "flush",
+    Step.SEND_OUTPUTS: "flush",
+    Step.COMMIT_OFFSETS: "commit",
+    Step.PREPARE_STATE: "prepare state",
+    Step.SAVE_STATE: "save state",
+    Step.SAVE_POSITION: "save position",
+    Step.SAVE_TOGETHER: "save state and position",
+}
+_ANYWHERE = ("", "poll", "describe", "positions", "open state", "close state")
+
+
+@lru_cache(maxsize=4096)
+def places_of(node: Node) -> tuple[str, ...]:
+    """Return the points at which a processor's workers die or stand still: each gap of a checkpoint, and right after each request."""
+    steps = steps_of(node.make())
+    gaps = [f"gap {Gap(step)}" for step in (*steps, None)]
+    after = [f"after {request}" for request in requests_of(node)]
+    return (*_ANYWHERE, *gaps, *after)
+
+
+@lru_cache(maxsize=4096)
+def requests_of(node: Node) -> tuple[str, ...]:
+    """Return the requests of a checkpoint that may be slow, fail, or not be answered."""
+    steps = steps_of(node.make())
+    if Step.COMMIT_TRANSACTION in steps:
+        return ("flush in transaction", "add positions", "commit transaction", "open transactions")
+    return tuple(dict.fromkeys(_REQUESTS[step] for step in steps if step in _REQUESTS))
+
+
+_ASKED = ("positions", "describe", "ends", "flush")
+_ONE = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 1 and kind not in {"injected", "downstream", "early"})
 _TWO = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 2)
 
 
 def _node(lots: random.Random, profile: Profile, name: str, kinds: tuple[str, ...], *reads: str, promised: bool) -> Node:
-    kind = lots.choice([one for one in kinds if not profile.kinds or one in profile.kinds] or kinds)
-    pairs = ((EXACT, EXACT),) if profile.exact else pairs_of(kind, promised=promised)
+    kind = lots.choice(profile.kinds or kinds)
+    pairs = [pair for pair in pairs_of(kind, promised=promised) if not profile.outputs or pair[1] in profile.outputs]
     pair = lots.choice(pairs)
     return Node(name, kind, *pair, reads, lots.choice(profile.workers), promised, lots.random() < 0.5)
 
@@ -172,10 +174,10 @@ PROFILES = {
     for profile in (
         Profile("mixed", (one, one, told, two, chain, diamond), _ALL),
         Profile("calm", (one, told, two, chain, diamond), (), most_faults=0),
-        Profile("stalls", (one, two, told), (What.PAUSE, *_STALLS, What.BROKERS), exact=True, most_faults=14, stalls_s=(20.0, 70.0), workers=(2, 3)),
+        Profile("stalls", (one, two, told), (What.PAUSE, *_STALLS, What.BROKERS), outputs=(EXACT,), most_faults=14, stalls_s=(20.0, 70.0), workers=(2, 3)),
         Profile("silence", (two, chain, diamond), (What.BROKERS, What.SLEEP, What.STOP, What.PAUSE), outages_s=(61.0, 110.0), stalls_s=(61.0, 110.0), most_faults=4),
         Profile("early", (one, told), _ALL, kinds=("early",)),
-        Profile("twice", (two,), (What.DISK, What.DISK, What.KILL), kinds=("joining",), most_faults=3, rounds=12),
+        Profile("twice", (two,), (What.DISK, What.DISK, What.KILL), kinds=("joining",), outputs=(MOST,), most_faults=3, rounds=(18, 26), waits_s=(4.0, 9.0, 15.0)),
         Profile("full", (one, two), (What.FULL, What.FULL, What.FULL, What.KILL), most_faults=6),
         Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
     )
@@ -186,9 +188,9 @@ def drawn(seed: int, profile: Profile) -> Scenario:
     """Draw a scenario."""
     lots = random.Random(f"{profile.name} {seed}")  # noqa: S311 - repeatable, not secret
     nodes = lots.choice(profile.shapes)(lots, profile)
-    rounds_s = tuple(lots.choice(ROUNDS_S) for _ in range(lots.randint(5, profile.rounds)))
+    rounds_s = tuple(lots.choice(profile.waits_s) for _ in range(lots.randint(*profile.rounds)))
     quiet = nodes[0].promised and lots.random() < 0.5
-    scenario = Scenario(seed, nodes, rounds_s, lots.randint(2, 12), quiet)
+    scenario = Scenario(seed, nodes, rounds_s, lots.randint(2, 12), quiet, len(nodes[-1].reads) > 1 and lots.random() < 0.5)
     count = lots.randint(0, profile.most_faults)
     faults = [_fault(lots, profile, scenario) for _ in range(count)] if profile.faults else []
     return replace(scenario, faults=tuple(sorted(faults, key=lambda fault: fault.at_s)))
@@ -202,15 +204,15 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
         case What.BROKERS | What.STORE | What.PLACE | What.SLEEP:
             return Fault(at_s, what, lasts_s=_length(lots, profile.outages_s))
         case What.PAUSE:
-            return Fault(at_s, what, who, lots.choice(STEPS), _length(lots, profile.stalls_s))
+            return Fault(at_s, what, who, lots.choice(places_of(node)), _length(lots, profile.stalls_s))
         case What.KILL | What.POWER | What.DISK | What.STOP:
             # Those that died come back soon, or when their session is over.
-            where = "" if what is What.STOP else lots.choice(STEPS)
+            where = "" if what is What.STOP else lots.choice(places_of(node))
             return Fault(at_s, what, who, where, _length(lots, (0.1, 70.0)))
         case What.SLOW | What.FAIL | What.LOST:
-            return Fault(at_s, what, who, lots.choice(REQUESTS), _length(lots, (0.5, 40.0)))
+            return Fault(at_s, what, who, lots.choice((*requests_of(node), *_ASKED)), _length(lots, (0.5, 40.0)))
         case What.FULL:
-            return Fault(at_s, what, who, lots.choice(STEPS), _length(lots, (0.5, 30.0)))
+            return Fault(at_s, what, who, lots.choice(places_of(node)), _length(lots, (0.001, 30.0)))
         case _:
             return Fault(at_s, what, who)
 
@@ -218,4 +220,4 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
 def _length(lots: random.Random, between_s: tuple[float, float]) -> float:
     """Draw a time: as likely short as long."""
     low, high = between_s
-    return round(low * (high / low) ** lots.random(), 2)
+    return round(low * (high / low) ** lots.random(), 3)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from support.kinds import Event
 import penstock as ps
 from penstock.ops.working.opening import NoBackups
 from penstock.ops.working.preflight import prepare
+from penstock.ops.working.shard import Shard
 from penstock.ops.working.worker import Place, Worker
 from penstock.processors.errors import PenstockError
 from penstock.state.checkpoints import Gap
@@ -240,7 +241,7 @@ class World:
         waits_s = (*scenario.rounds_s, 1.0)
         writer = self.bus.writer()
         all_rounds = rounds(
-            scenario.seed, len(scenario.rounds_s), scenario.events, len(scenario.sources), quiet=scenario.quiet
+            scenario.seed, len(scenario.rounds_s), scenario.events, len(scenario.sources), quiet=scenario.quiet, lame=scenario.lame
         )
         for turn, (wait_s, written) in enumerate(zip(waits_s, all_rounds, strict=True)):
             due_s += wait_s
@@ -304,8 +305,20 @@ class World:
             for category in processor.inputs():
                 committed = self.bus.committed(processor.name, category.name)
                 for number in self.bus.ends(category.name):
-                    unread = self.bus.slice(Bucket(category.name, number), committed.get(number, 0), 1)
-                    assert not unread, f"{node.name} has not committed {category.name}/{number} from offset {unread[0].at} on"
+                    reached = max(committed.get(number, 0), self._saved(node, Bucket(category.name, number)))
+                    unread = self.bus.slice(Bucket(category.name, number), reached, 1)
+                    assert not unread, f"{node.name} has not read {category.name}/{number} from offset {unread[0].at} on"
+
+    def _shards(self, node: Node) -> Iterator[Shard]:
+        """Give the shards of a processor that are open, of workers that live."""
+        for machine in self.machines:
+            if machine.node is node and machine.worker is not None and machine.process and not machine.process.is_dead:
+                yield from machine.worker.shards
+
+    def _saved(self, node: Node, bucket: Bucket) -> int:
+        """Return up to where a bucket is read and saved: of a quiet one, the group may not know it yet."""
+        saved = (shard.saved_position for shard in self._shards(node) if shard.number == bucket.number)
+        return max((position.get(bucket.category, 0) for position in saved), default=0)
 
     def outputs(self, name: str) -> list[dict[str, Any]]:
         """Return what readers of committed data find in a category."""
@@ -316,11 +329,9 @@ class World:
     def state(self, node: Node) -> dict[bytes, bytes]:
         """Return what is saved, of all shards of a processor, by those who own them now."""
         found: dict[bytes, bytes] = {}
-        for machine in self.machines:
-            if machine.node is node and machine.worker is not None and machine.process and not machine.process.is_dead:
-                for shard in machine.worker.shards:
-                    if shard.state is not None and shard.state.database is not None:
-                        found |= shard.state.database.content.values()
+        for shard in self._shards(node):
+            if shard.state is not None and shard.state.database is not None:
+                found |= shard.state.database.content.values()
         return found
 
     def digest(self) -> str:
