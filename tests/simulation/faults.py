@@ -28,12 +28,14 @@ class What(Enum):
     BROKERS = "the brokers are away"
     STORE = "the store is away"
     PLACE = "the place of backups is away"
-    FORGET = "the group's positions are forgotten"
-    """As when all its workers were away for a week; they are stopped before, and start again after."""
+    EXPIRE = "is away until its group's positions have expired"
+    """All its workers are; they come back on the disks that they had, or where it says so on empty ones."""
+    CLEAN = "the brokers compact their logs"
 
 
 OF_REQUESTS = frozenset({What.SLOW, What.FAIL, What.LOST})
-OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE, What.SLEEP})
+ON_EMPTY_DISKS = "on empty disks"
+OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE, What.SLEEP, What.CLEAN, What.EXPIRE})
 """They befall no process alone."""
 
 

@@ -12,7 +12,7 @@ from support.subjects import EXACT, MOST
 from penstock.processors.semantics import Semantics
 from penstock.state.checkpoints import Gap, Step, steps_of
 
-from .faults import Fault, What
+from .faults import ON_EMPTY_DISKS, Fault, What
 from .nodes import KINDS, PASSING, Node, pairs_of
 
 ROUNDS_S = (0.2, 1.0, 2.0, 4.0, 9.0)
@@ -77,6 +77,7 @@ class Profile:
         workers: how many a processor may have.
         rounds: how many rounds of input at least, and at most.
         waits_s: how long there may be between two of them.
+        tombstones_s: how long deletions are kept in a changelog.
         outputs: the semantics of outputs; any where there is none.
     """
 
@@ -91,6 +92,7 @@ class Profile:
     rounds: tuple[int, int] = (5, 20)
     waits_s: tuple[float, ...] = ROUNDS_S
     outputs: tuple[Semantics, ...] = ()
+    tombstones_s: tuple[float, float] = (1.0, 60.0)
 
 
 _REQUESTS = {
@@ -179,6 +181,8 @@ PROFILES = {
         Profile("early", (one, told), _ALL, kinds=("early",)),
         Profile("twice", (two,), (What.DISK, What.DISK, What.KILL), kinds=("joining",), outputs=(MOST,), most_faults=3, rounds=(18, 26), waits_s=(4.0, 9.0, 15.0)),
         Profile("full", (one, two), (What.FULL, What.FULL, What.FULL, What.KILL), most_faults=6),
+        Profile("expired", (one, two), (What.EXPIRE, What.KILL), most_faults=2, rounds=(12, 20), workers=(1,)),
+        Profile("deletions", (one,), (What.CLEAN, What.CLEAN, What.KILL, What.STOP, What.PAUSE), kinds=("forgetting",), most_faults=10, workers=(2, 3)),
         Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
     )
 }
@@ -211,6 +215,11 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
             return Fault(at_s, what, who, where, _length(lots, (0.1, 70.0)))
         case What.SLOW | What.FAIL | What.LOST:
             return Fault(at_s, what, who, lots.choice((*requests_of(node), *_ASKED)), _length(lots, (0.5, 40.0)))
+        case What.CLEAN:
+            return Fault(at_s, what, lasts_s=_length(lots, profile.tombstones_s))
+        case What.EXPIRE:
+            on = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
+            return Fault(at_s, what, node.name, on)
         case What.FULL:
             return Fault(at_s, what, who, lots.choice(places_of(node)), _length(lots, (0.001, 30.0)))
         case _:

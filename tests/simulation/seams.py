@@ -13,10 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from penstock.ops.working import opening, promising
+from penstock.ops.working import backing_up, opening, promising
 from penstock.processors import pausing
 from penstock.state import checkpoints
 
+from . import backing_up as ours
+from .disks import SimulatedState
 from .scheduler import Scheduler, settled
 
 
@@ -47,10 +49,20 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (opening, "Event", lambda: SimulatedEvent(scheduler)),
         (promising, "wait", settled),
+        (backing_up, "Event", lambda: SimulatedEvent(scheduler)),
+        (backing_up, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
+        (backing_up, "InterruptiblePlace", lambda backups, _: backups),
+        (backing_up, "shard_folder", ours.shard_of),
+        (backing_up, "current", ours.database_of),
+        (backing_up, "viewed", ours.seen),
+        (backing_up, "newest_position", ours.newest_position),
+        (backing_up, "restore_shard", ours.restore),
+        (backing_up, "BackupKeeper", ours.Keeper),
+        (backing_up, "RocksShardState", SimulatedState),
         (pausing, "random", lots),
         (checkpoints, "secrets", SimpleNamespace(randbits=lots.getrandbits)),
     ]
     with ExitStack() as stack:
-        for module, name, ours in replaced:
-            stack.enter_context(patch.object(module, name, ours))
+        for module, name, replacement in replaced:
+            stack.enter_context(patch.object(module, name, replacement))
         yield

@@ -15,10 +15,12 @@ import msgspec
 from support.kinds import Event
 
 import penstock as ps
+from penstock.ops.working.backing_up import WorkerBackups
 from penstock.ops.working.opening import NoBackups
 from penstock.ops.working.preflight import prepare
 from penstock.ops.working.shard import Shard
-from penstock.ops.working.worker import Place, Worker
+from penstock.ops.working.worker import Worker
+from penstock.ops.working.worker import Place as WorkerPlace
 from penstock.processors.errors import PenstockError
 from penstock.state.checkpoints import Gap
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
@@ -26,20 +28,24 @@ from penstock.transport.ensuring import ensure
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import Cluster
+from penstock.transport.memory.groups import SESSION_MS
 from penstock.transport.promises import WATERMARKS, Promise, outgoing
 
+from .backing_up import EVERY, BackupsOf, Place
 from .disks import Disk, SimulatedStates
-from .faults import OF_ALL, OF_REQUESTS, Fault, What
+from .faults import OF_ALL, OF_REQUESTS, ON_EMPTY_DISKS, Fault, What
 from .inputs import complete_ms, rounds
 from .network import Brokers, SimulatedLine
 from .nodes import Node
 from .scenario import Scenario
 from .scheduler import START_MS, Process, Scheduler, SimulatedExecutor, running
 from .seams import steered
-from .truth import expect_kept
+from .truth import expect_kept, expect_nothing_wrong
 
 ENDING_S = 300.0
 """By when everything has come to its end when nothing goes wrong any more."""
+REFUSALS = 5
+"""After how many ends, while nothing goes wrong, a worker is taken to refuse for good."""
 LOOK_EVERY_S = 2.0
 RESTART_S = 2.0
 """How long it takes to start a worker again that ended by itself."""
@@ -100,6 +106,7 @@ class Machine:
     process: Process | None = None
     worker: Worker | None = None
     starts_ms: float = START_MS
+    refusals: int = 0
 
     @property
     def identity(self) -> str:
@@ -129,6 +136,8 @@ class World:
             for number in range(node.workers)
         ]
         self.processors = {node: node.make() for node in scenario.nodes}
+        self.place = Place()
+        self.may_refuse = False
         self._armed: list[Fault] = []
         self._waiting = list(scenario.faults)
         self._is_written = False
@@ -188,18 +197,68 @@ class World:
             if fault.what is What.BROKERS:
                 self.note("", f"{fault.what.value} for {fault.lasts_s:.1f} s")
                 self.brokers.go(fault.lasts_s)
-            elif fault.what is What.SLEEP:
-                self.note("", f"{fault.what.value} for {fault.lasts_s:.1f} s")
+            elif fault.what in OF_ALL:
+                self._befall_all(fault)
+            else:
+                self._armed.append(fault)
+
+    def _befall_all(self, fault: Fault) -> None:
+        self.note(fault.who, f"{fault.what.value} {fault.where}" + (f" for {fault.lasts_s:.1f} s" if fault.lasts_s else ""))
+        until_ms = self.scheduler.now_ms + fault.lasts_s * 1000
+        match fault.what:
+            case What.SLEEP:
                 for machine in self.machines:
                     if machine.process is not None and not machine.process.is_dead:
                         self.scheduler.pause(machine.process, fault.lasts_s)
-            elif fault.what not in OF_ALL:
-                self._armed.append(fault)
+            case What.PLACE:
+                self.place.away_until_ms = until_ms
+            case What.CLEAN:
+                self._clean(fault.lasts_s)
+            case What.EXPIRE:
+                self._expire(next(node for node in self.processors if node.name == fault.who), fault)
+
+    def _clean(self, tombstones_s: float) -> None:
+        """Compact what is compacted, dropping deletions that are older."""
+        now_ms = self.clock.now_ms()
+        for topic in self.cluster.topics.values():
+            if topic.spec.compacted:
+                for log in topic.logs:
+                    log.compact(now_ms, now_ms - int(tombstones_s * 1000))
+
+    def _expire(self, node: Node, fault: Fault) -> None:
+        """Let all workers of a processor die; when they come back, nobody knows where their group was, nor is kept what it had read."""
+        for machine in self.machines:
+            if machine.node is node:
+                if machine.process is not None:
+                    self.scheduler.kill(machine.process)
+                machine.starts_ms = self.scheduler.now_ms + SESSION_MS + 1000
+                if fault.where == ON_EMPTY_DISKS:
+                    machine.disk.lose()
+                    machine.disks += 1
+        self.may_refuse = True
+        self._trim(node)
+
+        def expire() -> None:
+            self.scheduler.sleep(SESSION_MS / 1000)
+            self.cluster.look()
+            self.cluster.group(node.name).committed.clear()
+
+        self.scheduler.spawn(Process("brokers"), "brokers", expire)
+
+    def _trim(self, node: Node) -> None:
+        """Drop what a processor has read, as far as its backups have it."""
+        found = {identity: self.place.newest(identity) for identity in self.place.backups if identity.processor == node.name}
+        for identity, backup in found.items():
+            for name, offset in ({} if backup is None else backup.content.position()).items():
+                if name in node.reads:
+                    self.cluster.log(Bucket(name, identity.bucket)).trim(offset)
 
     def _heal(self) -> None:
         self._armed.clear()
         self._waiting.clear()
         self.note("", "from here on nothing goes wrong")
+        for machine in self.machines:
+            machine.refusals = 0
 
     # Processes.
 
@@ -213,6 +272,7 @@ class World:
                 self._work(machine, process)
             except PenstockError as error:
                 self.note(process.name, f"ends: {type(error).__name__}: {error}")
+                machine.refusals += 1
             finally:
                 if not process.is_dead:
                     self.scheduler.kill(process)
@@ -224,13 +284,20 @@ class World:
     def _work(self, machine: Machine, process: Process) -> None:
         bus = MemoryBus(cluster=self.cluster, line=SimulatedLine(self.scheduler, process, self.brokers, self._strike))
         processor = prepare(self.processors[machine.node], bus)
-        place = Place(bus, SimulatedStates(machine.disk, self.scheduler, process), machine.identity, NoBackups())
+        states = SimulatedStates(machine.disk, self.scheduler, process)
+        place = WorkerPlace(bus, states, machine.identity, self._backups(machine, process))
         threads = SimulatedExecutor(self.scheduler, process, f"{machine.name} opener")
         saver = SimulatedExecutor(self.scheduler, process, f"{machine.name} saver", 1)
         worker = Worker(processor, place, threads, saver, clock=self.clock, at_gap=self._at_gap)
         machine.worker = worker
         worker.run()
         self.note(process.name, "has stopped")
+
+    def _backups(self, machine: Machine, process: Process) -> WorkerBackups | NoBackups:
+        if not machine.node.backups:
+            return NoBackups()
+        own: Any = BackupsOf(self.place, machine.disk, self.scheduler, process)
+        return WorkerBackups(own, own, EVERY)
 
     def _at_gap(self, gap: Gap) -> None:
         self.scheduler.point(f"gap {gap}")
@@ -294,6 +361,9 @@ class World:
                 self._expect_read()
                 expect_kept(self)
             except (AssertionError, BusUnreachable) as error:
+                if self.may_refuse and any(machine.refusals >= REFUSALS for machine in self.machines):
+                    expect_nothing_wrong(self)
+                    return
                 if self.scheduler.now_ms > limit_ms:
                     raise Stuck(f"{error}") from error
             else:
