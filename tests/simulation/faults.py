@@ -28,6 +28,7 @@ class What(Enum):
     BROKERS = "the brokers are away"
     STORE = "the store is away"
     PLACE = "the place of backups is away"
+    WAREHOUSE = "the warehouse is away"
     EXPIRE = "is away until its group's positions have expired"
     """All its workers are; they come back on the disks that they had, or where it says so on empty ones."""
     CLEAN = "the brokers compact their logs"
@@ -35,7 +36,7 @@ class What(Enum):
 
 OF_REQUESTS = frozenset({What.SLOW, What.FAIL, What.LOST})
 ON_EMPTY_DISKS = "on empty disks"
-OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE, What.SLEEP, What.CLEAN, What.EXPIRE})
+OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE, What.SLEEP, What.CLEAN, What.EXPIRE, What.WAREHOUSE})
 """They befall no process alone."""
 
 

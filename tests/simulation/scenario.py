@@ -30,6 +30,7 @@ class Scenario:
         events: how many events a round has beside those that keep buckets awake.
         quiet: whether the last events come in one bucket alone, and of the others it is only promised that they are complete.
         lame: whether of several inputs all but the first end half way.
+        archivers: how many archivers share the categories that are written from outside.
         faults: what goes wrong, in order of time.
     """
 
@@ -39,6 +40,7 @@ class Scenario:
     events: int
     quiet: bool = False
     lame: bool = False
+    archivers: int = 0
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -56,7 +58,8 @@ class Scenario:
         quiet = ", the last of them in one bucket" if self.quiet else ""
         input_ = f"{len(self.rounds_s)} rounds of {self.events} events in {self.length_s:.0f} s{quiet}"
         quiet += ", all inputs but the first for half of the time" if self.lame else ""
-        return "\n".join([f"seed {self.seed}: {input_}", *(f"  {node}" for node in self.nodes)])
+        archivers = [f"  {self.archivers} archivers"] if self.archivers else []
+        return "\n".join([f"seed {self.seed}: {input_}", *(f"  {node}" for node in self.nodes), *archivers])
 
 
 Shape = Callable[[random.Random, "Profile"], tuple[Node, ...]]
@@ -77,6 +80,7 @@ class Profile:
         workers: how many a processor may have.
         rounds: how many rounds of input at least, and at most.
         waits_s: how long there may be between two of them.
+        archivers: how many there may be.
         tombstones_s: how long deletions are kept in a changelog.
         outputs: the semantics of outputs; any where there is none.
     """
@@ -92,6 +96,7 @@ class Profile:
     rounds: tuple[int, int] = (5, 20)
     waits_s: tuple[float, ...] = ROUNDS_S
     outputs: tuple[Semantics, ...] = ()
+    archivers: tuple[int, ...] = (0,)
     tombstones_s: tuple[float, float] = (1.0, 60.0)
 
 
@@ -125,6 +130,21 @@ def requests_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_REQUESTS[step] for step in steps if step in _REQUESTS))
 
 
+ARCHIVING = (
+    "",
+    "poll",
+    "describe",
+    "positions",
+    "commit",
+    "after commit",
+    "warehouse write",
+    "after warehouse write",
+    "warehouse read",
+    "warehouse contents",
+)
+"""The points at which archivers die or stand still."""
+ARCHIVERS_SHARE = 0.8
+"""How many of the faults befall archivers, where there are any."""
 _ASKED = ("positions", "describe", "ends", "flush")
 _ONE = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 1 and kind not in {"injected", "downstream", "early"})
 _TWO = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 2)
@@ -144,6 +164,11 @@ def _passing(lots: random.Random, profile: Profile, reads: str) -> Node:
 def one(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
     """Return one processor that goes by its events."""
     return (_node(lots, profile, "last", _ONE, "left", promised=False),)
+
+
+def lone(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
+    """Return one processor that is no matter."""
+    return (Node("last", "stateless", EXACT, EXACT, ("left",), 1),)
 
 
 def told(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
@@ -181,6 +206,7 @@ PROFILES = {
         Profile("early", (one, told), _ALL, kinds=("early",)),
         Profile("twice", (two,), (What.DISK, What.DISK, What.KILL), kinds=("joining",), outputs=(MOST,), most_faults=3, rounds=(18, 26), waits_s=(4.0, 9.0, 15.0)),
         Profile("full", (one, two), (What.FULL, What.FULL, What.FULL, What.KILL), most_faults=6),
+        Profile("archive", (lone,), (What.KILL, What.PAUSE, What.PAUSE, What.PAUSE, What.BROKERS, What.WAREHOUSE), archivers=(1, 2, 2), stalls_s=(30.0, 70.0), rounds=(10, 16), waits_s=(2.0, 4.0, 9.0)),
         Profile("expired", (one, two), (What.EXPIRE, What.KILL), most_faults=2, rounds=(12, 20), workers=(1,)),
         Profile("deletions", (one,), (What.CLEAN, What.CLEAN, What.KILL, What.STOP, What.PAUSE), kinds=("forgetting",), most_faults=10, workers=(2, 3)),
         Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
@@ -195,6 +221,7 @@ def drawn(seed: int, profile: Profile) -> Scenario:
     rounds_s = tuple(lots.choice(profile.waits_s) for _ in range(lots.randint(*profile.rounds)))
     quiet = nodes[0].promised and lots.random() < 0.5
     scenario = Scenario(seed, nodes, rounds_s, lots.randint(2, 12), quiet, len(nodes[-1].reads) > 1 and lots.random() < 0.5)
+    scenario = replace(scenario, archivers=lots.choice(profile.archivers))
     count = lots.randint(0, profile.most_faults)
     faults = [_fault(lots, profile, scenario) for _ in range(count)] if profile.faults else []
     return replace(scenario, faults=tuple(sorted(faults, key=lambda fault: fault.at_s)))
@@ -204,14 +231,17 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
     what, at_s = lots.choice(profile.faults), round(lots.uniform(0, scenario.length_s + 10), 3)
     node = lots.choice(scenario.nodes)
     who = f"{node.name}-{lots.randrange(node.workers)}"
+    places: tuple[str, ...] = places_of(node)
+    if scenario.archivers and lots.random() < ARCHIVERS_SHARE:
+        who, places = f"archiver-{lots.randrange(scenario.archivers)}", ARCHIVING
     match what:
-        case What.BROKERS | What.STORE | What.PLACE | What.SLEEP:
+        case What.BROKERS | What.STORE | What.PLACE | What.SLEEP | What.WAREHOUSE:
             return Fault(at_s, what, lasts_s=_length(lots, profile.outages_s))
         case What.PAUSE:
-            return Fault(at_s, what, who, lots.choice(places_of(node)), _length(lots, profile.stalls_s))
+            return Fault(at_s, what, who, lots.choice(places), _length(lots, profile.stalls_s))
         case What.KILL | What.POWER | What.DISK | What.STOP:
             # Those that died come back soon, or when their session is over.
-            where = "" if what is What.STOP else lots.choice(places_of(node))
+            where = "" if what is What.STOP else lots.choice(places)
             return Fault(at_s, what, who, where, _length(lots, (0.1, 70.0)))
         case What.SLOW | What.FAIL | What.LOST:
             return Fault(at_s, what, who, lots.choice((*requests_of(node), *_ASKED)), _length(lots, (0.5, 40.0)))
@@ -221,7 +251,7 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
             on = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
             return Fault(at_s, what, node.name, on)
         case What.FULL:
-            return Fault(at_s, what, who, lots.choice(places_of(node)), _length(lots, (0.001, 30.0)))
+            return Fault(at_s, what, who, lots.choice(places), _length(lots, (0.001, 30.0)))
         case _:
             return Fault(at_s, what, who)
 

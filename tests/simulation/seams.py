@@ -7,17 +7,21 @@ while a simulation runs. All that the simulation knows of their insides is in th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from penstock.backfill.archive import archiver, segments
+from penstock.backfill.archive.lasting import LastingWarehouse
+from penstock.backfill.warehouse import terms
 from penstock.ops.working import backing_up, opening, promising
 from penstock.processors import pausing
 from penstock.state import checkpoints
 
 from . import backing_up as ours
+from .archiving import OneByOne
 from .disks import SimulatedState
 from .scheduler import Scheduler, settled
 
@@ -42,6 +46,13 @@ class SimulatedEvent:
         return self._is_set or self._scheduler.wait(self.is_set, timeout)
 
 
+def _lasting(scheduler: Scheduler) -> Callable[..., LastingWarehouse]:
+    def lasting(*args: Any, **kwargs: Any) -> LastingWarehouse:
+        return LastingWarehouse(*args, **kwargs, monotonic_s=lambda: scheduler.now_ms / 1000, pause=scheduler.sleep)
+
+    return lasting
+
+
 @contextmanager
 def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
     """Let all of the library go by a scheduler's time, and by chance that comes of a seed."""
@@ -59,6 +70,9 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backing_up, "restore_shard", ours.restore),
         (backing_up, "BackupKeeper", ours.Keeper),
         (backing_up, "RocksShardState", SimulatedState),
+        (segments, "ThreadPoolExecutor", OneByOne),
+        (terms, "ThreadPoolExecutor", OneByOne),
+        (archiver, "LastingWarehouse", _lasting(scheduler)),
         (pausing, "random", lots),
         (checkpoints, "secrets", SimpleNamespace(randbits=lots.getrandbits)),
     ]

@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 from support.kinds import Event
+from support.warehouses import MemoryWarehouse
 
 import penstock as ps
+from penstock.backfill.errors import BackfillRefused
 from penstock.ops.working.backing_up import WorkerBackups
 from penstock.ops.working.opening import NoBackups
 from penstock.ops.working.preflight import prepare
@@ -31,6 +33,7 @@ from penstock.transport.memory.cluster import Cluster
 from penstock.transport.memory.groups import SESSION_MS
 from penstock.transport.promises import WATERMARKS, Promise, outgoing
 
+from .archiving import SimulatedWarehouse, archiver, expect_archived
 from .backing_up import EVERY, BackupsOf, Place
 from .disks import Disk, SimulatedStates
 from .faults import OF_ALL, OF_REQUESTS, ON_EMPTY_DISKS, Fault, What
@@ -95,12 +98,12 @@ class Machine:
 
     Args:
         name: of machine and worker.
-        node: what it runs.
+        node: what its worker runs; None for a machine with an archiver.
         disk: where the states are.
     """
 
     name: str
-    node: Node
+    node: Node | None
     disk: Disk
     disks: int = 0
     process: Process | None = None
@@ -135,9 +138,12 @@ class World:
             for node in scenario.nodes
             for number in range(node.workers)
         ]
+        self.machines += [Machine(f"archiver-{number}", None, Disk(self.scheduler)) for number in range(scenario.archivers)]
         self.processors = {node: node.make() for node in scenario.nodes}
         self.place = Place()
         self.may_refuse = False
+        self.warehouse = MemoryWarehouse()
+        self._warehouse_away_until_ms = 0.0
         self._armed: list[Fault] = []
         self._waiting = list(scenario.faults)
         self._is_written = False
@@ -212,6 +218,8 @@ class World:
                         self.scheduler.pause(machine.process, fault.lasts_s)
             case What.PLACE:
                 self.place.away_until_ms = until_ms
+            case What.WAREHOUSE:
+                self._warehouse_away_until_ms = until_ms
             case What.CLEAN:
                 self._clean(fault.lasts_s)
             case What.EXPIRE:
@@ -283,6 +291,9 @@ class World:
 
     def _work(self, machine: Machine, process: Process) -> None:
         bus = MemoryBus(cluster=self.cluster, line=SimulatedLine(self.scheduler, process, self.brokers, self._strike))
+        if machine.node is None:
+            self._archive(bus)
+            return
         processor = prepare(self.processors[machine.node], bus)
         states = SimulatedStates(machine.disk, self.scheduler, process)
         place = WorkerPlace(bus, states, machine.identity, self._backups(machine, process))
@@ -293,8 +304,15 @@ class World:
         worker.run()
         self.note(process.name, "has stopped")
 
+    def _archive(self, bus: MemoryBus) -> None:
+        away = SimulatedWarehouse(
+            self.warehouse, self.scheduler, lambda: self.scheduler.now_ms < self._warehouse_away_until_ms
+        )
+        categories = {c.name: c for one in self.processors.values() for c in one.inputs()}
+        archiver(bus, [categories[name] for name in self.scenario.sources], away, self.clock).run()
+
     def _backups(self, machine: Machine, process: Process) -> WorkerBackups | NoBackups:
-        if not machine.node.backups:
+        if machine.node is None or not machine.node.backups:
             return NoBackups()
         own: Any = BackupsOf(self.place, machine.disk, self.scheduler, process)
         return WorkerBackups(own, own, EVERY)
@@ -360,7 +378,9 @@ class World:
             try:
                 self._expect_read()
                 expect_kept(self)
-            except (AssertionError, BusUnreachable) as error:
+                for name in self.scenario.sources if self.scenario.archivers else ():
+                    expect_archived(self.bus, self.warehouse, name)
+            except (AssertionError, BusUnreachable, BackfillRefused) as error:
                 if self.may_refuse and any(machine.refusals >= REFUSALS for machine in self.machines):
                     expect_nothing_wrong(self)
                     return

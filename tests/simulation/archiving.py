@@ -1,0 +1,102 @@
+"""Archivers in a run: the library's own, on a warehouse that is slow, away, or left in the middle of a write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from support.warehouses import MemoryWarehouse
+
+import penstock as ps
+from penstock.backfill.archive.archived_ends import archived_ends
+from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.errors import WarehouseError
+from penstock.backfill.warehouse.evolution import table_of
+from penstock.backfill.warehouse.listing import Listing
+from penstock.transport.bus import Bucket, Bus
+from penstock.transport.memory import MemoryBus
+
+from .scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from .world import SimulatedClock
+
+SEGMENT_EVENTS = 16
+WRITE_EVERY = timedelta(seconds=3)
+
+
+class OneByOne(Executor):
+    """Does what it is given at once: the warehouse of a simulation is asked for one file after the other."""
+
+    def __init__(self, _: int = 1) -> None:
+        super().__init__()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Do it."""
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class SimulatedWarehouse:
+    """A process's way to the warehouse: before and after each call the world may interfere.
+
+    Args:
+        stored: what all processes share.
+        scheduler: lets others go on.
+        is_away: tells whether it does not answer.
+    """
+
+    def __init__(self, stored: MemoryWarehouse, scheduler: Scheduler, is_away: Callable[[], bool]) -> None:
+        self._stored = stored
+        self._scheduler = scheduler
+        self._is_away = is_away
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a call of the warehouse, whichever it is."""
+        call = getattr(self._stored, name)
+        if not callable(call):
+            return call
+
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            self._scheduler.point(f"warehouse {name}")
+            if self._is_away():
+                self._scheduler.sleep(1.0)
+                raise WarehouseError("The warehouse does not answer.")
+            answer = call(*args, **kwargs)
+            self._scheduler.point(f"after warehouse {name}")
+            return answer
+
+        return asked
+
+
+def archiver(bus: Bus, categories: list[ps.Category[Any]], warehouse: Any, clock: SimulatedClock) -> Archiver:
+    """Return an archiver."""
+    return Archiver(
+        bus,
+        categories,
+        warehouse,
+        segment_events=SEGMENT_EVENTS,
+        write_every=WRITE_EVERY,
+        monotonic_s=clock.monotonic_s,
+        now_ms=clock.now_ms,
+    )
+
+
+def expect_archived(bus: MemoryBus, warehouse: MemoryWarehouse, category: str) -> None:
+    """Expect each event of a category once in the warehouse: up to where it is said to be archived, and to the end."""
+    ends = archived_ends(bus, warehouse, category)
+    found: Counter[tuple[int, int]] = Counter()
+    for file in Listing.of(warehouse, category).files:
+        table = table_of(warehouse.read(file))
+        found.update((file.bucket, offset) for offset in table.column("_offset").to_pylist())
+    for number in bus.ends(category):
+        messages = bus.slice(Bucket(category, number), 0, 1 << 60)
+        missing = [message.at for message in messages if message.at < ends.get(number, 0) and not found[number, message.at]]
+        again = [message.at for message in messages if message.at < ends.get(number, 0) and found[number, message.at] > 1]
+        assert not missing, f"{category}/{number} is archived up to {ends[number]}, but without {missing[:10]}"
+        assert not again, f"{category}/{number} has offsets more than once in the warehouse: {again[:10]}"
+        assert not messages or messages[-1].at < ends.get(number, 0), f"{category}/{number} is not archived to its end"
