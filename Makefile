@@ -8,13 +8,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo day test check soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
+.PHONY: help demo day test check simulate soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
 	@echo "make day     play the life of a day on it: deploy, load, alert, scale, kill, roll back, replay, reset, undeploy"
 	@echo "make test    run all tests; they start the services they need"
 	@echo "make check   lint, types, and the rule of imports"
+	@echo "make simulate  SEEDS=1000 runs in a simulation of brokers, machines and all that goes wrong; SEED=n repeats one and makes it small"
 	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
 	@echo "make soak-killer  a whole app as shipped for SECONDS=600: workers killed, paused, disks lost, the broker away; truth from the input"
 	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
@@ -48,6 +49,10 @@ test: $(READY)
 	$(if $(TESTS),,$(BIN)/python -m pytest -n 4 tests/faults)
 
 SECONDS ?= 600
+SEEDS ?= 1000
+simulate: $(READY)
+	PYTHONPATH=$(CURDIR):$(CURDIR)/tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PROFILE),--profile $(PROFILE))
+
 soak: $(READY)
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -s tests/faults/test_random.py
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
+from .mutants import MUTANTS, faulty
 from .scenario import PROFILES, Scenario, drawn
 from .shrinking import shrunk
 from .world import Outcome, run
@@ -44,14 +45,15 @@ def tried(profile: str, seed: int) -> Found:
     return Found(profile, seed, outcome.failure, outcome.digest)
 
 
-def quiet() -> None:
-    """Let the library log nothing: the history says what happened."""
+def begin(mutant: str | None) -> None:
+    """Let the library log nothing, since the history says what happened; and have a fault back, if one is named."""
     logging.disable(logging.CRITICAL)
+    faulty(mutant).__enter__()  # for the rest of the process
 
 
-def all_of(profile: str | None, seeds: range, processes: int) -> Iterator[Found]:
+def all_of(profile: str | None, seeds: range, processes: int, mutant: str | None) -> Iterator[Found]:
     """Run seeds in several processes, and give what came of each in order."""
-    with ProcessPoolExecutor(processes, initializer=quiet) as pool:
+    with ProcessPoolExecutor(processes, initializer=begin, initargs=(mutant,)) as pool:
         yield from pool.map(tried, [profile or profile_of(seed) for seed in seeds], seeds, chunksize=4)
 
 
@@ -60,14 +62,15 @@ def shown(scenario: Scenario, outcome: Outcome) -> str:
     return "\n".join([str(scenario), *(f"  {fault}" for fault in scenario.faults), "", *outcome.history])
 
 
-def again(profile: str, seed: int) -> int:
+def again(profile: str, seed: int, *, smaller: bool) -> int:
     """Run one seed, show it, and where it fails make it small and show that."""
-    quiet()
     scenario = drawn(seed, PROFILES[profile])
     outcome = run(scenario)
     print(shown(scenario, outcome), f"\ndigest {outcome.digest}")
     if outcome.failure is None:
         return 0
+    if not smaller:
+        return 1
     small = shrunk(scenario, lambda candidate: run(candidate).failure is not None)
     print("\n--- made small ---\n" + shown(small, run(small)))
     return 1
@@ -80,12 +83,19 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first")
     parser.add_argument("--seed", type=int, help="one alone, again")
     parser.add_argument("--profile", choices=PROFILES, help="of which kind; by default all in turn")
+    parser.add_argument("--as-it-is", action="store_true", help="make the one that fails no smaller")
+    parser.add_argument("--mutant", choices=MUTANTS, help="with a fault that was mended")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets come in the order of hashes, which a seed has to decide, too.
+        os.execve(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
     if given.seed is not None:
-        return again(given.profile or profile_of(given.seed), given.seed)
+        begin(given.mutant)
+        return again(given.profile or profile_of(given.seed), given.seed, smaller=not given.as_it_is)
+    seeds = range(given.first, given.first + given.seeds)
     began_s, failed = time.monotonic(), list[Found]()
-    for done, found in enumerate(all_of(given.profile, range(given.first, given.first + given.seeds), given.processes), 1):
+    for done, found in enumerate(all_of(given.profile, seeds, given.processes, given.mutant), 1):
         if found.failure is not None:
             failed.append(found)
             print(f"\rseed {found.seed} ({found.profile}): {found.failure[:200]}")

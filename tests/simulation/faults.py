@@ -31,12 +31,16 @@ class What(Enum):
     WAREHOUSE = "the warehouse is away"
     EXPIRE = "is away until its group's positions have expired"
     """All its workers are; they come back on the disks that they had, or where it says so on empty ones."""
+    RECREATE = "is deleted, created again, and filled by others"
+    """A category is, while nobody reads it."""
+    GROW = "gets another bucket"
+    """A category does, from another tool."""
     CLEAN = "the brokers compact their logs"
 
 
 OF_REQUESTS = frozenset({What.SLOW, What.FAIL, What.LOST})
 ON_EMPTY_DISKS = "on empty disks"
-OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE, What.SLEEP, What.CLEAN, What.EXPIRE, What.WAREHOUSE})
+OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE, What.SLEEP, What.CLEAN, What.EXPIRE, What.WAREHOUSE, What.RECREATE, What.GROW})
 """They befall no process alone."""
 
 

@@ -209,6 +209,8 @@ PROFILES = {
         Profile("archive", (lone,), (What.KILL, What.PAUSE, What.PAUSE, What.PAUSE, What.BROKERS, What.WAREHOUSE), archivers=(1, 2, 2), stalls_s=(30.0, 70.0), rounds=(10, 16), waits_s=(2.0, 4.0, 9.0)),
         Profile("expired", (one, two), (What.EXPIRE, What.KILL), most_faults=2, rounds=(12, 20), workers=(1,)),
         Profile("deletions", (one,), (What.CLEAN, What.CLEAN, What.KILL, What.STOP, What.PAUSE), kinds=("forgetting",), most_faults=10, workers=(2, 3)),
+        Profile("recreated", (one,), (What.RECREATE,), kinds=("stateful", "stateless"), outputs=(EXACT, MOST), most_faults=1),
+        Profile("grown", (one,), (What.GROW, What.KILL), kinds=("stateful",), outputs=(EXACT, MOST), most_faults=2),
         Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
     )
 }
@@ -250,6 +252,8 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
         case What.EXPIRE:
             on = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
             return Fault(at_s, what, node.name, on)
+        case What.RECREATE | What.GROW:
+            return Fault(at_s, what, lots.choice(node.reads))
         case What.FULL:
             return Fault(at_s, what, who, lots.choice(places), _length(lots, (0.001, 30.0)))
         case _:

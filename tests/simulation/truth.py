@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,12 @@ def _expect_outputs(node: Node, subject: Subject, outputs: list[dict[str, Any]],
     events = [event for one in inputs for event in one]
     low_ms = _lows_ms(node, inputs)
     match subject.kind:
-        case "stateless" | "rekeyed" | "stateful" | "merging" | "random":
+        case "stateful":
+            expect_each_event(subject.output, outputs, events)
+            if subject.state is EXACT and subject.output is not LEAST:
+                counts = Counter((output["key"], output["count"]) for output in outputs)
+                assert set(counts.values()) <= {1}, f"counted more than once: {[one for one in counts if counts[one] > 1][:10]}"
+        case "stateless" | "rekeyed" | "merging" | "random":
             expect_each_event(subject.output, outputs, events)
         case "forgetting":
             expect_each_event(subject.output, outputs, events)

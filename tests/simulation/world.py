@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from support.kinds import Event
+from support.kinds import HOUR_MS, Event
 from support.warehouses import MemoryWarehouse
 
 import penstock as ps
@@ -37,7 +37,7 @@ from .archiving import SimulatedWarehouse, archiver, expect_archived
 from .backing_up import EVERY, BackupsOf, Place
 from .disks import Disk, SimulatedStates
 from .faults import OF_ALL, OF_REQUESTS, ON_EMPTY_DISKS, Fault, What
-from .inputs import complete_ms, rounds
+from .inputs import END_MS, complete_ms, rounds
 from .network import Brokers, SimulatedLine
 from .nodes import Node
 from .scenario import Scenario
@@ -52,6 +52,10 @@ REFUSALS = 5
 LOOK_EVERY_S = 2.0
 RESTART_S = 2.0
 """How long it takes to start a worker again that ended by itself."""
+FIRST_STRANGE = 1_000_000
+"""The number of the first event that others write to a category that was made anew."""
+STRANGE_EVENTS = 20
+"""How much further than before they fill it."""
 
 
 class Stuck(AssertionError):
@@ -222,8 +226,27 @@ class World:
                 self._warehouse_away_until_ms = until_ms
             case What.CLEAN:
                 self._clean(fault.lasts_s)
+            case What.RECREATE:
+                self._recreate(fault.who)
+            case What.GROW:
+                self.may_refuse = True
+                self.bus.resize(fault.who, self.cluster.topic(fault.who).spec.buckets + 1)
             case What.EXPIRE:
                 self._expire(next(node for node in self.processors if node.name == fault.who), fault)
+
+    def _recreate(self, name: str) -> None:
+        """Put a category of other events in the place of one, in which nobody's position means anything."""
+        self.may_refuse = True
+        for machine in self.machines:
+            if machine.process is not None:
+                self.scheduler.kill(machine.process)
+        before = self.cluster.topic(name)
+        self.bus.delete(name)
+        self.bus.create(before.spec)
+        for number, log in enumerate(before.logs):
+            for place in range(log.end + STRANGE_EVENTS):
+                strange = Event("strange", END_MS - HOUR_MS, FIRST_STRANGE + place)
+                self.bus.append(name, Outgoing(b"strange", msgspec.json.encode(strange), number))
 
     def _clean(self, tombstones_s: float) -> None:
         """Compact what is compacted, dropping deletions that are older."""
