@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from support import kinds
+
 from penstock.backfill.archive import archiver, segments
 from penstock.backfill.archive.lasting import LastingWarehouse
 from penstock.backfill.warehouse import terms
@@ -74,6 +76,7 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (terms, "ThreadPoolExecutor", OneByOne),
         (archiver, "LastingWarehouse", _lasting(scheduler)),
         (pausing, "random", lots),
+        (kinds, "random", lots),
         (checkpoints, "secrets", SimpleNamespace(randbits=lots.getrandbits)),
     ]
     with ExitStack() as stack:
