@@ -78,7 +78,8 @@ class Filter(ps.Stateless):
 class Minutes(ps.Aggregator):
     """Counts the calls of a minute, when all are there."""
 
-    reads, writes = long_calls, minutes
+    reads: ClassVar[ps.Category[Any]] = long_calls
+    writes = minutes
     monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
     window = ps.Tumbling(timedelta(minutes=1))
     watermark: ClassVar[ps.Watermark] = ps.Promised()
