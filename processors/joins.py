@@ -74,6 +74,7 @@ class Join(Stateful):
     before: ClassVar[timedelta] = timedelta()
     after: ClassVar[timedelta] = timedelta()
     how: ClassVar[How] = How.INNER
+    holds_events: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

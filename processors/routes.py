@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from .categories import AnyCategory
 from .kinds import Processor
+from .values import RecordCheck
 
 
 @dataclass(frozen=True)
@@ -34,3 +36,17 @@ class Routes:
                 )
             by_type[type(output)].append(output)
         return [(category, by_type[category.record]) for category in categories if by_type[category.record]]
+
+    def expect(self, outputs: Sequence[Any]) -> None:
+        """Check the outputs of one event.
+
+        Raises:
+            TypeError: no category takes one of them, or not with what it holds.
+        """
+        for category, records in self.split(outputs):
+            for record in records:
+                self._checks[category.name].expect_one(record)
+
+    @cached_property
+    def _checks(self) -> dict[str, RecordCheck]:
+        return {category.name: RecordCheck(category.record) for category in self.processor.outputs()}

@@ -31,6 +31,7 @@ class TableJoin(Stateful):
 
     stream: ClassVar[AnyCategory]
     table: ClassVar[AnyCategory]
+    holds_events: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -20,7 +20,8 @@ from msgspec import inspect as shapes
 from ..processors.categories import AnyCategory
 from ..processors.errors import DeclarationError
 from ..processors.records import Record, fields_of, plain, without_null
-from .codecs import Decoded, UndecodableValue, Untimed, decode_singly
+from ..processors.values import RecordCheck
+from .codecs import Decoded, UndecodableValue, Untimed, decode_singly, without_unfit
 from .schemas import Schemas, UnknownSchema
 
 MARKER = b"\xc3\x01"
@@ -97,11 +98,14 @@ class AvroCodec:
         self._event_time = category.event_time
         self._schemas = schemas
         self._schema: AvroSchema = parse_schema(schema_of(category.record))
+        self._check = RecordCheck(category.record)
+        self._read_check = RecordCheck(category.record, besides=category.event_time)
         self._prints: bytes | None = None
         self._resolutions: dict[bytes, tuple[AvroSchema, AvroSchema]] = {}
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the bytes of each record; its schema is on the bus before them."""
+        self._check.expect(records)
         prefix = MARKER + (self._prints or self._publish())
         schema, encoded = self._schema, []
         try:
@@ -122,7 +126,7 @@ class AvroCodec:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode a batch."""
-        return decode_singly(values, self._decode_one)
+        return without_unfit(decode_singly(values, self._decode_one), self._read_check)
 
     def _decode_one(self, value: bytes) -> Any:
         if value[: len(MARKER)] != MARKER or len(value) < BODY_AT:

@@ -11,6 +11,11 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from ..processors.categories import AnyCategory
+from ..processors.values import RecordCheck, has_whole_numbers
+
+_DIGITS = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else byte for byte in range(256))
+_WIDE = b"0" * 19
+"""How many digits a whole number has at least that is beyond 64 bits."""
 
 
 class Undecodable(NamedTuple):
@@ -48,7 +53,7 @@ class Codec(Protocol):
         """Return the bytes of each record.
 
         Raises:
-            TypeError: a record holds what its type does not allow; JSON looks at the first of a batch.
+            UnfitRecord: a record holds what its type does not allow, a number that is not finite, or one beyond 64 bits.
         """
         ...
 
@@ -64,21 +69,15 @@ class JsonCodec:
         self._category = category
         self._decoder = msgspec.json.Decoder(category.record)
         self._encoder = msgspec.json.Encoder()
+        self._check = RecordCheck(category.record)
+        self._read_check = RecordCheck(category.record, besides=category.event_time)
+        self._has_whole_numbers = has_whole_numbers(category.record, category.event_time)
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the JSON of each record."""
+        self._check.expect(records)
         # One call for the batch: a newline within a string is escaped in JSON, so those between records are the only.
-        encoded = self._encoder.encode_lines(records).split(b"\n")[:-1]
-        if encoded:
-            self._expect_readable(encoded[0])
-        return encoded
-
-    def _expect_readable(self, sample: bytes) -> None:
-        """Look at the first of a batch: encoding checks no types, and who reads would have to refuse the record."""
-        try:
-            self._decoder.decode(sample)
-        except msgspec.DecodeError as error:
-            raise TypeError(f"A {self._category.record.__name__} does not fit its own type: {error}.") from error
+        return self._encoder.encode_lines(records).split(b"\n")[:-1]
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode a batch at once; where that fails, message by message."""
@@ -86,11 +85,15 @@ class JsonCodec:
             lines = b"\n".join(values)  # type: ignore[arg-type]  # an empty message is a TypeError here
             if _lines_are_whole(lines, len(values)):
                 events = self._decoder.decode_lines(lines)
-                if len(events) == len(values):
+                if len(events) == len(values) and not self._may_be_too_wide(lines):
                     return Decoded(events, range(len(values)), [])
         except (TypeError, msgspec.DecodeError):
             pass  # found again, with its place, below
-        return decode_singly(values, self._decode_one)
+        return without_unfit(decode_singly(values, self._decode_one), self._read_check)
+
+    def _may_be_too_wide(self, lines: bytes) -> bool:
+        """Tell whether some whole number, beside event times, may have more than 64 bits: whether there is any so long."""
+        return self._has_whole_numbers and _WIDE in lines.translate(_DIGITS)
 
     def _decode_one(self, value: bytes) -> Any:
         try:
@@ -113,6 +116,17 @@ def _lines_are_whole(lines: bytes, messages: int) -> bool:
     """
     breaks = messages - 1
     return lines[:1] == b"{" and lines[-1:] == b"}" and lines.count(b"}\n{") == breaks == lines.count(b"\n")
+
+
+def without_unfit(decoded: Decoded, check: RecordCheck) -> Decoded:
+    """Tell events apart that hold a number which no field may have."""
+    unfit = check.unfit(decoded.events)
+    if not unfit:
+        return decoded
+    at = decoded.at
+    bad = [Undecodable(at[index], reason, untimed=False) for index, reason in unfit.items()]
+    kept = [index for index in range(len(at)) if index not in unfit]
+    return Decoded([decoded.events[index] for index in kept], [at[index] for index in kept], [*decoded.bad, *bad])
 
 
 class Untimed(msgspec.ValidationError):

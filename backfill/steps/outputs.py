@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...processors.errors import ProcessorFailed
 from ...processors.kinds import Processor
 from ...processors.routes import Routes
+from ...processors.values import RecordCheck
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import DAY_COLUMN, MARKS, UNFIT, Columns, days_of
 
@@ -39,6 +41,7 @@ class OutputRows:
     def __init__(self, processor: type[Processor]) -> None:
         self._routes = Routes(processor)
         self._columns = {category.name: Columns(category.record) for category in processor.outputs()}
+        self._checks = {category.name: RecordCheck(category.record) for category in processor.outputs()}
         self._structs = {name: pa.struct(list(columns.schema)) for name, columns in self._columns.items()}
         slots = [(slot_of(number), struct) for number, struct in enumerate(self._structs.values())]
         marks = [(field.name, field.type) for field in OUTPUT_MARKS]
@@ -90,6 +93,7 @@ class OutputRows:
         return pa.RecordBatch.from_struct_array(cast("pa.StructArray", rows.column(slot_of(0))))
 
     def _rows(self, category: Any, records: Sequence[Any]) -> pa.RecordBatch:
+        self._checks[category.name].expect(records)
         keys = pa.array(category.keys_of(records), pa.string())
         times = pa.array(category.event_times_of(records), pa.int64())
         return self._placed(category.name, self._columns[category.name].arrays(records), keys, times)
@@ -106,4 +110,25 @@ class OutputRows:
 def _as(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     if column.null_count and not field.nullable:
         raise pa.ArrowInvalid(f"{field.name} is null in {column.null_count} of {len(column)} outputs")
-    return column.cast(field.type)
+    fitted = column.cast(field.type)
+    _expect_finite(field.name, fitted)
+    return fitted
+
+
+def _expect_finite(name: str, column: pa.Array[Any]) -> None:
+    """Raise ArrowInvalid for a float that no record may hold, at any depth."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        unfit = pc.invert(pc.is_finite(column)).true_count
+        if unfit:
+            raise pa.ArrowInvalid(
+                f"{name} is NaN or infinite in {unfit} of {len(column)} outputs, and a float must be finite"
+            )
+    elif pa.types.is_struct(kind):
+        for field, inner in zip(kind, cast("pa.StructArray", column).flatten(), strict=True):
+            _expect_finite(f"{name}.{field.name}", inner)
+    elif pa.types.is_list(kind):
+        _expect_finite(name, cast("pa.ListArray[Any]", column).flatten())
+    elif pa.types.is_map(kind):
+        maps = cast("pa.MapArray[Any, Any]", column)
+        _expect_finite(name, maps.items[maps.offsets[0].as_py() : maps.offsets[-1].as_py()])

@@ -7,12 +7,14 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 from ..categories import AnyCategory
 from ..changes import Changes, StateReader
 from ..errors import ProcessorFailed
 from ..event_time import ShardTime
-from ..kinds import Aggregator
-from ..monoids import BrokenLaw, check_laws
+from ..kinds import Aggregator, OnBad
+from ..monoids import BrokenLaw, Monoid, check_laws
 from ..slots import encode_slot
 from ..windows import Spread, Window
 from .base import Drained, Fed, Rejected, late_among, taken, time_of
@@ -34,6 +36,7 @@ class Folding:
     def __init__(self, processor: Aggregator) -> None:
         self._processor = processor
         self._lawful = False
+        self._sets_aside = processor.raising is OnBad.DEAD_LETTER
         self.panes: dict[int, dict[str, Any]] = {}
 
     def fold(
@@ -51,6 +54,8 @@ class Folding:
                 if row != observed:
                     observed, observation = row, None
                     observation = observe(events[row])
+                    if self._sets_aside:
+                        _expect_saveable(monoid, observation)
                 if observation is not None:
                     key, pane = keys[row], panes.get(start)
                     if pane is None:
@@ -70,6 +75,7 @@ class Folding:
             with suppress(Exception):  # an event that raises meets its fate when it is fed
                 observation = self._processor.observe(event)
                 self._processor.monoid.lift(observation)
+                _expect_saveable(self._processor.monoid, observation)
                 samples.append(observation)
         try:
             check_laws(self._processor.monoid, [sample for sample in samples if sample is not None])
@@ -84,6 +90,16 @@ class Folding:
         """Hand over the partials, and begin anew."""
         panes, self.panes = self.panes, {}
         return {(key, start): partial for start, pane in panes.items() for key, partial in pane.items()}
+
+
+def _expect_saveable(monoid: Monoid[Any], observation: Any) -> None:
+    """Raise OverflowError for a number that the monoid cannot save."""
+    try:
+        msgspec.msgpack.encode(observation)
+    except OverflowError:
+        monoid.encode(monoid.lift(observation))
+    except TypeError:
+        pass  # what else a monoid takes, it knows itself how to save
 
 
 class AggregatorCore:

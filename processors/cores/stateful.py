@@ -11,7 +11,8 @@ from ..categories import AnyCategory
 from ..changes import Changes, StateReader
 from ..errors import ProcessorFailed
 from ..event_time import InOrder, ShardTime
-from ..kinds import Context, Request, Stateful
+from ..kinds import Context, OnBad, Request, Stateful
+from ..routes import Routes
 from ..semantics import Semantics
 from ..timers import Clock, Due, Timer, Timers
 from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among, time_of
@@ -32,6 +33,8 @@ class StatefulCore:
         self._saved = saved
         self._decode = msgspec.msgpack.Decoder(processor.saved_type()).decode
         self._encode = msgspec.msgpack.Encoder().encode
+        # What stops the worker may be found when it is sent or saved; what is to be set aside must be found event by event.
+        self._routes = Routes(type(processor)) if processor.raising is OnBad.DEAD_LETTER else None
         self._states: dict[str, Any] = {}
         self._changed: set[str] = set()
         self._left_out = 0
@@ -59,6 +62,8 @@ class StatefulCore:
             try:
                 state, produced = process(event, states[key], Context(key, time, low_ms, requests))
                 outputs.extend(produced)
+                if self._routes is not None:
+                    self._expect_fit(state, outputs[produced_before:])
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
                 del outputs[produced_before:]
                 rejected.append(Rejected(at, error))
@@ -97,6 +102,13 @@ class StatefulCore:
         """Return the timers that a key has set, by clock and tag."""
         found = ((clock, sorted(timers.of(key).items())) for clock, timers in self._timers.items())
         return [Timer(at, tag, clock) for clock, timers in found for tag, at in timers]
+
+    def _expect_fit(self, state: Any, outputs: Sequence[Any]) -> None:
+        """Raise for what an event gave that could not be saved or sent."""
+        if outputs and self._routes is not None:
+            self._routes.expect(outputs)
+        if state is not None and not self._processor.holds_events:
+            self._decode(self._encode(state))
 
     def _requests(self) -> list[Request] | None:
         return [] if self._timers else None
@@ -173,7 +185,12 @@ class StatefulCore:
     def drain(self) -> Drained:
         """Hand over the state of every key that changed, its timers, and how far event time is."""
         states, encode = self._states, self._encode
-        changes: Changes = {key.encode(): None if states[key] is None else encode(states[key]) for key in self._changed}
+        try:
+            changes: Changes = {
+                key.encode(): None if states[key] is None else encode(states[key]) for key in self._changed
+            }
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._unsaveable() from error
         self._changed.clear()
         self._expect_loadable(changes)
         if len(states) > CACHED_KEYS:
@@ -181,6 +198,20 @@ class StatefulCore:
         for timers in self._timers.values():
             changes |= timers.drain()
         return Drained([], changes | self.time.drain())
+
+    def _unsaveable(self) -> ProcessorFailed:
+        """Return what is said of the first state that cannot be saved."""
+        for key in self._changed:
+            try:
+                self._encode(self._states[key])
+            except (TypeError, ValueError, OverflowError) as error:
+                why = f"{error} (the state of key {key!r})"
+                break
+        return ProcessorFailed(
+            f"{self._name} returned a state that cannot be saved: {why}. Whole numbers in a state have 64 bits at most. Nothing of this "
+            "checkpoint was saved; mend the processor and start it again, or declare `raising = penstock.OnBad.DEAD_LETTER` to set such "
+            "events aside."
+        )
 
     def _expect_loadable(self, changes: Changes) -> None:
         """Look at one of the new states: what could not be loaded again must not be saved."""

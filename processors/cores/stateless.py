@@ -8,7 +8,8 @@ from typing import Any
 from ..categories import AnyCategory
 from ..changes import StateReader
 from ..event_time import ShardTime
-from ..kinds import Stateless
+from ..kinds import OnBad, Stateless
+from ..routes import Routes
 from .base import Drained, Fed, Rejected, late_among, time_of
 
 
@@ -23,6 +24,8 @@ class StatelessCore:
 
     def __init__(self, processor: Stateless, saved: StateReader, time: ShardTime | None = None) -> None:
         self._processor = processor
+        # What stops the worker may be found when it is sent; what is to be set aside must be found event by event.
+        self._routes = Routes(type(processor)) if processor.raising is OnBad.DEAD_LETTER else None
         self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:  # noqa: ARG002 - the fate of each event says
@@ -36,6 +39,8 @@ class StatelessCore:
             before = len(outputs)
             try:
                 extend(process(event))
+                if self._routes is not None and len(outputs) > before:
+                    self._routes.expect(outputs[before:])
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
                 del outputs[before:]
                 fate = self._processor.fate_of(error)

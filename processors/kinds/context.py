@@ -6,7 +6,7 @@ import msgspec
 
 from ..errors import DeclarationError
 from ..timers import Clock
-from ..watermarks import NEVER_MS
+from ..watermarks import FOREVER_MS, NEVER_MS
 
 Request = tuple[Clock, str, "int | None"] | None
 """A timer that a key asks for: by which clock, its tag, and when, None to cancel it. Or None: the event is left out, as too late."""
@@ -42,7 +42,10 @@ class Context(msgspec.Struct, frozen=True, gc=False):
 
         Raises:
             DeclarationError: the processor has no `on_timer`.
+            ValueError: a time that has more than 64 bits.
         """
+        if not NEVER_MS <= at <= FOREVER_MS:
+            raise ValueError(f"A timer {tag!r} at {at}: a time is a whole number of milliseconds since 1970, of 64 bits.")
         self._asked().append((clock, tag, at))
 
     def cancel(self, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:

@@ -34,6 +34,8 @@ class Stateful(Remembering):
     """
 
     state: ClassVar[Any]
+    holds_events: ClassVar[bool] = False
+    """Whether the state holds nothing but events, which fit since they were read; so it is with joins."""
     ordered: ClassVar[bool] = False
     late: ClassVar[OnLate | AnyCategory] = OnLate.DROP
 

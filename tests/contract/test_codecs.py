@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +16,7 @@ import penstock as ps
 from penstock.processors.categories import AnyCategory, CodecName
 from penstock.processors.errors import DeclarationError
 from penstock.processors.records import Record
+from penstock.processors.values import UnfitRecord
 from penstock.transport.any_codec import decode_any
 from penstock.transport.avro import schema_of
 from penstock.transport.codec_of import Codecs
@@ -221,3 +226,146 @@ def test_json_is_what_any_reader_expects() -> None:
     [value] = JsonCodec(category(Old, "json")).encode([Old(1, "a\nb", 7)])
 
     assert json.loads(value) == {"at": 1, "key": "a\nb", "gone": 7}
+
+
+class Numbers(ps.Record, frozen=True):
+    """Floats wherever a record may have them."""
+
+    at: ps.EventTime
+    key: str
+    ratio: float = 0.0
+    maybe: float | None = None
+    many: list[float] = []
+    named: dict[str, float] = {}
+    inner: Inner | None = None
+
+
+class Loose(Numbers, frozen=True):
+    """The same, and what only JSON takes: a field of any type."""
+
+    anything: Any = None
+
+
+class Counted(ps.Record, frozen=True):
+    """A whole number, and a list of text."""
+
+    at: ps.EventTime
+    key: str
+    count: int = 0
+    many: list[str] = []
+
+
+class Weighed(ps.Record, frozen=True):
+    """A whole number within."""
+
+    name: str
+    count: int
+
+
+class Wide(ps.Record, frozen=True):
+    """Whole numbers within what a record holds, none beside."""
+
+    at: ps.EventTime
+    key: str
+    many: list[int] = []
+    named: dict[str, int] = {}
+    inner: Weighed | None = None
+
+
+class Measured(ps.Record, frozen=True):
+    """A float."""
+
+    at: ps.EventTime
+    key: str
+    ratio: float
+
+
+BOTH_OR_JSON = pytest.mark.parametrize(("codec", "record"), [("json", Numbers), ("avro", Numbers), ("json", Loose)])
+
+
+@BOTH_OR_JSON
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("field", "around"),
+    [
+        ("ratio", lambda it: it),
+        ("maybe", lambda it: it),
+        ("many", lambda it: [1.0, it]),
+        ("named", lambda it: {"a": 1.0, "b": it}),
+        ("inner", lambda it: Inner("x", it)),
+    ],
+)
+def test_a_float_that_is_not_finite_is_refused_wherever_it_stands(
+    codec: CodecName, record: type[Record], field: str, around: Callable[[float], object], number: float
+) -> None:
+    """It is no null that a reader would find, nor a NaN that only some readers know: the error names the field."""
+    subject = codec_of(record, codec)
+    records = [record(at=n, key="a") for n in range(7)]  # type: ignore[call-arg]  # both have these
+    records.append(record(at=7, key="a", **{field: around(number)}))  # type: ignore[call-arg]  # as above
+
+    with pytest.raises(UnfitRecord, match=f"{record.__name__}.*`{field}.*{number}"):
+        subject.encode(records)
+
+
+@BOTH
+@pytest.mark.parametrize("wrong", [{"count": "five"}, {"count": 2**63}, {"count": 1.5}, {"key": None}, {"many": [1]}])
+def test_every_record_of_a_batch_is_checked(codec: CodecName, wrong: dict[str, object]) -> None:
+    """A record that does not fit its type is found wherever it stands, and nothing is encoded."""
+    subject = codec_of(Counted, codec)
+    records = [Counted(at=n, key="a") for n in range(5)]
+    records.insert(4, Counted(**{"at": 4, "key": "a", **wrong}))  # type: ignore[arg-type]  # the mistake that is looked for
+
+    with pytest.raises(UnfitRecord, match=next(iter(wrong))):
+        subject.encode(records)
+
+
+@BOTH
+@given(count=st.integers(-(2**70), 2**70))
+def test_whole_numbers_have_64_bits(codec: CodecName, count: int) -> None:
+    """Wider ones are refused when they are written."""
+    subject = codec_of(Counted, codec)
+
+    if -(2**63) <= count < 2**63:
+        assert subject.decode(subject.encode([Counted(1, "a", count)])).events == [Counted(1, "a", count)]
+    else:
+        with pytest.raises(UnfitRecord, match="64 bits"):
+            subject.encode([Counted(1, "a", count)])
+
+
+@given(count=st.integers(-(2**70), 2**70), before=st.integers(0, 3))
+def test_a_message_with_a_wider_number_is_bad(count: int, before: int) -> None:
+    """No state, Avro schema or column could take it: it is told apart, alone or among others."""
+    good = b'{"at":1,"key":"a"}'
+    values: list[bytes | None] = [*[good] * before, b'{"at":1,"key":"a","count":%d}' % count, good]
+
+    decoded = codec_of(Counted, "json").decode(values)
+
+    fits = -(2**63) <= count < 2**63
+    assert [bad.at for bad in decoded.bad] == ([] if fits else [before])
+    assert len(decoded.events) == before + 1 + fits
+    assert all("64 bits" in bad.reason for bad in decoded.bad)
+
+
+def test_a_wide_number_within_a_message_is_found() -> None:
+    """Also in a list, in a dict and in a record within the record."""
+    values: list[bytes | None] = [
+        b'{"at":1,"key":"a","many":[1,%d]}' % 2**64,
+        b'{"at":1,"key":"a","named":{"x":%d}}' % 2**64,
+        b'{"at":1,"key":"a","inner":{"name":"x","count":%d}}' % 2**64,
+    ]
+
+    assert [bad.at for bad in codec_of(Wide, "json").decode(values).bad] == [0, 1, 2]
+
+
+def test_avro_that_carries_nan_is_a_bad_message() -> None:
+    """Other writers may send it; a record holds finite floats only, so that states and columns do."""
+    bus = MemoryBus()
+    subject = codec_of(Measured, "avro", bus)
+    [value] = subject.encode([Measured(1, "a", 0.5)])
+    half, nan = struct.pack("<d", 0.5), struct.pack("<d", math.nan)
+
+    decoded = subject.decode([value, value.replace(half, nan)])
+
+    assert decoded.events == [Measured(1, "a", 0.5)]
+    assert [bad.at for bad in decoded.bad] == [1]
+    assert "ratio" in decoded.bad[0].reason

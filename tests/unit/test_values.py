@@ -1,0 +1,195 @@
+"""What becomes of values that no record, state or category can hold: the event that gave them is refused, and no other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.ops.working.sending import OutputRefused
+from penstock.processors.errors import ProcessorFailed
+
+
+class Given(ps.Record, frozen=True):
+    """Two numbers."""
+
+    key: str
+    at: ps.EventTime
+    a: float
+    n: int = 1
+
+
+class Product(ps.Record, frozen=True):
+    """Their product, which may be unknown."""
+
+    key: str
+    at: ps.EventTime
+    ratio: float | None
+    n: Any = 0
+
+
+given_numbers = ps.Category("given_numbers", Given, key="key", event_time="at", buckets=1)
+products = ps.Category("products", Product, key="key", event_time="at", buckets=1)
+
+EVENTS = [Given("a", at, a) for at, a in enumerate([1.0, 2.0, 3.0, 1e300, 5.0, -1e300, 7.0])]
+KEPT = [100.0, 200.0, 300.0, 500.0, 700.0]
+
+
+class Multiplying(ps.Stateless):
+    """Multiplies into infinity now and then."""
+
+    reads, writes = given_numbers, products
+
+    def process(self, event: Given) -> Iterable[Product]:
+        factor = 1e300 if abs(event.a) > 1e200 else 100
+        yield Product(event.key, event.at, event.a * factor)
+
+
+class Forgiving(Multiplying):
+    """The same, setting such events aside."""
+
+    raising = ps.OnBad.DEAD_LETTER
+
+
+class Remembering(ps.Stateful):
+    """The same with a state: how many events it has taken."""
+
+    reads, writes, state = given_numbers, products, int
+    raising = ps.OnBad.DEAD_LETTER
+
+    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:  # noqa: ARG002 - not needed
+        factor = 1e300 if abs(event.a) > 1e200 else 100
+        return (state or 0) + 1, [Product(event.key, event.at, event.a * factor, (state or 0) + 1)]
+
+
+def test_an_output_that_is_not_finite_stops_the_worker_with_nothing_of_its_batch_sent() -> None:
+    """Wherever in a batch it stands: no null is written in its place, and the error names the field."""
+    driver = Driver(Multiplying)
+
+    with pytest.raises(OutputRefused, match=r"Product.*`ratio` is inf"):
+        driver.send(given_numbers, EVENTS)
+    assert driver.read(products) == []
+
+
+@pytest.mark.parametrize("processor", [Forgiving, Remembering])
+def test_an_event_whose_output_does_not_fit_is_set_aside_where_asked(processor: type[ps.Processor]) -> None:
+    """It leaves nothing behind, in the state neither; those around it are processed."""
+    driver = Driver(processor)
+
+    driver.send(given_numbers, EVENTS)
+
+    assert [product.ratio for product in driver.read(products)] == KEPT
+    assert [letter.offset for letter in driver.dead_letters(processor)] == [3, 5]
+    assert all("ratio" in letter.reason for letter in driver.dead_letters(processor))
+    if processor is Remembering:
+        assert [product.n for product in driver.read(products)] == [1, 2, 3, 4, 5]
+
+
+class Multiplied(ps.Stateful):
+    """Multiplies into a state that outgrows 64 bits."""
+
+    reads, writes, state = given_numbers, products, int
+    raising = ps.OnBad.DEAD_LETTER
+
+    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:  # noqa: ARG002 - not needed
+        return (state or 1) * event.n, [Product(event.key, event.at, event.a)]
+
+
+class Mistyped(Multiplied):
+    """Gives a text where a number is declared, at one event."""
+
+    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[Any, list[Product]]:  # noqa: ARG002 - not needed
+        return ("much" if event.n > 2**40 else (state or 0) + 1), [Product(event.key, event.at, event.a)]
+
+
+@pytest.mark.parametrize("processor", [Multiplied, Mistyped])
+def test_an_event_whose_state_cannot_be_saved_is_set_aside_where_asked(processor: type[ps.Processor]) -> None:
+    """The key keeps the state that it had, also after a restart."""
+    driver = Driver(processor)
+
+    driver.send(given_numbers, [Given("a", 1, 1.0, 2**20), Given("a", 2, 2.0, 2**60), Given("a", 3, 3.0, 3), Crash()])
+    driver.send(given_numbers, [Given("a", 4, 4.0, 5)])
+
+    assert [product.ratio for product in driver.read(products)] == [1.0, 3.0, 4.0]
+    assert [letter.offset for letter in driver.dead_letters(processor)] == [1]
+
+
+def test_a_state_that_cannot_be_saved_stops_the_worker_and_is_named() -> None:
+    """By default: nothing of the checkpoint is saved, and the error says which key."""
+
+    class Stopping(Multiplied):
+        raising = ps.OnBad.STOP
+
+    driver = Driver(Stopping)
+
+    with pytest.raises(ProcessorFailed, match=r"key 'b'.*64 bits"):
+        driver.send(given_numbers, [Given("a", 1, 1.0, 3), Given("b", 1, 1.0, 2**60), Given("b", 2, 2.0, 2**60)])
+
+
+class Greatest(ps.Aggregator):
+    """The greatest square."""
+
+    reads, writes, monoid = given_numbers, products, ps.Max()
+    raising = ps.OnBad.DEAD_LETTER
+
+    def observe(self, event: Given) -> int:
+        return event.n * event.n
+
+    def result(self, key: str, window: ps.Window, value: int) -> Product:  # noqa: ARG002 - there is one
+        return Product(key, 0, None, value)
+
+
+class Added(Greatest):
+    """The sum of squares, which is exact at any size."""
+
+    monoid = ps.Sum()
+
+    def result(self, key: str, window: ps.Window, value: int) -> Product:  # noqa: ARG002 - there is one
+        return Product(key, 0, None, str(value))
+
+
+def test_an_observation_that_its_monoid_cannot_save_is_set_aside_where_asked() -> None:
+    """Others count; a monoid that can save it takes it."""
+    events = [Given("a", 1, 1.0, 3), Given("a", 2, 2.0, 2**60), Given("a", 3, 3.0, 2)]
+    greatest, added = Driver(Greatest), Driver(Added)
+
+    greatest.send(given_numbers, events)
+    added.send(given_numbers, events)
+
+    assert [product.n for product in greatest.read(products)] == [9]
+    assert [letter.offset for letter in greatest.dead_letters(Greatest)] == [1]
+    assert [product.n for product in added.read(products)] == [str(9 + 2**120 + 4)]
+
+
+@pytest.mark.parametrize("processor", [Forgiving, Remembering, Greatest])
+def test_a_message_with_a_number_beyond_64_bits_is_set_aside(processor: type[ps.Processor]) -> None:
+    """It does not decode, by default; what comes after it is processed."""
+    driver = Driver(processor)
+
+    driver.send(given_numbers, [b'{"key":"a","at":1,"a":1,"n":%d}' % 2**70, Given("a", 2, 2.0, 2)])
+
+    assert len(driver.read(products)) == 1
+    assert "64 bits" in driver.dead_letters(processor)[0].reason
+
+
+def test_no_timer_is_set_beyond_what_a_time_can_be() -> None:
+    """It is the event's own failure, as whatever its processor raises."""
+
+    class Setting(Multiplied):
+        def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:
+            context.timer(event.n * 2**10)
+            return (state or 0) + 1, [Product(event.key, event.at, event.a)]
+
+        def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Product]]:  # noqa: ARG002 - not needed
+            return state, []
+
+    driver = Driver(Setting)
+
+    driver.send(given_numbers, [Given("a", 1, 1.0, 1), Given("a", 2, 2.0, 2**60), Given("a", 3, 3.0, 1)])
+
+    assert [letter.offset for letter in driver.dead_letters(Setting)] == [1]
+    assert math.isclose(driver.read(products)[-1].ratio or 0, 3.0)
