@@ -205,9 +205,7 @@ class _Twins:
             # What a field's type is, msgspec asks when it first needs to know; a record may hold records of its own kind.
             besides, self._besides = self._besides, None
             twin.__annotations__.update(
-                {
-                    field.name: int if field.encode_name == besides else self.of(field.type) for field in shape.fields
-                }
+                {field.name: int if field.encode_name == besides else self.of(field.type) for field in shape.fields}
             )
         return self._structs[shape.cls]
 

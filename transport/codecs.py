@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
 
 from ..processors.categories import AnyCategory
 from ..processors.values import RecordCheck, has_whole_numbers
 
-_DIGITS = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else byte for byte in range(256))
-_WIDE = b"0" * 19
+_WIDE_DIGITS = 19
 """How many digits a whole number has at least that is beyond 64 bits."""
+_WORD = 4
+_WIDE_WORDS = (_WIDE_DIGITS - _WORD + 1) // _WORD
+_HIGH_HALVES, _OF_DIGITS = 0xF0F0F0F0, 0x30303030
 
 
 class Undecodable(NamedTuple):
@@ -93,7 +96,7 @@ class JsonCodec:
 
     def _may_be_too_wide(self, lines: bytes) -> bool:
         """Tell whether some whole number, beside event times, may have more than 64 bits: whether there is any so long."""
-        return self._has_whole_numbers and _WIDE in lines.translate(_DIGITS)
+        return self._has_whole_numbers and _may_have_long_number(lines)
 
     def _decode_one(self, value: bytes) -> Any:
         try:
@@ -108,14 +111,34 @@ class JsonCodec:
         return isinstance(fields, dict) and fields.get(self._category.event_time) is None
 
 
+def _may_have_long_number(text: bytes) -> bool:
+    """Tell whether text may have a number of 19 digits or more; a shorter one, of 16 or more, may pass for one.
+
+    Wherever it stands, so long a number fills four whole words in a row: words are looked at, not bytes.
+    """
+    words = np.frombuffer(text, np.uint32, count=len(text) // _WORD)
+    digits = (words & _HIGH_HALVES) == _OF_DIGITS  # also of the six characters behind 9
+    runs = digits[: max(len(digits) - _WIDE_WORDS + 1, 0)].copy()
+    for at in range(1, _WIDE_WORDS):
+        runs &= digits[at : at + len(runs)]
+    return bool(runs.any())
+
+
 def _lines_are_whole(lines: bytes, messages: int) -> bool:
     """Tell whether each line is one message that opens and closes an object.
 
     If so, no two broken messages can be read as one: after the `}` that ends one line, the `{` that begins the next is
     legal only between two complete records. As many records as messages then means one record for each.
     """
-    breaks = messages - 1
-    return lines[:1] == b"{" and lines[-1:] == b"}" and lines.count(b"}\n{") == breaks == lines.count(b"\n")
+    if lines[:1] != b"{" or lines[-1:] != b"}":
+        return False
+    characters = np.frombuffer(lines, np.uint8)
+    breaks = np.flatnonzero(characters == ord("\n"))
+    return (
+        len(breaks) == messages - 1
+        and bool((characters[breaks - 1] == ord("}")).all())
+        and bool((characters[breaks + 1] == ord("{")).all())
+    )
 
 
 def without_unfit(decoded: Decoded, check: RecordCheck) -> Decoded:

@@ -11,7 +11,7 @@ from ...processors.dead_letters import DeadLetter, dead_letters_of
 from ...processors.errors import PenstockError
 from ...processors.kinds import Processor
 from ...processors.routes import Routes
-from ...transport.bus import Outgoing, RawBatch
+from ...transport.bus import RawBatch, outgoing
 from ...transport.codec_of import Codecs
 from .clock import Clock
 from .executing import Executing
@@ -70,7 +70,7 @@ class Sending:
         keys = [key.encode() for key in category.keys_of(records)]
         encoded = self._codecs.of(category).encode(records)
         self._tally.bytes_out += sum(map(len, encoded))
-        self._executing.send(shard, category.name, map(Outgoing, keys, encoded))
+        self._executing.send(shard, category.name, outgoing(keys, encoded))
 
     def set_aside(self, shard: Shard, batch: RawBatch, refusal: Refusal) -> None:
         """Send a message of a batch to the dead letters."""

@@ -45,7 +45,9 @@ class Context(msgspec.Struct, frozen=True, gc=False):
             ValueError: a time that has more than 64 bits.
         """
         if not NEVER_MS <= at <= FOREVER_MS:
-            raise ValueError(f"A timer {tag!r} at {at}: a time is a whole number of milliseconds since 1970, of 64 bits.")
+            raise ValueError(
+                f"A timer {tag!r} at {at}: a time is a whole number of milliseconds since 1970, of 64 bits."
+            )
         self._asked().append((clock, tag, at))
 
     def cancel(self, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
