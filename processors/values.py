@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal, Union
 
 import msgspec
@@ -164,20 +165,19 @@ class _Twins:
                 return _annotated(str, lengths)
             case shapes.BytesType():
                 return _annotated(bytes, {"min_length": shape.min_length, "max_length": shape.max_length})
-            case shapes.BoolType():
-                return bool
-            case shapes.NoneType():
-                return None
-            case shapes.EnumType():
-                return shape.cls
-            case shapes.LiteralType():
-                return Literal[shape.values]
-            case shapes.UnionType():
-                return self._union(shape)
-            case shapes.StructType():
-                return self._struct(shape)
             case _:
-                return self._collection(shape)
+                return self._others.get(type(shape), self._collection)(shape)
+
+    @cached_property
+    def _others(self) -> dict[type, Callable[[Any], Any]]:
+        return {
+            shapes.BoolType: lambda _: bool,
+            shapes.NoneType: lambda _: None,
+            shapes.EnumType: lambda shape: shape.cls,
+            shapes.LiteralType: lambda shape: Literal[shape.values],
+            shapes.UnionType: self._union,
+            shapes.StructType: self._struct,
+        }
 
     def _collection(self, shape: Any) -> Any:
         match shape:
@@ -236,25 +236,25 @@ def has_whole_numbers(record: type[Record], besides: str) -> bool:
 def _may_hold_int(shape: Any, found: set[type]) -> bool:
     match shape:
         case shapes.StructType():
-            if shape.cls in found:
-                return False
+            inner = [] if shape.cls in found else [field.type for field in shape.fields]
             found.add(shape.cls)
-            return any(_may_hold_int(field.type, found) for field in shape.fields)
         case shapes.Metadata():
-            return _may_hold_int(shape.type, found)
+            inner = [shape.type]
         case shapes.UnionType():
-            return any(_may_hold_int(member, found) for member in shape.types)
+            inner = list(shape.types)
         case shapes.ListType() | shapes.VarTupleType():
-            return _may_hold_int(shape.item_type, found)
-        case (
-            shapes.StrType()
-            | shapes.BytesType()
-            | shapes.BoolType()
-            | shapes.FloatType()
-            | shapes.NoneType()
-            | shapes.EnumType()
-            | shapes.LiteralType()
-        ):
-            return False
+            inner = [shape.item_type]
         case _:
-            return True
+            return type(shape) not in _WITHOUT_INT
+    return any(_may_hold_int(one, found) for one in inner)
+
+
+_WITHOUT_INT = {
+    shapes.StrType,
+    shapes.BytesType,
+    shapes.BoolType,
+    shapes.FloatType,
+    shapes.NoneType,
+    shapes.EnumType,
+    shapes.LiteralType,
+}

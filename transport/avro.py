@@ -60,7 +60,7 @@ def _field_schema(record: type, name: str, field: shapes.Field, named: set[str])
     schema: dict[str, Any] = {"name": name, "type": _type_schema(record, name, field.type, named)}
     if not field.required:
         default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-        schema["default"] = msgspec.to_builtins(default)
+        schema["default"] = msgspec.json.decode(msgspec.json.encode(default))  # a tuple is an array in Avro, too
         if default is not None and isinstance(schema["type"], list):
             # Avro takes a union's default to be of its first branch.
             schema["type"] = schema["type"][::-1]

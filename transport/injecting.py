@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from types import TracebackType
 from typing import final
 
 from ..processors.errors import PenstockError
+from ..processors.plausible import shown
 from .bus import Bus
 from .ensuring import ensure
 from .kafka import KafkaBus, KafkaSettings
@@ -88,4 +88,4 @@ class Injector:
 
 
 def _shown(time_ms: int) -> str:
-    return f"{datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{shown(time_ms)} UTC"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from ...processors.kinds import Processor
-from ...processors.plausible import ahead
+from ...processors.plausible import ahead, outside
 from ...processors.watermarks import FOREVER_MS, NEVER_MS, BucketTime, Confidence, Progress, Watermark
 from ..warehouse.layout import last_day_before
 from ..warehouse.notes import BucketNote, Closing, Mark
@@ -58,7 +58,7 @@ class BucketDays:
 
     def take(self, times: list[int], arrived_ms: list[int], now_ms: int) -> None:
         """Take the times of the next events; those far ahead of their arrival say nothing about the others."""
-        out = set(ahead(times, arrived_ms, _AHEAD))
+        out = {*outside(times, _AHEAD), *ahead(times, arrived_ms, _AHEAD)}
         self._time.observe([time for at, time in enumerate(times) if at not in out] if out else times)
         self._heard_ms, self._idle = now_ms, False
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, timedelta
 from typing import Any, Literal, NamedTuple
 
 from ...processors.categories import AnyCategory
 from ...processors.errors import DeclarationError
 from ...processors.kinds import Aggregator, Processor
-from ...processors.windows import Ever
+from ...processors.plausible import nearest
+from ...processors.windows import MILLISECOND, Ever
 from ...state.remote import RemoteResults
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.codec_of import Codecs
@@ -196,9 +197,7 @@ def live_from_bus(connect: Callable[[], Bus], category: AnyCategory) -> Live:
 
     def live(since_ms: int) -> Mapping[Place, Any]:
         bus = connect()
-        since = max(
-            datetime.fromtimestamp(since_ms / 1000, timezone.utc) - _AHEAD, datetime.fromtimestamp(0, timezone.utc)
-        )
+        since = nearest(max(since_ms - _AHEAD // MILLISECOND, 0))
         starts = bus.catalog.at_time(category.name, since)
         scanner = bus.scanner([Position(Bucket(category.name, number), offset) for number, offset in starts.items()])
         codec, left = Codecs(bus).of(category), set(starts)

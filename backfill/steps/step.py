@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache, cached_property
 from typing import Any
 
@@ -18,6 +19,7 @@ from ...processors.categories import AnyCategory
 from ...processors.cores import Core, Fed
 from ...processors.errors import Deferred, Halted
 from ...processors.kinds import OnBad, Processor
+from ...processors.plausible import UNDOUBTED_MS, YEAR_1_MS, YEAR_9999_END_MS
 from ...processors.windows import MILLISECOND
 from ..errors import BackfillFailed
 from ..spark.counts import Counters
@@ -69,25 +71,28 @@ class Step:
         return [*self.columns.schema.names, *EVENT_MARKS]
 
     def taken(self, batches: Batches) -> Batches:
-        """Give batches without the events whose times lie too far ahead of their arrival, which a worker sets aside, too."""
-        limit, stops = self.opened.processor.ahead_limit, self.opened.processor.ahead is OnBad.STOP
+        """Give batches without the events whose times cannot be meant, which a worker sets aside, too."""
+        limit = self.opened.processor.ahead_limit
         for batch in batches:
             if self.origin:
                 self.origin.count(batch)
-            if limit is None:
-                yield batch
-                continue
-            apart = pc.subtract(batch.column("_event_time"), batch.column("_arrived"))
-            ahead = pc.greater(apart, pa.scalar(limit // MILLISECOND, pa.int64()))
-            out = ahead.true_count
-            if out and stops:
-                raise BackfillFailed(
-                    f"{self._place(*_place_of(batch, ahead.index(True).as_py()))}: its event time lies more than {limit} ahead of its arrival. "
-                    f"The backfill stops there, and nothing of {self.processor}'s output was published. Let such events be left out "
-                    "and counted (`ahead = OnBad.DEAD_LETTER`), or declare another `ahead_limit`."
-                )
-            self.counters.set_aside.add(out)
-            yield batch.filter(pc.invert(ahead)) if out else batch
+            kept = self._without(batch, _outside(batch, limit), "is no time that an event can have")
+            if limit is not None:
+                kept = self._without(kept, _ahead(kept, limit), f"lies more than {limit} ahead of its arrival")
+            yield kept
+
+    def _without(self, batch: pa.RecordBatch, out: pa.BooleanArray, why: str) -> pa.RecordBatch:
+        """Return a batch without some of its events, which are counted; stop at one, if the processor asks for that."""
+        if not out.true_count:
+            return batch
+        if self.opened.processor.ahead is OnBad.STOP:
+            raise BackfillFailed(
+                f"{self._place(*_place_of(batch, out.index(True).as_py()))}: its event time {why}. "
+                f"The backfill stops there, and nothing of {self.processor}'s output was published. Let such events be left out "
+                "and counted (`ahead = OnBad.DEAD_LETTER`), or declare another `ahead_limit`."
+            )
+        self.counters.set_aside.add(out.true_count)
+        return batch.filter(pc.invert(out))
 
     def feed(self, core: Core, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> Fed:
         """Feed events that begin at a row of their batch; stop at one that raises, if the processor asks for that."""
@@ -126,6 +131,17 @@ class Step:
         """Give outputs as rows, and count them."""
         self.counters.events_out.add(len(outputs))
         return self.opened.rows.batches(outputs)
+
+
+def _outside(batch: pa.RecordBatch, limit: timedelta | None) -> pa.BooleanArray:
+    first_ms, last_ms = (-UNDOUBTED_MS, UNDOUBTED_MS) if limit is None else (YEAR_1_MS, YEAR_9999_END_MS)
+    times = batch.column("_event_time")
+    return pc.or_(pc.less(times, pa.scalar(first_ms, pa.int64())), pc.greater(times, pa.scalar(last_ms, pa.int64())))
+
+
+def _ahead(batch: pa.RecordBatch, limit: timedelta) -> pa.BooleanArray:
+    apart = pc.subtract(batch.column("_event_time"), batch.column("_arrived"))
+    return pc.greater(apart, pa.scalar(limit // MILLISECOND, pa.int64()))
 
 
 def _place_of(batch: pa.RecordBatch, row: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import typer
 from ...processors.apps import AppName
 from ...processors.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError
+from ...processors.plausible import nearest
 from ...transport.any_codec import decode_any
 from ...transport.bus import Bucket, Bus, CategorySpec, CategoryState, Message, Outgoing, Position
 from ...transport.codec_of import Codecs
@@ -139,9 +140,7 @@ def tail(
     bus = connect(kafka, folder)
     schemas = Schemas(bus)
     for shown, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
-        arrived = datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=timezone.utc).isoformat(
-            timespec="milliseconds"
-        )
+        arrived = nearest(message.timestamp()[1]).isoformat(timespec="milliseconds")
         record = {
             "bucket": bucket.number,
             "offset": message.offset(),

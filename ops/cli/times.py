@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta, timezone
 
 import typer
 
+from ...processors.plausible import shown
 from ...processors.windows import EVER_START_MS, Window
 
 NOW = "now"
@@ -47,7 +48,7 @@ def parse_time_ms(text: str) -> int:
 
 def shown_time(time_ms: int) -> str:
     """Return milliseconds since 1970 as a time in UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    return shown(time_ms)
 
 
 def shown_window(window: Window | None) -> str:

@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from ...processors.categories import AnyCategory
 from ...processors.kinds import Processor
+from ...processors.plausible import shown
 from ...transport.bus import Bucket, Bus, CategoryState, RawBatch
 from ...transport.codec_of import Codecs
 from ...transport.stretches import Stretch, read_stretch
@@ -83,8 +84,7 @@ class BusPast:
         """Say when the first event arrived that is kept."""
         start = self.first(bucket)
         for batch in read_stretch(self._bus, Stretch(bucket, start, min(start + 1, self._end(bucket)))):
-            arrived = datetime.fromtimestamp(batch.arrivals_ms()[0] / 1000, timezone.utc)
-            return f", which arrived at {arrived:%Y-%m-%d %H:%M:%S} UTC"
+            return f", which arrived at {shown(batch.arrivals_ms()[0])} UTC"
         return ""
 
     def read(self, category: AnyCategory, stretch: Stretch) -> Iterator[Seen]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from ...processors.categories import AnyCategory
 from ...processors.cores import Fed
 from ...processors.errors import PenstockError
 from ...processors.kinds import OnBad, Processor
-from ...processors.plausible import FIRST_EVENTS, ahead, other_unit
+from ...processors.plausible import FIRST_EVENTS, ahead, other_unit, outside, shown_span
 from ...transport.bus import Bucket
 from ...transport.codecs import Decoded, Undecodable
 
@@ -55,7 +54,7 @@ class Taken(NamedTuple):
 
 
 def taken(decoded: Decoded, category: AnyCategory, arrived_ms: Sequence[int], processor: Processor) -> Taken:
-    """Part what can be processed from what did not decode, or has an event time too far ahead of its arrival.
+    """Part what can be processed from what did not decode, or has an event time that cannot be meant.
 
     Args:
         decoded: the batch.
@@ -64,12 +63,15 @@ def taken(decoded: Decoded, category: AnyCategory, arrived_ms: Sequence[int], pr
         processor: whose policies decide.
     """
     refused = [_undecodable(bad, processor) for bad in decoded.bad]
+    times = category.event_times_of(decoded.events)
+    no_times = outside(times, processor.ahead_limit)
+    refused += [_outside(decoded.at[index], times[index], processor) for index in no_times]
     if processor.ahead_limit is not None:
-        times = category.event_times_of(decoded.events)
         arrived_ms = [arrived_ms[at] for at in decoded.at]
         refused += [
             _ahead(decoded.at[index], times[index], arrived_ms[index], processor)
             for index in ahead(times, arrived_ms, processor.ahead_limit)
+            if index not in no_times
         ]
     if not refused:
         return Taken(decoded.events, decoded.at, [])
@@ -102,8 +104,17 @@ def _undecodable(bad: Undecodable, processor: Processor) -> Refusal:
 
 def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> Refusal:
     reason = (
-        f"its event time, {time_ms}, lies {timedelta(milliseconds=time_ms - arrived_ms)} ahead of its arrival, more than "
+        f"its event time, {time_ms}, lies {shown_span(time_ms - arrived_ms)} ahead of its arrival, more than "
         f"{processor.ahead_limit} (`ahead_limit`)"
+    )
+    return Refusal(at, reason, "ahead = OnBad.DEAD_LETTER", processor.ahead is OnBad.STOP)
+
+
+def _outside(at: int, time_ms: int, processor: Processor) -> Refusal:
+    reason = (
+        f"its event time, {time_ms}, is no time in milliseconds since 1970: it lies outside of the years 1 to 9999"
+        if processor.ahead_limit is not None
+        else f"its event time, {time_ms}, lies beyond 62 bits, so that no window or watermark around it could be saved"
     )
     return Refusal(at, reason, "ahead = OnBad.DEAD_LETTER", processor.ahead is OnBad.STOP)
 

@@ -41,7 +41,7 @@ class StatefulCore:
         self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
         self.time = time or time_of(processor, saved)
 
-    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:  # noqa: C901 - run for each event, where a call costs
         """Process the events of one bucket, in order, and before each the timers that are due."""
         keys, times = category.keys_of(events), category.event_times_of(events)
         self._load(keys)

@@ -77,7 +77,8 @@ class Processor(ABC):
         untimed: what becomes of a message without event time.
         ahead_limit: how far an event time may lie ahead of the event's arrival on the bus; None for any distance, and for event
             times whose unit is not to be doubted.
-        ahead: what becomes of an event further ahead, which would drag the watermark with it.
+        ahead: what becomes of an event further ahead, which would drag the watermark with it; and of one whose time lies outside of the
+            years 1 to 9999 (without `ahead_limit`: beyond 62 bits).
         watermark: how the watermark of each bucket follows from the events that came; or `Promised()`, by those that write it.
         idle_after: after how long without an event (time of day) a bucket that is read to its end holds back others no more; None
             for never.

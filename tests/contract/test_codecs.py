@@ -235,8 +235,8 @@ class Numbers(ps.Record, frozen=True):
     key: str
     ratio: float = 0.0
     maybe: float | None = None
-    many: list[float] = []
-    named: dict[str, float] = {}
+    many: tuple[float, ...] = ()
+    named: dict[str, float] | None = None
     inner: Inner | None = None
 
 
@@ -252,7 +252,7 @@ class Counted(ps.Record, frozen=True):
     at: ps.EventTime
     key: str
     count: int = 0
-    many: list[str] = []
+    many: tuple[str, ...] = ()
 
 
 class Weighed(ps.Record, frozen=True):
@@ -267,8 +267,8 @@ class Wide(ps.Record, frozen=True):
 
     at: ps.EventTime
     key: str
-    many: list[int] = []
-    named: dict[str, int] = {}
+    many: tuple[int, ...] = ()
+    named: dict[str, int] | None = None
     inner: Weighed | None = None
 
 

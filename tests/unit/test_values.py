@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver
+from penstock.ops.working.refusals import EventRefused
 from penstock.ops.working.sending import OutputRefused
 from penstock.processors.errors import ProcessorFailed
+from penstock.processors.plausible import nearest, shown, shown_span
 
 
 class Given(ps.Record, frozen=True):
@@ -61,7 +64,7 @@ class Remembering(ps.Stateful):
     reads, writes, state = given_numbers, products, int
     raising = ps.OnBad.DEAD_LETTER
 
-    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:  # noqa: ARG002 - not needed
+    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:
         factor = 1e300 if abs(event.a) > 1e200 else 100
         return (state or 0) + 1, [Product(event.key, event.at, event.a * factor, (state or 0) + 1)]
 
@@ -95,14 +98,14 @@ class Multiplied(ps.Stateful):
     reads, writes, state = given_numbers, products, int
     raising = ps.OnBad.DEAD_LETTER
 
-    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:  # noqa: ARG002 - not needed
+    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:
         return (state or 1) * event.n, [Product(event.key, event.at, event.a)]
 
 
 class Mistyped(Multiplied):
     """Gives a text where a number is declared, at one event."""
 
-    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[Any, list[Product]]:  # noqa: ARG002 - not needed
+    def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[Any, list[Product]]:
         return ("much" if event.n > 2**40 else (state or 0) + 1), [Product(event.key, event.at, event.a)]
 
 
@@ -139,7 +142,7 @@ class Greatest(ps.Aggregator):
     def observe(self, event: Given) -> int:
         return event.n * event.n
 
-    def result(self, key: str, window: ps.Window, value: int) -> Product:  # noqa: ARG002 - there is one
+    def result(self, key: str, window: ps.Window, value: int) -> Product:
         return Product(key, 0, None, value)
 
 
@@ -148,7 +151,7 @@ class Added(Greatest):
 
     monoid = ps.Sum()
 
-    def result(self, key: str, window: ps.Window, value: int) -> Product:  # noqa: ARG002 - there is one
+    def result(self, key: str, window: ps.Window, value: int) -> Product:
         return Product(key, 0, None, str(value))
 
 
@@ -184,7 +187,7 @@ def test_no_timer_is_set_beyond_what_a_time_can_be() -> None:
             context.timer(event.n * 2**10)
             return (state or 0) + 1, [Product(event.key, event.at, event.a)]
 
-        def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Product]]:  # noqa: ARG002 - not needed
+        def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Product]]:
             return state, []
 
     driver = Driver(Setting)
@@ -193,3 +196,110 @@ def test_no_timer_is_set_beyond_what_a_time_can_be() -> None:
 
     assert [letter.offset for letter in driver.dead_letters(Setting)] == [1]
     assert math.isclose(driver.read(products)[-1].ratio or 0, 3.0)
+
+
+FAR = [2**62 + 1, -(2**62) - 1, -(2**63), -(2**63) - 1, 2**63, 10**30, -(10**30)]
+BEYOND_THE_CALENDAR = [1_700_000_000_000_000_000, 253_402_300_800_000, -62_135_596_800_001, *FAR]
+
+
+class Hourly(ps.Aggregator):
+    """How many in an hour."""
+
+    reads, writes, monoid = given_numbers, products, ps.Count()
+    window = ps.Tumbling(timedelta(hours=1))
+
+    def observe(self, event: Given) -> int:
+        return 1
+
+    def result(self, key: str, window: ps.Window, value: int) -> Product:
+        return Product(key, window.start, None, value)
+
+
+class Closing(Hourly):
+    """The same, when the hour is over."""
+
+    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.Behind(timedelta(0))
+
+
+class Sessions(Closing):
+    """How many follow closely on one another."""
+
+    window = ps.Session(timedelta(hours=1))  # type: ignore[assignment]  # another kind of window
+
+
+class Slid(Closing):
+    """How many in the last hour."""
+
+    window = ps.Sliding(timedelta(hours=1))  # type: ignore[assignment]  # another kind of window
+
+
+class Ordered(Remembering):
+    """In order of event time."""
+
+    raising, ordered, watermark = ps.OnBad.STOP, True, ps.Behind(timedelta(0))
+
+
+class Guessing(Remembering):
+    """By the watermark of observed lateness."""
+
+    raising = ps.OnBad.STOP
+
+
+class Unlimited(Ordered):
+    """With event times that are not to be doubted."""
+
+    ahead_limit = None
+
+
+KINDS = [Multiplying, Remembering, Guessing, Ordered, Hourly, Closing, Sessions, Slid]
+
+
+@pytest.mark.parametrize("time", BEYOND_THE_CALENDAR)
+@pytest.mark.parametrize("processor", KINDS)
+def test_an_event_time_that_no_calendar_has_is_set_aside(processor: type[ps.Processor], time: int) -> None:
+    """Whatever the kind: the events before and after it are processed, also after a restart, and no watermark is dragged."""
+    driver = Driver(processor)
+    usual = [Given("a", 1_700_000_000_000 + at, 1.0) for at in range(20)]
+
+    driver.send(given_numbers, usual)
+    driver.send(given_numbers, [b'{"key":"a","at":%d,"a":1}' % time, Given("a", 1_700_000_000_999, 2.0), Crash()])
+    driver.send(given_numbers, [Given("a", 1_700_000_001_000, 3.0)])
+
+    assert [letter.offset for letter in driver.dead_letters(processor)] == [20]
+    assert str(time) in driver.dead_letters(processor)[0].reason
+    assert driver.tally(processor).late == 0
+
+
+@pytest.mark.parametrize("time", [2**62, -(2**62)])
+@pytest.mark.parametrize("processor", [Unlimited])
+def test_without_a_limit_all_times_of_62_bits_are_taken(processor: type[ps.Processor], time: int) -> None:
+    """Whoever does not want event times doubted may have any; beyond that, none could be saved."""
+    driver = Driver(processor)
+
+    driver.send(
+        given_numbers, [b'{"key":"a","at":%d,"a":1}' % time, Crash(), b'{"key":"a","at":%d,"a":1}' % (time * 2 + 1)]
+    )
+
+    assert driver.tally(processor).dead_letters == 1
+    assert [letter.offset for letter in driver.dead_letters(processor)] == [1]
+
+
+def test_an_event_time_that_no_calendar_has_may_stop_the_worker() -> None:
+    """As one that lies ahead may: `ahead` says so for both."""
+
+    class Strict(Remembering):
+        ahead = ps.OnBad.STOP
+
+    driver = Driver(Strict)
+    driver.send(given_numbers, [Given("a", 1_700_000_000_000 + at, 1.0) for at in range(20)])
+
+    with pytest.raises(EventRefused, match=r"offset 20: .*years 1 to 9999.*ahead = OnBad.DEAD_LETTER"):
+        driver.send(given_numbers, [Given("a", 1_700_000_000_000_000_000, 1.0)])
+
+
+@pytest.mark.parametrize("time", [0, -1, 1_385_000_000_123, *BEYOND_THE_CALENDAR])
+def test_any_time_can_be_shown(time: int) -> None:
+    """Also one that nobody can have meant: what a program says of it must not end it."""
+    assert shown(time)
+    assert shown_span(time)
+    assert nearest(time).year >= 1
