@@ -174,10 +174,16 @@ class Driver:
         writer = self.bus.writer()
         for item in items:
             if isinstance(item, bytes):
-                writer.send(category.name, [Outgoing(None, item)])
+                writer.send(category.name, [Outgoing(self._key_of(category, item), item)])
             else:
                 [key], [value] = category.keys_of([item]), self._codecs.of(category).encode([item])
                 writer.send(category.name, [Outgoing(key.encode(), value)])
+
+    def _key_of(self, category: Category[Any], value: bytes) -> bytes | None:
+        """Return the key of raw bytes, as their writer would give it; None where they do not decode."""
+        for key in category.keys_of(self._codecs.of(category).decode([value]).events):
+            return key.encode()
+        return None
 
     def _run_to_end(self, processor: type[Processor]) -> None:
         targets = ends_of(processor.inputs(), self.bus)

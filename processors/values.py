@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Union
 
 import msgspec
@@ -47,10 +47,7 @@ class RecordCheck:
         self._besides = besides
         self._shape = shapes.type_info(record)
         self._decode = msgspec.json.Decoder(record).decode
-        try:
-            self._twin: Any = _Twins(besides).of(self._shape)
-        except _NotBounded:
-            self._twin = None
+        self._twin: Any = _twin_of(record, besides)
         self._twins: Any = list[self._twin]  # type: ignore[name-defined]  # known when it is made
 
     def expect(self, records: Sequence[Any]) -> None:
@@ -134,6 +131,15 @@ def _numbers(content: Any, place: str) -> Iterator[tuple[str, Any]]:
             yield from _numbers(value, f"{place}[{index}]")
     elif isinstance(content, (int, float)):
         yield place, content
+
+
+@lru_cache(maxsize=1_000)
+def _twin_of(record: type[Record], besides: str | None) -> Any:
+    """Return the twin of a record type, None where there is none."""
+    try:
+        return _Twins(besides).of(shapes.type_info(record))
+    except _NotBounded:
+        return None
 
 
 class _Twins:

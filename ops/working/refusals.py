@@ -12,8 +12,9 @@ from ...processors.cores import Fed
 from ...processors.errors import PenstockError
 from ...processors.kinds import OnBad, Processor
 from ...processors.plausible import FIRST_EVENTS, ahead, other_unit, outside, shown_span
-from ...transport.bus import Bucket
+from ...transport.bus import Bucket, RawBatch
 from ...transport.codecs import Decoded, Undecodable
+from .placement import Misplaced
 
 
 class EventRefused(PenstockError):
@@ -29,6 +30,7 @@ class Refusal(NamedTuple):
         otherwise: what the processor is to declare for such events to be set aside.
         stops: whether the worker stops there.
         cause: what was raised, if anything was.
+        remedy: what to do where it stops the worker; empty where that is what `otherwise` says.
     """
 
     at: int
@@ -36,6 +38,7 @@ class Refusal(NamedTuple):
     otherwise: str
     stops: bool
     cause: Exception | None = None
+    remedy: str = ""
 
 
 class Taken(NamedTuple):
@@ -53,7 +56,13 @@ class Taken(NamedTuple):
     refused: list[Refusal]
 
 
-def taken(decoded: Decoded, category: AnyCategory, arrived_ms: Sequence[int], processor: Processor) -> Taken:
+def taken(
+    decoded: Decoded,
+    category: AnyCategory,
+    arrived_ms: Sequence[int],
+    processor: Processor,
+    further: Sequence[Refusal] = (),
+) -> Taken:
     """Part what can be processed from what did not decode, or has an event time that cannot be meant.
 
     Args:
@@ -61,8 +70,9 @@ def taken(decoded: Decoded, category: AnyCategory, arrived_ms: Sequence[int], pr
         category: what it is of.
         arrived_ms: when each message of the batch arrived (milliseconds since 1970, UTC).
         processor: whose policies decide.
+        further: what else is refused.
     """
-    refused = [_undecodable(bad, processor) for bad in decoded.bad]
+    refused = [*(_undecodable(bad, processor) for bad in decoded.bad), *further]
     times = category.event_times_of(decoded.events)
     no_times = outside(times, processor.ahead_limit)
     refused += [_outside(decoded.at[index], times[index], processor) for index in no_times]
@@ -117,6 +127,23 @@ def _outside(at: int, time_ms: int, processor: Processor) -> Refusal:
         else f"its event time, {time_ms}, lies beyond 62 bits, so that no window or watermark around it could be saved"
     )
     return Refusal(at, reason, "ahead = OnBad.DEAD_LETTER", processor.ahead is OnBad.STOP)
+
+
+def misplaced(found: Misplaced, at: int, batch: RawBatch, category: AnyCategory, processor: type[Processor]) -> Refusal:
+    """Return the refusal of an event that does not lie in the bucket of its key."""
+    message_key = batch.messages[at].key()
+    written = "without a key" if message_key is None else f"with the key {message_key!r}"
+    declared = f"its {category.key!r}" if isinstance(category.key, str) else "the declared key"
+    reason = (
+        f"{declared} is {found.key!r}, whose events lie in bucket {found.expected} of {category.buckets}, but the message was written {written} "
+        f"into bucket {batch.bucket.number}: so the state of one key would be split between buckets, and none would be right"
+    )
+    remedy = (
+        f"Mend what writes {category.name}: it is to give each message the key that is declared, and place it as Kafka's own clients do (murmur2; "
+        "`partitioner=murmur2_random` in those on librdkafka). Or bring the events to their key, with a penstock.Repartition into another "
+        f"category. If each bucket is meant to have a state of its own, declare `key_check = False` on {processor.__name__}."
+    )
+    return Refusal(at, reason, "", stops=True, remedy=remedy)
 
 
 def expect_unit(

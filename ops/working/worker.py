@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ...processors.categories import AnyCategory
 from ...processors.dead_letters import dead_letters_of
 from ...processors.errors import Deferred, Halted, PenstockError
 from ...processors.kinds import OnBad, Processor
@@ -24,13 +25,15 @@ from ...state.remote.errors import StoreFenced, StoreUnreachable
 from ...state.store import StateFolder
 from ...transport.bus import Bucket, Bus, Polled, Position, RawBatch, Reader
 from ...transport.codec_of import Codecs
+from ...transport.codecs import Decoded
 from ...transport.errors import Aborted, Dismissed, Fenced, Unsettled
 from .clock import Clock, SystemClock
 from .executing import Executing
 from .meeting import Meeting
 from .opening import Backups, NoBackups, Openings
 from .pacing import Pace
-from .refusals import EventRefused, Refusal, expect_unit, refusals, taken
+from .placement import Placement
+from .refusals import EventRefused, Refusal, expect_unit, misplaced, refusals, taken
 from .saving import Saving
 from .sending import Sending
 from .shard import Shard
@@ -106,6 +109,7 @@ class Worker:
         self.at_gap = at_gap
         self._at_turn = at_turn
         self._codecs = Codecs(place.bus)
+        self._placement = Placement(type(processor))
         self._openings = Openings(
             processor, place.bus, place.states, place.backups, threads, from_earliest=from_earliest
         )
@@ -298,7 +302,9 @@ class Worker:
         decoded = self._codecs.of(category).decode(values)
         if category.name not in shard.position:
             expect_unit(type(self._processor), batch.bucket, category, decoded.events, self._clock.now_ms())
-        given = taken(decoded, category, batch.arrivals_ms(), self._processor)
+        given = taken(
+            decoded, category, batch.arrivals_ms(), self._processor, self._misplaced(batch, category, decoded)
+        )
         stops = self._processor.raising is OnBad.STOP
         began_s = self._clock.monotonic_s()
         try:
@@ -324,6 +330,10 @@ class Worker:
         self.tally.late += fed.late
         self.tally.dropped += fed.dropped
         self.tally.unmatched += fed.unmatched
+
+    def _misplaced(self, batch: RawBatch, category: AnyCategory, decoded: Decoded) -> list[Refusal]:
+        found = self._placement.misplaced(category, batch.bucket.number, decoded.events)
+        return [] if found is None else [misplaced(found, decoded.at[found.at], batch, category, type(self._processor))]
 
     def _pass_time(self) -> None:
         """Do what is due by what is known of the inputs beside their events, and at this time of day."""
@@ -353,7 +363,7 @@ class Worker:
 
     def _stop_at(self, shard: Shard, batch: RawBatch, refusal: Refusal) -> None:
         """Save what came before an event, then stop there."""
-        remedy = (
+        remedy = refusal.remedy or (
             f"Mend {self._name} or what produces such events, or let them go to {dead_letters_of(type(self._processor)).name} "
             f"(`{refusal.otherwise}`)."
         )

@@ -63,6 +63,11 @@ class Aggregator(Remembering):
         return super().promised_ms(min(cls.window.spread([low_ms]).starts))
 
     @classmethod
+    def expects_keys(cls) -> bool:
+        """Whether events are to lie in the bucket of their key; a store that merges what it is sent takes them from any."""
+        return super().expects_keys() and cls.store != Remote(Writing.APPEND)
+
+    @classmethod
     def goes_by_time(cls) -> bool:
         """Whether its windows are ever complete or done."""
         return cls.windows_end()

@@ -87,6 +87,8 @@ class Processor(ABC):
 
     Class attributes of those that keep state:
         state_semantics: how often an event counts in the state, whatever dies.
+        key_check: whether the worker stops at an event that does not lie in the bucket of its key, as another partitioner or another key of
+            the message may have put it; without that, a key whose events lie in several buckets has a state in each.
         deterministic: whether the same events in the same order always give the same state; False where it looks at the
             time, at random numbers or at something outside.
     """
@@ -96,6 +98,7 @@ class Processor(ABC):
     name: ClassVar[str]
     state_semantics: ClassVar[Semantics] = Semantics.EXACTLY_ONCE
     output_semantics: ClassVar[Semantics] = Semantics.AT_LEAST_ONCE
+    key_check: ClassVar[bool] = True
     deterministic: ClassVar[bool] = True
     checkpoint: ClassVar[Every] = Every()
     undecodable: ClassVar[OnBad] = OnBad.DEAD_LETTER
@@ -140,6 +143,11 @@ class Processor(ABC):
         return False
 
     @classmethod
+    def expects_keys(cls) -> bool:
+        """Whether what it does is wrong where events of one key lie in several buckets."""
+        return False
+
+    @classmethod
     def promised_ms(cls, low_ms: int) -> int:
         """Return the event time before which it will write nothing any more, at a low watermark (milliseconds since 1970, UTC)."""
         return max(low_ms - cls.outputs_behind // MILLISECOND, NEVER_MS)
@@ -180,6 +188,11 @@ class Remembering(Processor):
     """
 
     late: ClassVar[OnLate | AnyCategory]
+
+    @classmethod
+    def expects_keys(cls) -> bool:
+        """Whether events are to lie in the bucket of their key."""
+        return cls.key_check
 
     @classmethod
     def outputs(cls) -> tuple[AnyCategory, ...]:

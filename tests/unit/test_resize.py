@@ -316,8 +316,9 @@ def write_by(bus: MemoryBus, buckets: int, events: list[Any]) -> None:
     )
 
 
-def test_events_in_the_wrong_buckets_are_told(machine: Machine) -> None:
+def test_events_in_the_wrong_buckets_are_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody reads them before somebody has decided."""
+    monkeypatch.setattr(Numbered, "key_check", False)
     begun(machine, Numbered)
 
     def write_meanwhile(gap: ResizeGap) -> None:
@@ -352,8 +353,11 @@ def test_events_that_are_written_by_the_new_number_are_welcome(machine: Machine)
     assert all(int(one.split()[-1]) > 3 for one in said if int(one.split()[0]) >= 120)
 
 
-def test_keys_that_another_partitioner_placed_are_not_torn_apart(machine: Machine) -> None:
+def test_keys_that_another_partitioner_placed_are_not_torn_apart(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where they will be is not known."""
+    monkeypatch.setattr(Numbered, "key_check", False)
     created(machine.bus, [Numbered])
     write_by(machine.bus, 2, made(Purchase, 0, 50))
     machine.run(Numbered)
