@@ -37,6 +37,7 @@ from .processors.monoids import (
     TupleOf,
 )
 from .processors.records import EventTime, Record
+from .processors.rejections import DeadLetterLimit
 from .processors.repartition import Repartition
 from .processors.semantics import Semantics
 from .processors.stores import Local, Remote, Writing
@@ -63,6 +64,7 @@ __all__ = [
     "Count",
     "CsvTable",
     "DeadLetter",
+    "DeadLetterLimit",
     "Distinct",
     "Estimate",
     "EventTime",

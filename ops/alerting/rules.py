@@ -20,6 +20,7 @@ DEFAULTS = (
     Alert("checkpoint old", "checkpoint_age_seconds", above=300, lasting=timedelta(minutes=2)),
     Alert("backup old", "backup_age_seconds", above=900, lasting=timedelta(minutes=2)),
     Alert("dead letters", "dead_letters_per_second", above=0, lasting=timedelta(minutes=1)),
+    Alert("many dead letters", "dead_letters_share", above=0.05, lasting=timedelta(0)),
     Alert("events about to be lost", "retention_left", below=0.2, lasting=timedelta(0)),
     Alert("restarts", "restarts", above=2, lasting=timedelta(0)),
 )

@@ -209,13 +209,21 @@ def _not_backed_up(it: Standing) -> Iterator[Finding]:
 
 
 def _setting_aside(it: Standing) -> Iterator[Finding]:
-    rate = it.total("letters_rate")
+    rate, share = it.total("letters_rate"), it.dead_letters_share
+    if not rate and it.dead_letters:
+        yield Finding(
+            Weight.NOTE,
+            "dead letters",
+            it.node.name,
+            f"{it.dead_letters:,} events that it set aside are kept, and none was added lately. Look at them with `penstock category tail "
+            f"{it.node.dead_letters} --from 0`.",
+        )
     if rate > 0:
         yield Finding(
             Weight.WARNING,
             "dead letters",
             it.node.name,
-            f"It sets events aside, {rate * 60:,.0f} in a minute{'' if it.dead_letters is None else f'; {it.dead_letters:,} are kept'}. Look at them with "
+            f"It sets events aside, {rate * 60:,.0f} in a minute{f', {share:.1%} of what it reads' if share else ''}{'' if it.dead_letters is None else f'; {it.dead_letters:,} are kept'}. Look at them with "
             f"`penstock category tail {it.node.dead_letters}`.",
         )
 

@@ -61,6 +61,9 @@ OF_PROCESSOR: dict[str, Measure[Standing]] = {
     "backup_age_seconds": Measure("how old the oldest newest backup of a shard is", lambda it: it.backup_age_s),
     "dead_letters": Measure("dead letters that the bus keeps", lambda it: it.dead_letters),
     "dead_letters_per_second": Measure("events set aside in a second", lambda it: it.total("letters_rate")),
+    "dead_letters_share": Measure(
+        "share of the events read that is set aside, from 0 to 1", lambda it: it.dead_letters_share
+    ),
     "late_events": Measure(
         "events that came after their watermark, since its workers started", lambda it: it.total("late")
     ),

@@ -123,6 +123,12 @@ class Standing:
         return tuple(worker for worker in self.workers if not worker.ended and worker.silent_s <= SILENT_AFTER_S)
 
     @property
+    def dead_letters_share(self) -> float:
+        """Which share of the events that it reads it sets aside lately."""
+        rate_in = self.total("rate_in")
+        return min(self.total("letters_rate") / rate_in, 1.0) if rate_in else 0.0
+
+    @property
     def behind(self) -> int | None:
         """How many events of its inputs are left; None where some figure of that cannot be read."""
         if self.unread and not self.shards:

@@ -34,6 +34,7 @@ from .opening import Backups, NoBackups, Openings
 from .pacing import Pace
 from .placement import Placement
 from .refusals import EventRefused, Refusal, expect_unit, misplaced, refusals, taken
+from .rejecting import Rejecting
 from .saving import Saving
 from .sending import Sending
 from .shard import Shard
@@ -110,6 +111,7 @@ class Worker:
         self._at_turn = at_turn
         self._codecs = Codecs(place.bus)
         self._placement = Placement(type(processor))
+        self._rejecting = Rejecting(type(processor), place.bus, self._codecs)
         self._openings = Openings(
             processor, place.bus, place.states, place.backups, threads, from_earliest=from_earliest
         )
@@ -306,6 +308,8 @@ class Worker:
             decoded, category, batch.arrivals_ms(), self._processor, self._misplaced(batch, category, decoded)
         )
         stops = self._processor.raising is OnBad.STOP
+        if not muted:
+            given = self._rejecting.cut(batch, given)
         began_s = self._clock.monotonic_s()
         try:
             fed = shard.core.feed(category, given.events, stop_at_error=stops)
@@ -315,11 +319,13 @@ class Worker:
         self._pace.note(len(given.events), self._clock.monotonic_s() - began_s)
         if not muted:
             self._sending.send(shard, fed.outputs)
-        for refusal in refusals(given, fed, self._processor):
+        refused = list(refusals(given, fed, self._processor))
+        for refusal in refused:
             if refusal.stops:
                 self._stop_at(shard, batch, refusal)
             if not muted:
                 self._sending.set_aside(shard, batch, refusal)
+        too_many = None if muted else self._rejecting.note(batch, refused)
         shard.position[batch.bucket.category] = batch.next_offset
         self._time.heard(batch.bucket)
         size_bytes = sum(map(len, filter(None, values)))
@@ -330,6 +336,8 @@ class Worker:
         self.tally.late += fed.late
         self.tally.dropped += fed.dropped
         self.tally.unmatched += fed.unmatched
+        if too_many is not None:
+            raise self._stopped_behind(batch, too_many)
 
     def _misplaced(self, batch: RawBatch, category: AnyCategory, decoded: Decoded) -> list[Refusal]:
         found = self._placement.misplaced(category, batch.bucket.number, decoded.events)
@@ -381,6 +389,15 @@ class Worker:
             f"and comes to it again when it is started again. {remedy}"
         )
         return EventRefused(told.rstrip())
+
+    def _stopped_behind(self, batch: RawBatch, refusal: Refusal) -> EventRefused:
+        """Save a batch that was processed; return what says that the worker stops behind it."""
+        self.save()
+        return EventRefused(
+            f"{batch.bucket} at offset {batch.messages[refusal.at].offset()}: {refusal.reason}. The events up to offset {batch.next_offset - 1} are "
+            f"processed or set aside, and nothing was skipped: the worker stops here, and goes on behind them when it is started again. "
+            f"{refusal.remedy}"
+        )
 
     def _note_end(self, bucket: Bucket, end: int) -> None:
         """Move past what only the bus itself has written at the end of a bucket."""
@@ -529,6 +546,7 @@ class Worker:
                 self._place.backups.release(identity)
             self._shards.pop(number).close()
         self._time.drop(numbers)
+        self._rejecting.drop([Bucket(name, number) for name in self._inputs for number in numbers])
         self._meeting.drop([Bucket(name, number) for name in self._inputs for number in numbers])
 
     def _close(self) -> None:

@@ -13,6 +13,7 @@ from ..categories import AnyCategory, Category
 from ..emission import OnLate
 from ..errors import DeclarationError
 from ..records import fields_of
+from ..rejections import DeadLetterLimit
 from ..semantics import Semantics
 from ..watermarks import NEVER_MS, Confidence, Promised, Watermark
 from ..windows import MILLISECOND
@@ -79,6 +80,7 @@ class Processor(ABC):
             times whose unit is not to be doubted.
         ahead: what becomes of an event further ahead, which would drag the watermark with it; and of one whose time lies outside of the
             years 1 to 9999 (without `ahead_limit`: beyond 62 bits).
+        dead_letter_limit: of how many events its worker stops instead of setting them aside; None for none.
         watermark: how the watermark of each bucket follows from the events that came; or `Promised()`, by those that write it.
         idle_after: after how long without an event (time of day) a bucket that is read to its end holds back others no more; None
             for never.
@@ -106,6 +108,7 @@ class Processor(ABC):
     untimed: ClassVar[OnBad] = OnBad.STOP
     ahead_limit: ClassVar[timedelta | None] = timedelta(days=1)
     ahead: ClassVar[OnBad] = OnBad.DEAD_LETTER
+    dead_letter_limit: ClassVar[DeadLetterLimit | None] = DeadLetterLimit()
     watermark: ClassVar[Watermark] = Confidence()
     idle_after: ClassVar[timedelta | None] = timedelta(minutes=1)
     outputs_behind: ClassVar[timedelta] = timedelta()

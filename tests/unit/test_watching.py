@@ -325,6 +325,18 @@ WAITS: dict[str, Any] = {"behind": 1_200, "behind_bytes": 5_000_000, "behind_s":
             Weight.WARNING,
             "30 in a minute; 9 are kept",
         ),
+        (
+            standing(shard(), workers=(worker(letters_rate=0.5, rate_in=2.0),), dead_letters=9),
+            "dead letters",
+            Weight.WARNING,
+            "30 in a minute, 25.0% of what it reads; 9 are kept",
+        ),
+        (
+            standing(shard(), dead_letters=50_000),
+            "dead letters",
+            Weight.NOTE,
+            "50,000 events that it set aside are kept",
+        ),
         (standing(shard(), workers=(worker(restarts=3),)), "restarts", Weight.WARNING, "3 times"),
         (
             standing(shard(), workers=(worker(deployment="s@1"), worker("two", deployment="s@2"))),

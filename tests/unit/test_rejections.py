@@ -1,0 +1,147 @@
+"""A worker stops before it drains its input into the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.ops.driver import Driver
+from penstock.ops.working.refusals import EventRefused
+from penstock.processors.errors import DeclarationError
+from penstock.processors.rejections import Rejections
+
+
+class Click(ps.Record, frozen=True):
+    """A click."""
+
+    user: str
+    at: ps.EventTime
+    n: int = 0
+
+
+class Kept(Click, frozen=True):
+    """One that was taken."""
+
+
+clicks = ps.Category("clicks", Click, key="user", event_time="at", buckets=1)
+kept = ps.Category("kept", Kept, key="user", event_time="at", buckets=1)
+
+
+class Keeping(ps.Stateless):
+    """Keeps clicks, but for those that it raises for."""
+
+    reads, writes = clicks, kept
+    raising = ps.OnBad.DEAD_LETTER
+
+    def process(self, event: Click) -> Iterable[Kept]:
+        if event.n < 0:
+            raise ValueError("below zero")
+        yield Kept(event.user, event.at, event.n)
+
+
+class Lenient(Keeping):
+    """Sets aside any number."""
+
+    dead_letter_limit = None
+
+
+class Strict(Keeping):
+    """Stops at a few."""
+
+    dead_letter_limit = ps.DeadLetterLimit(share=0.2, events=20, consecutive=15)
+
+
+GOOD = Click("a", 1)
+RAISES = Click("a", 1, -1)
+BROKEN = b"\x00\x01 of another codec"
+
+
+def test_a_stream_of_another_codec_is_not_drained_into_the_dead_letters() -> None:
+    """It stops at the hundredth, says what was found, and each start stops there again with none set aside."""
+    driver = Driver(Keeping)
+
+    for _ in range(3):
+        with pytest.raises(
+            EventRefused, match=r"offset 99: the last 100 events .*malformed.*nothing was skipped.*dead_letter_limit"
+        ):
+            driver.send(
+                clicks, [BROKEN] * 5_000 if not driver.read(clicks) and not driver.dead_letters(Keeping) else []
+            )
+
+    assert [letter.offset for letter in driver.dead_letters(Keeping)] == list(range(99))
+    assert driver.bus.committed("keeping", "clicks") == {0: 99}
+
+
+def test_a_few_bad_events_are_set_aside_as_ever() -> None:
+    """A topic that has only these, too: the limit is for streams."""
+    driver = Driver(Keeping)
+
+    driver.send(clicks, [BROKEN] * 99)
+    driver.send(clicks, [GOOD])
+    driver.send(clicks, [BROKEN, RAISES] * 40)
+
+    assert len(driver.dead_letters(Keeping)) == 179
+
+
+def test_more_than_half_of_the_last_thousand_are_too_many() -> None:
+    """Though never many in a row."""
+    driver = Driver(Keeping)
+    driver.send(clicks, [GOOD] * 1_000)
+
+    with pytest.raises(EventRefused, match=r"501 of the last 1,000 events"):
+        driver.send(clicks, [BROKEN, BROKEN, GOOD] * 1_000)
+
+    assert len(driver.dead_letters(Keeping)) == 500
+
+
+def test_events_that_raise_count_too() -> None:
+    """The worker stops behind the batch in which there were too many: what was processed is saved."""
+    driver = Driver(Keeping)
+
+    with pytest.raises(EventRefused, match=r"offset 99: the last 100 events .*below zero"):
+        driver.send(clicks, [RAISES] * 150)
+
+    assert driver.bus.committed("keeping", "clicks") == {0: len(driver.dead_letters(Keeping))}
+
+
+def test_any_number_is_set_aside_where_that_is_asked_for() -> None:
+    """`dead_letter_limit = None` says so."""
+    driver = Driver(Lenient)
+    driver.send(clicks, [BROKEN] * 2_000)
+
+    assert len(driver.dead_letters(Lenient)) == 2_000
+
+
+@given(st.lists(st.booleans(), max_size=120), st.lists(st.integers(0, 120), max_size=8))
+def test_where_it_stops_does_not_depend_on_batches(bad: list[bool], cuts: list[int]) -> None:
+    """Nor on which of them were noted by an earlier worker."""
+    limit = Strict.dead_letter_limit
+    edges = [0, *sorted(min(cut, len(bad)) for cut in cuts), len(bad)]
+    whole = Rejections(limit, 0).exceeded_at(len(bad), [at for at, is_bad in enumerate(bad) if is_bad])
+    parted, resumed = Rejections(limit, 0), None
+    found = []
+    for begin, end in pairwise(edges):
+        rejected = [at - begin for at in range(begin, end) if bad[at]]
+        stop = parted.exceeded_at(end - begin, rejected)
+        found += [] if stop is None else [begin + stop]
+        earlier = [at for at in range(max(begin - limit.events, 0), begin) if bad[at]]
+        resumed = Rejections(limit, begin, earlier).exceeded_at(end - begin, rejected)
+        assert resumed == stop
+
+    assert next(iter(found), None) == whole
+    window = [sum(bad[max(at + 1 - limit.events, 0) : at + 1]) for at in range(len(bad))]
+    runs = [all(bad[at + 1 - limit.consecutive : at + 1]) and at + 1 >= limit.consecutive for at in range(len(bad))]
+    many = [at + 1 >= limit.events and window[at] > limit.share * limit.events for at in range(len(bad))]
+    assert whole == next((at for at in range(len(bad)) if bad[at] and (runs[at] or many[at])), None)
+
+
+@pytest.mark.parametrize("wrong", [{"share": 2.0}, {"share": -0.1}, {"events": 0}, {"consecutive": 0}])
+def test_a_limit_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
+    """Before anything is read."""
+    with pytest.raises(DeclarationError, match="dead_letter_limit = None"):
+        ps.DeadLetterLimit(**wrong)  # type: ignore[arg-type]  # the mistakes that are looked for
