@@ -20,6 +20,8 @@ class DeadLetter(Record, frozen=True):
         key: the message's key, None where it had none.
         value: the message's bytes, None where it had none.
         at: when it was set aside.
+        cut_bytes: how many bytes of key and value were left out because the bus takes no larger message; the whole message lies at its
+            offset, as long as its category keeps it.
     """
 
     category: str
@@ -29,6 +31,7 @@ class DeadLetter(Record, frozen=True):
     key: bytes | None
     value: bytes | None
     at: EventTime
+    cut_bytes: int = 0
 
 
 def dead_letters_of(processor: type[Processor]) -> Category[DeadLetter]:

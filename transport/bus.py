@@ -94,6 +94,9 @@ class Polled(NamedTuple):
     ended: Sequence[End]
 
 
+MESSAGE_LIMIT = 1_000_000
+"""How large a message may be where nothing else is set, in bytes: Kafka's clients take no larger one, and its brokers take that."""
+
 BY_KEY = -1
 """In place of a bucket: the one of the key."""
 
@@ -351,6 +354,11 @@ class Bus(Protocol):
     @property
     def catalog(self) -> Catalog:
         """The categories."""
+        ...
+
+    @property
+    def message_limit(self) -> int:
+        """How large a message may be in every category that is created here, with its key and all that the bus adds, in bytes."""
         ...
 
     def reader(

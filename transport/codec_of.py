@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ..processors.categories import AnyCategory
+from ..processors.dead_letters import DeadLetter
 from .avro import AvroCodec
 from .bus import Bus
 from .codecs import Codec, JsonCodec
+from .letters import LetterCodec
 from .schemas import Schemas
 
 
@@ -13,13 +15,17 @@ class Codecs:
     """Codecs by category, sharing what is known of the schemas on one bus."""
 
     def __init__(self, bus: Bus) -> None:
+        self._bus = bus
         self._schemas = Schemas(bus)
         self._codecs: dict[str, Codec] = {}
 
     def of(self, category: AnyCategory) -> Codec:
         """Return the category's codec."""
         if category.name not in self._codecs:
-            self._codecs[category.name] = (
-                JsonCodec(category) if category.codec == "json" else AvroCodec(category, self._schemas)
-            )
+            self._codecs[category.name] = self._new(category)
         return self._codecs[category.name]
+
+    def _new(self, category: AnyCategory) -> Codec:
+        if category.record is DeadLetter:
+            return LetterCodec(self._bus.message_limit)
+        return JsonCodec(category) if category.codec == "json" else AvroCodec(category, self._schemas)

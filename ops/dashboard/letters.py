@@ -8,18 +8,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from ...processors.dead_letters import DeadLetter
 from ...processors.errors import PenstockError
 from ...transport.any_codec import decode_any
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.errors import BusError, MissingCategory, OffsetOutOfRange
+from ...transport.letters import decode_letter
 from ...transport.schemas import Schemas
 
 READ_LIMIT_S = 15.0
 """How long the bus may take to give them."""
-_decode = msgspec.json.Decoder(DeadLetter).decode
 
 
 class NoSuchLetter(PenstockError):
@@ -93,7 +91,7 @@ def _letters(bus: Bus, category: str, begin: int) -> Iterator[tuple[int, DeadLet
             for message in (message for batch in polled.batches for message in batch.messages):
                 value = message.value()
                 if value is not None:
-                    yield message.offset(), _decode(value)
+                    yield message.offset(), decode_letter(value)
             ended = bool(polled.ended)
 
 

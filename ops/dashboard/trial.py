@@ -101,6 +101,12 @@ def tried(processor: type[Processor], letter: DeadLetter, bus: Bus, root: Path) 
         return Trial(
             processed=False, says=f"It was read from {letter.category}, which {processor.__name__} reads no more."
         )
+    if letter.cut_bytes:
+        return Trial(
+            processed=False,
+            says=f"{letter.cut_bytes:,} bytes of the message were too many for its dead letter. The whole message is at offset {letter.offset:,} of "
+            f"{letter.category}/{letter.bucket}, as long as that keeps it.",
+        )
     try:
         with _opened(processor) as opened:
             step = _Step(opened, category, letter, Codecs(bus))

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.processors.categories import AnyCategory, CodecName
+from penstock.processors.dead_letters import DeadLetter
 from penstock.processors.errors import DeclarationError
 from penstock.processors.records import Record
 from penstock.processors.values import UnfitRecord
@@ -21,6 +22,7 @@ from penstock.transport.any_codec import decode_any
 from penstock.transport.avro import schema_of
 from penstock.transport.codec_of import Codecs
 from penstock.transport.codecs import Codec, JsonCodec
+from penstock.transport.letters import LetterCodec
 from penstock.transport.memory import MemoryBus
 from penstock.transport.schemas import SCHEMAS, Schemas
 
@@ -369,3 +371,47 @@ def test_avro_that_carries_nan_is_a_bad_message() -> None:
     assert decoded.events == [Measured(1, "a", 0.5)]
     assert [bad.at for bad in decoded.bad] == [1]
     assert "ratio" in decoded.bad[0].reason
+
+
+LETTERS = st.builds(
+    DeadLetter,
+    category=st.text(max_size=20),
+    bucket=st.integers(0, 999),
+    offset=st.integers(0, 2**63 - 1),
+    reason=st.text(max_size=200) | st.just("é" * 300_000),
+    key=st.none() | st.binary(max_size=50) | st.just(b"k" * 30_000),
+    value=st.none()
+    | st.binary(max_size=200)
+    | st.sampled_from([bytes([b]) * n for b in (0, 255) for n in (750_000, 999_990, 3_000_000)]),
+    at=INT64,
+)
+
+
+@given(letter=LETTERS)
+@settings(deadline=None)
+def test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes(letter: DeadLetter) -> None:
+    """A message that the bus took has a letter that it takes; what does not fit is cut, and counted."""
+    codec = Codecs(MemoryBus()).of(
+        ps.Category("x.dead_letters", DeadLetter, key=lambda one: one.category, event_time="at")
+    )
+
+    [value] = codec.encode([letter])
+    [read] = codec.decode([value]).events
+
+    assert len(value) < MemoryBus().message_limit - 512
+    assert (letter.key or b"").startswith(read.key or b"")
+    assert (letter.value or b"").startswith(read.value or b"")
+    assert read.cut_bytes == len(letter.key or b"") + len(letter.value or b"") - len(read.key or b"") - len(
+        read.value or b""
+    )
+    assert (read.category, read.bucket, read.offset) == (letter.category, letter.bucket, letter.offset)
+    if len(letter.value or b"") <= 800_000 and len(letter.reason) < 1_000:
+        assert read.value == letter.value
+    assert decode_any(value, Schemas(MemoryBus()))["offset"] == letter.offset
+
+
+def test_what_is_no_dead_letter_is_a_bad_message() -> None:
+    """Whatever else lies among them is told apart."""
+    codec = LetterCodec(10_000)
+
+    assert [bad.at for bad in codec.decode([b"{}", None, b"\xc1\x01rubbish", b""]).bad] == [0, 1, 2, 3]

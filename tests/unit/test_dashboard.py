@@ -37,6 +37,7 @@ from penstock.state.store import ShardIdentity
 from penstock.transport.bus import CategorySpec, Outgoing
 from penstock.transport.codec_of import Codecs
 from penstock.transport.errors import BusUnreachable
+from penstock.transport.letters import LetterCodec
 from penstock.transport.memory import MemoryBus
 
 TOKEN = "correct-horse-battery"  # noqa: S105 - of nothing but these tests
@@ -417,7 +418,7 @@ def set_aside(site: Site, value: bytes | None, category: str = "readings", proce
     if letters not in site.bus.names():
         site.bus.create(CategorySpec(letters, 1))
     letter = DeadLetter(category, 1, 41, "it was bad", b"m1", value, NOW_MS)
-    site.bus.writer().send(letters, [Outgoing(None, msgspec.json.encode(letter))])
+    site.bus.writer().send(letters, [Outgoing(None, LetterCodec(10_000).encode([letter])[0])])
 
 
 def save_total(site: Site, litres: int) -> None:

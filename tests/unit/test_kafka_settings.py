@@ -6,11 +6,13 @@ import logging
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
+from penstock.processors.dead_letters import DeadLetter
 from penstock.transport.errors import SettingsRefused
-from penstock.transport.kafka import KafkaSettings
+from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.reporting import outage_reporter
+from penstock.transport.letters import LetterCodec, decode_letter
 
 
 def test_settings_for_other_machines_name_no_file_of_this_one(tmp_path: Path) -> None:
@@ -56,3 +58,27 @@ def test_a_refusal_and_an_outage_are_each_one_line_of_the_log(caplog: pytest.Log
 
     assert outage.startswith("Kafka at broker:1: 1/1 brokers are down. Waiting for it")
     assert refusal.startswith("Kafka at broker:1 does not let this client in: SASL authentication error: no. Look at")
+
+
+def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
+    """Also at the size that it just takes: the letter is told from the client's own limit, which it checks before it sends."""
+    settings = KafkaSettings("127.0.0.1:1")
+    letters = LetterCodec(KafkaBus(settings).message_limit)
+    producer = Producer(settings.for_writer())
+    kept = []
+    for size in (750_000, 999_900):
+        garbage = b"\xff" * size
+        producer.produce("garbage", garbage, b"k")
+        [letter] = letters.encode([DeadLetter("garbage", 0, 1, "does not decode", b"k", garbage, 0)])
+        producer.produce("letters", letter, b"garbage/0")
+        kept.append(size - decode_letter(letter).cut_bytes)
+    producer.purge()
+
+    assert kept[0] == 750_000
+    assert 990_000 < kept[1] < 999_900
+
+
+def test_letters_follow_a_smaller_limit_of_the_client() -> None:
+    """A larger one is not the brokers'."""
+    assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": 5_000})).message_limit == 5_000
+    assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": 50_000_000})).message_limit == 1_000_000

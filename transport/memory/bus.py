@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ..bus import Bucket, CategorySpec, CategoryState, Outgoing, Ownership, Position, Reader
+from ..bus import MESSAGE_LIMIT, Bucket, CategorySpec, CategoryState, Outgoing, Ownership, Position, Reader
 from ..errors import BusError, BusUnreachable, CategoryExists
 from .cluster import Cluster
 from .line import Line
@@ -37,6 +37,11 @@ class MemoryBus:
     def catalog(self) -> MemoryBus:
         """The categories: this same object."""
         return self
+
+    @property
+    def message_limit(self) -> int:
+        """That of Kafka's clients."""
+        return MESSAGE_LIMIT
 
     def create(self, spec: CategorySpec) -> None:
         """Create a category."""
