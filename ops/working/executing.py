@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from typing import cast
 
 from ...processors.dead_letters import dead_letters_of
+from ...processors.errors import PenstockError
 from ...processors.kinds import Processor
 from ...state.checkpoints import Step, steps_of
 from ...state.store import Outbox
 from ...transport.bus import Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
-from ...transport.errors import DeliveryFailed
+from ...transport.errors import BusUnreachable, DeliveryFailed, Fenced
 from .changelog import changelog_of, logged
 from .shard import Sealed, Shard
 
+_LOG = logging.getLogger("penstock.worker")
 TRANSACTION_LIMIT_S = 10.0
 """How much longer than a checkpoint's interval a transaction may stay open before the bus ends it."""
 
 
+class CheckpointRefused(PenstockError):
+    """A checkpoint was asked for where one before has failed: it would commit positions of outputs that were never sent."""
+
+
 class Executing:
     """Performs steps for one worker, in the order it is asked to.
+
+    Outputs that are kept until a checkpoint ends are covered by the positions of the next one. They are therefore dropped in `start_over`
+    alone, after which the shards are opened again; until the writer for those is there, and after `abandon` for ever, no checkpoint begins.
 
     Args:
         processor: whose outputs.
         bus: where they go.
         reader: the worker's membership in its group.
         identity: by which its transactions are known.
+        threads: open writers, which takes as long as the bus does not answer.
     """
 
-    def __init__(self, processor: Processor, bus: Bus, reader: Reader, identity: str) -> None:
+    def __init__(self, processor: Processor, bus: Bus, reader: Reader, identity: str, threads: Executor) -> None:
         steps = steps_of(type(processor))
         self._bus = bus
         self._reader = reader
@@ -42,8 +55,11 @@ class Executing:
         self.written = [*outputs, self._changelog] if self._changelog else outputs
         self.timeout_s = processor.checkpoint.time.total_seconds() + TRANSACTION_LIMIT_S
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps
-        self._transactions = self._open_transactions() if Step.COMMIT_TRANSACTION in steps else None
-        self._writer: Writer = self._transactions or bus.writer()
+        self._transactional = Step.COMMIT_TRANSACTION in steps
+        self._threads = threads
+        self._writer: Writer | TransactionalWriter | None = None
+        self._opening: Future[Writer] | None = None
+        self._abandoned = False
         self._waiting: list[tuple[str, list[Outgoing]]] | None = None
 
     def _transactional_id(self, worker: str) -> str:
@@ -55,8 +71,41 @@ class Executing:
             self._transactional_id(worker), self._reader, self.timeout_s, self.written
         ).close()
 
-    def _open_transactions(self) -> TransactionalWriter:
-        return self._bus.transactional_writer(self._identity, self._reader, self.timeout_s, self.written)
+    def is_ready(self) -> bool:
+        """Tell whether it can send; if not, go on opening a writer. Returns at once, however long the bus does not answer.
+
+        Raises:
+            BusError: it never can.
+        """
+        if self._writer is not None:
+            return True
+        if self._opening is None:
+            self._opening = self._threads.submit(self._open)
+        if not self._opening.done():
+            return False
+        opening, self._opening = self._opening, None
+        try:
+            self._writer = opening.result()
+        except (BusUnreachable, Fenced) as error:
+            _LOG.warning("%s", error)
+            return False
+        return True
+
+    def _open(self) -> Writer:
+        """Open a writer. One of transactions ends what an earlier one of this worker has left open, before anybody looks for positions."""
+        if self._transactional:
+            return self._bus.transactional_writer(self._identity, self._reader, self.timeout_s, self.written)
+        return self._bus.writer()
+
+    @property
+    def _opened(self) -> Writer:
+        if self._abandoned or self._writer is None:
+            raise CheckpointRefused("Nothing is sent or saved any more by a worker that has failed.")
+        return self._writer
+
+    @property
+    def _transactions(self) -> TransactionalWriter:
+        return cast("TransactionalWriter", self._opened)
 
     def send(self, shard: Shard, category: str, messages: Iterable[Outgoing]) -> None:
         """Send outputs, or hold them back, as the row says; those that a checkpoint under way is not about wait for its end."""
@@ -65,26 +114,36 @@ class Executing:
         elif self._waiting is not None:
             self._waiting.append((category, list(messages)))
         else:
-            self._writer.send(category, messages)
+            self._opened.send(category, messages)
 
     def begin(self) -> None:
-        """Keep what is sent from now on until `end`: steps are performed, perhaps in another thread."""
+        """Keep what is sent from now on until `end`: steps are performed, perhaps in another thread.
+
+        Raises:
+            CheckpointRefused: the checkpoint before has neither ended nor been started over.
+        """
+        self._opened  # noqa: B018 - refused where there is none
+        if self._waiting is not None:
+            raise CheckpointRefused(
+                "A checkpoint has failed, and no other is begun before the shards are opened again."
+            )
         self._waiting = []
-        if self._transactions is not None:
+        if self._transactional:
             self._transactions.enlist()
 
     def end(self) -> None:
         """Send what was kept."""
         waiting, self._waiting = self._waiting or [], None
         for category, messages in waiting:
-            self._writer.send(category, messages)
+            self._opened.send(category, messages)
 
     def perform(self, step: Step, shards: Sequence[Sealed]) -> None:
         """Perform one step for these shards; it is durable on return."""
+        writer = self._opened
         match step:
             case Step.LOG_CHANGES:
                 for shard in shards:
-                    self._writer.send(self._changelog, logged(shard))
+                    writer.send(self._changelog, logged(shard))
             case Step.FLUSH_OUTPUTS:
                 self._flush("Nothing of this checkpoint was saved, and their input is read again.")
             case Step.SEND_OUTPUTS:
@@ -109,36 +168,47 @@ class Executing:
         shard.settle(sealed)
         self.end()
 
-    def renew(self, reader: Reader) -> None:
-        """Take back what was sent and not committed, and be ready to send again, with a membership that may be another."""
+    def start_over(self, reader: Reader) -> None:
+        """Drop what waits, and what was sent and is not committed; then `is_ready` opens another writer.
+
+        To be called when the shards are closed that gave it.
+
+        Args:
+            reader: the membership from now on, which may be another.
+        """
         self._reader, self._waiting = reader, None
-        if self._transactions is not None:
-            self._transactions.close()
-            self._writer = self._transactions = self._open_transactions()
+        self.close()
+
+    def abandon(self) -> None:
+        """Send, save and commit nothing any more, in no thread. What a step under way does is done; none follows it."""
+        self._abandoned = True
 
     @property
     def takes_back(self) -> bool:
         """Whether outputs that were sent can still be taken back, all of them together."""
-        return self._transactions is not None
+        return self._transactional
 
     def close(self) -> None:
         """Let go of the connection; what was not flushed or committed is dropped."""
-        self._writer.close()
+        opening, self._opening = self._opening, None
+        if opening is not None and opening.exception() is None:
+            self._writer = opening.result()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
     def _send_held(self, shards: Sequence[Sealed]) -> None:
         for shard in shards:
             for category, messages in groupby(shard.take_held(), itemgetter(0)):
-                self._writer.send(category, (Outgoing(key, value) for _, key, value in messages))
+                self._opened.send(category, (Outgoing(key, value) for _, key, value in messages))
 
     def _flush(self, consequence: str) -> None:
         try:
-            self._writer.flush()
+            self._opened.flush()
         except DeliveryFailed as error:
             raise DeliveryFailed(f"{error} {consequence}") from error
 
     def _commit(self, positions: Sequence[Position]) -> None:
-        if self._transactions is None:
-            raise TypeError("a row without transactions was asked to commit one")
         self._transactions.commit(positions)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from ...processors.categories import AnyCategory
 from ...processors.dead_letters import dead_letters_of
@@ -26,7 +27,8 @@ from ...state.store import StateFolder
 from ...transport.bus import Bucket, Bus, Polled, Position, RawBatch, Reader
 from ...transport.codec_of import Codecs
 from ...transport.codecs import Decoded
-from ...transport.errors import Aborted, Dismissed, Fenced, Unsettled
+from ...transport.errors import Aborted, BusUnreachable, DeliveryFailed, Dismissed, Fenced, Unsettled
+from .attempting import attempt_all, do_all
 from .clock import Clock, SystemClock
 from .executing import Executing
 from .meeting import Meeting
@@ -46,14 +48,17 @@ _LOG = logging.getLogger("penstock.worker")
 POLL_WAIT_S = 0.1
 SAVING_POLL_WAIT_S = 0.005
 """How long a poll may take while outputs wait for the end of a checkpoint."""
-DISMISSALS_LIMIT = 5
-DISMISSALS_WITHIN_S = 600.0
-"""How often a worker joins its group anew in a while before it takes somebody else's use of its identity for lasting."""
 FENCED_PAUSE_S = 5.0
 """How long a worker that was refused waits before it opens its shards again: by then it knows whether they are still its own."""
+OUTAGE_PAUSE_S = 1.0
+"""How long it waits where nobody answered."""
+REJOIN_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 30.0)
+"""How long a worker that lost its membership waits before it opens shards again: the first time, the second time, and so on."""
+QUIET_S = 600.0
+"""How long a membership must last for the next loss to count as the first one."""
 
-_TAKEN_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable)
-"""What leaves open how far a checkpoint came: its shards are opened again, which finds out."""
+_TAKEN_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable, BusUnreachable, DeliveryFailed)
+"""What leaves open how far a checkpoint came, or ends with an outage: the shards are opened again, which finds out, and waits."""
 
 
 @dataclass(frozen=True)
@@ -118,17 +123,21 @@ class Worker:
         self._owned: set[Bucket] = set()
         self._is_told = False
         self._shards: dict[int, Shard] = {}
-        self._reopen_s: float | None = None
+        self._unopened: set[int] = set()
+        self._open_at_s = 0.0
         self._pending = Pending(self._clock.monotonic_s())
         self._being_saved = self._pending
         self._began_saving_s = 0.0
-        self._dismissals_s: list[float] = []
+        self._dismissals = 0
+        self._dismissed_s = 0.0
+        self._has_failed = False
+        self.is_saved = False
         self._stopping = False
         self._keeps_place = False
         self.tally = Tally(lookups=processor.counts() if isinstance(processor, LookupJoin) else None)
         self._reader = self._joined()
         self._pace = Pace(self._reader.at_most)
-        self._executing = Executing(processor, place.bus, self._reader, place.identity)
+        self._executing = Executing(processor, place.bus, self._reader, place.identity, threads)
         self._sending = Sending(processor, self._codecs, self._executing, self._clock, self.tally)
         self._saving = Saving(self._steps, self._executing, saver, self._pass_gap)
         self._time = Timekeeping(processor, place.bus, asker or saver, self._clock)
@@ -150,15 +159,20 @@ class Worker:
         try:
             while not (self._stopping or finished(self)):
                 self.turn()
-            self.save()
+            self.is_saved = self.save()
             if not (keep_place or self._keeps_place):
                 self._reader.leave()
         except BaseException:
-            self._saving.abandon()
-            self._let_go(list(self._owned))  # what is not saved is done again by whoever owns the buckets next
+            self._abandon()  # what is not saved is done again by whoever owns the buckets next
             raise
         finally:
             self._close()
+
+    def _abandon(self) -> None:
+        """Save, send and commit nothing any more, whoever asks for it: a state that could not be saved must not be taken for saved."""
+        self._has_failed = True
+        self._executing.abandon()
+        attempt_all([self._saving.abandon, lambda: self._let_go(list(self._owned)), self._executing.close])
 
     def turn(self) -> None:
         """Take over what was opened, poll once, process what came, and begin a checkpoint if one is due."""
@@ -244,9 +258,7 @@ class Worker:
 
     def _take_over(self) -> None:
         """Begin to read the buckets whose shards have been opened."""
-        if self._reopen_s is not None and self._clock.monotonic_s() >= self._reopen_s:
-            self._reopen_s = None
-            self._openings.begin(sorted({bucket.number for bucket in self._owned}))
+        self._open_wanted()
         for opened in self._openings.finished():
             shard = opened.shard
             self._shards[shard.number] = shard
@@ -257,6 +269,12 @@ class Worker:
             self._time.begin(shard)
             self._meeting.drop([position.bucket for position in opened.begins])
             self._reader.start(opened.begins)
+
+    def _open_wanted(self) -> None:
+        """Begin to open shards, each once; not before outputs of an earlier life are ended, so that the positions are final."""
+        if self._unopened and self._clock.monotonic_s() >= self._open_at_s and self._executing.is_ready():
+            numbers, self._unopened = sorted(self._unopened), set()
+            self._openings.begin(numbers)
 
     def _adopt(self, shard: Shard) -> None:
         identity = self._openings.identity(shard.number)
@@ -417,22 +435,27 @@ class Worker:
         while self._saving.ready:
             self._advance()
 
-    def save(self) -> None:
-        """Save a checkpoint and wait for it; where that cannot be now, what is left is saved with the next one, or done again."""
+    def save(self) -> bool:
+        """Save a checkpoint and wait for it; where that cannot be now, what is left is saved with the next one, or done again.
+
+        Returns:
+            Whether all that was done is saved.
+        """
+        saved = False
         with self._starting_over():
             self._settle()
             self._begin()
             self._settle()
+            saved = not any(shard.has_news for shard in self._shards.values())
+        return saved
 
     @contextmanager
     def _starting_over(self) -> Iterator[None]:
         """Start over where the checkpoint that the block is about is taken back."""
         try:
             yield
-        except Dismissed as error:
-            _LOG.info("%s", error)  # the next poll says so too, and joins anew
-        except _TAKEN_BACK as error:
-            self._start_over(error)
+        except (Dismissed, *_TAKEN_BACK) as error:
+            self._start_over(error)  # where the membership has ended, the next poll says so, too, and joins anew
 
     def _begin(self) -> None:
         """Begin to save everything that was read so far."""
@@ -477,22 +500,25 @@ class Worker:
         return len(self._inputs) > 1 and self._processor.output_semantics is Semantics.AT_LEAST_ONCE
 
     def gained(self, buckets: Sequence[Bucket]) -> None:
-        """Begin to open the shards of buckets that are ours now."""
+        """Note buckets that are ours now; the next turn begins to open their shards."""
         self._is_told = True
-        if not buckets:
+        if not buckets or self._has_failed:
             return
         before = {bucket.number for bucket in self._owned}
         self._owned.update(buckets)
         self._tell_owned()
-        self._openings.begin(sorted({bucket.number for bucket in buckets} - before))
+        self._unopened |= {bucket.number for bucket in buckets} - before
 
     def given_up(self, buckets: Sequence[Bucket]) -> None:
-        """Save everything, then close the shards that go to another owner."""
-        self.save()
-        self._let_go(buckets)
+        """Save everything, then close the shards that go to another owner; after a failure, nothing is saved."""
+        if not self._has_failed:
+            self.save()
+            self._let_go(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
         """Close shards without saving."""
+        if self._has_failed:
+            return
         with self._starting_over():
             self._settle()
         self._let_go(buckets)
@@ -504,8 +530,8 @@ class Worker:
         numbers = {bucket.number for bucket in buckets}
         self._owned = {bucket for bucket in self._owned if bucket.number not in numbers}
         self._tell_owned()
-        self._close_shards(numbers)
-        self._openings.drop(sorted(numbers))
+        self._unopened -= numbers
+        do_all([lambda: self._close_shards(numbers), lambda: self._openings.drop(sorted(numbers))])
 
     def _tell_owned(self) -> None:
         numbers = sorted({bucket.number for bucket in self._owned})
@@ -516,42 +542,63 @@ class Worker:
         if error is not None:
             _LOG.warning("%s", error)
         self._saving.abandon()
-        self._executing.renew(self._reader)
-        self._close_shards(set(self._shards))
-        self._openings.stop()
-        pause = FENCED_PAUSE_S if isinstance(error, (Fenced, StoreFenced)) else 0.0
-        self._reopen_s = self._clock.monotonic_s() + pause
+        do_all([lambda: self._close_shards(set(self._shards)), self._openings.stop])
+        self._executing.start_over(self._reader)
+        self._unopened = {bucket.number for bucket in self._owned}
+        self._open_at_s = self._clock.monotonic_s() + _pause_s(error)
 
     def _join_anew(self, error: Dismissed) -> None:
         """Become a member again; the bus ends a membership, for one, when it sees two of one identity.
 
-        Raises:
-            Dismissed: that has happened time and again.
+        As often as that happens: an outage may end one membership after the other. Two that use one identity take turns, with longer
+        and longer pauses; neither does harm, since each is fenced.
         """
         now_s = self._clock.monotonic_s()
-        self._dismissals_s = [when for when in self._dismissals_s if now_s - when < DISMISSALS_WITHIN_S] + [now_s]
-        if len(self._dismissals_s) > DISMISSALS_LIMIT:
-            raise error
-        _LOG.warning("%s", error)
+        lately = now_s - self._dismissed_s < QUIET_S
+        self._dismissals, self._dismissed_s = self._dismissals + 1 if lately else 1, now_s
+        _LOG.warning("%s It joins again (the %s time in a row).", error, _ordinal(self._dismissals))
         self._saving.abandon()
         self._let_go(list(self._owned))
         self._reader.close()
         self._reader = self._joined()
         self._start_over(None)
+        self._open_at_s = now_s + REJOIN_PAUSES_S[min(self._dismissals, len(REJOIN_PAUSES_S)) - 1]
 
     def _close_shards(self, numbers: set[int]) -> None:
-        for number in numbers & set(self._shards):
-            identity = self._openings.identity(number)
-            if identity is not None:
-                self._place.backups.release(identity)
-            self._shards.pop(number).close()
-        self._time.drop(numbers)
-        self._rejecting.drop([Bucket(name, number) for name in self._inputs for number in numbers])
-        self._meeting.drop([Bucket(name, number) for name in self._inputs for number in numbers])
+        closing = [partial(self._close_shard, number) for number in numbers & set(self._shards)]
+        dropped = [Bucket(name, number) for name in self._inputs for number in numbers]
+        do_all(
+            [
+                *closing,
+                lambda: self._time.drop(numbers),
+                lambda: self._rejecting.drop(dropped),
+                lambda: self._meeting.drop(dropped),
+            ]
+        )
+
+    def _close_shard(self, number: int) -> None:
+        shard, identity = self._shards.pop(number), self._openings.identity(number)
+        release = [] if identity is None else [lambda: self._place.backups.release(identity)]
+        do_all([*release, shard.close])
 
     def _close(self) -> None:
-        self._openings.close()
-        self._place.backups.close()
-        self._time.close()
-        self._reader.close()
-        self._executing.close()
+        ends = (
+            self._openings.close,
+            self._place.backups.close,
+            self._time.close,
+            self._reader.close,
+            self._executing.close,
+        )
+        error = attempt_all(ends)
+        if error is not None and not self._has_failed:
+            raise error
+
+
+def _pause_s(error: PenstockError | None) -> float:
+    if isinstance(error, Fenced | StoreFenced):
+        return FENCED_PAUSE_S
+    return OUTAGE_PAUSE_S if isinstance(error, BusUnreachable | DeliveryFailed) else 0.0
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")

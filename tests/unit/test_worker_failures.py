@@ -1,0 +1,396 @@
+"""What becomes of the data when a disk, a store or the bus fails under a worker, at whatever operation, and it is started again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from support.faulty import Faults, FaultyBus, FaultyStates, Late, disk_full
+
+import penstock as ps
+from penstock.ops.driver import Inline
+from penstock.ops.working.changelog import changelog_of
+from penstock.ops.working.clock import SteeredClock
+from penstock.ops.working.preflight import ends_of
+from penstock.ops.working.worker import FENCED_PAUSE_S, Place, Worker
+from penstock.processors.dead_letters import dead_letters_of
+from penstock.state.checkpoints import Gap
+from penstock.state.folder import RocksStateFolder
+from penstock.state.store import MemoryStateFolder, StateFolder
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.codec_of import Codecs
+from penstock.transport.ensuring import ensure
+from penstock.transport.errors import DeliveryFailed, Dismissed, Fenced, Unsettled
+from penstock.transport.promises import WATERMARKS
+
+LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
+
+
+class Reading(ps.Record, frozen=True):
+    """A meter's reading."""
+
+    meter: str
+    at: ps.EventTime
+
+
+class Total(ps.Record, frozen=True):
+    """How many readings a meter has had."""
+
+    meter: str
+    at: ps.EventTime
+    readings: int
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=3)
+copies = ps.Category("copies", Reading, key="meter", event_time="at", buckets=3)
+totals = ps.Category("totals", Total, key="meter", event_time="at", buckets=3)
+FEW = ps.Every(events=8)
+
+
+class Copies(ps.Stateless):
+    """Writes each reading again."""
+
+    reads, writes, checkpoint = readings, copies, FEW
+
+    def process(self, event: Reading) -> Iterable[Reading]:
+        yield event
+
+
+class CopiesOnce(Copies):
+    """Writes each once."""
+
+    output_semantics = EXACT
+
+
+class CopiesAtMostOnce(Copies):
+    """Writes none twice."""
+
+    output_semantics = MOST
+
+
+class Totals(ps.Stateful):
+    """Counts each meter's readings."""
+
+    reads, writes, state, checkpoint = readings, totals, int, FEW
+
+    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
+        return (state or 0) + 1, [Total(context.key, event.at, (state or 0) + 1)]
+
+
+class Often(Totals):
+    """Counts some more than once."""
+
+    state_semantics = LEAST
+
+
+class Seldom(Totals):
+    """Counts some not at all."""
+
+    state_semantics = output_semantics = MOST
+
+
+class Silent(Totals):
+    """Writes no total twice."""
+
+    output_semantics = MOST
+
+
+class Exact(Totals):
+    """Writes each total once."""
+
+    output_semantics = EXACT
+
+
+class Logged(Exact):
+    """The same, with a changelog."""
+
+    deterministic = False
+
+
+class Remotely(ps.Aggregator):
+    """Counts in a store."""
+
+    reads, writes, checkpoint = readings, totals, FEW
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
+    store = ps.Remote(ps.Writing.READ_MERGE_WRITE)
+    output_semantics = EXACT
+
+    def observe(self, event: Reading) -> int:
+        return 1
+
+    def result(self, key: str, window: ps.Window, value: int) -> Total:
+        return Total(key, window.start, value)
+
+
+PLAIN = [Copies, CopiesAtMostOnce, Totals, Often, Seldom, Silent]
+ROWS = [*PLAIN, CopiesOnce, Exact, Logged]
+EVENTS = [Reading(f"m{n % 7}", n) for n in range(60)]
+LIVES = 200
+
+
+class Site:
+    """A processor on a faulty bus, with faulty states, and what becomes of its events."""
+
+    def __init__(self, processor: type[ps.Processor], states: StateFolder, events: Sequence[Reading] = EVENTS) -> None:
+        self.faults = Faults()
+        self.bus = FaultyBus(self.faults, at_most=3)
+        self.clock = SteeredClock(1_000)
+        self.processor = processor
+        self._states = FaultyStates(states, self.faults)
+        changelog = changelog_of(processor)
+        for category in (*processor.inputs(), *processor.outputs(), dead_letters_of(processor)):
+            self.bus.create(CategorySpec.of(category))
+        ensure(self.bus, WATERMARKS, *([changelog] if changelog else []))
+        writer = self.bus.writer()
+        for event in events:
+            [key], [value] = readings.keys_of([event]), Codecs(self.bus).of(readings).encode([event])
+            writer.send("readings", [Outgoing(key.encode(), value)])
+        self.faults.seen.clear()
+
+    def worker(self, identity: str = "test") -> Worker:
+        """Start a worker."""
+        place = Place(self.bus, self._states, identity)
+        return Worker(self.processor(), place, Inline(), Late(), clock=self.clock, at_gap=self._at_gap)
+
+    def _at_gap(self, gap: Gap) -> None:
+        self.faults.at(f"gap: {gap}")
+
+    def live(self) -> Exception | None:
+        """Run a worker to the end of its input, or until something fails."""
+        targets = ends_of(self.processor.inputs(), self.bus)
+
+        def finished(worker: Worker) -> bool:
+            self.clock.advance(0.4)
+            return worker.has_reached(targets)
+
+        try:
+            self.worker().run(finished)
+        except Exception as error:  # noqa: BLE001 - it is looked at
+            self.bus.kill_members(self.processor.name)
+            return error
+        return None
+
+    def live_through(self) -> int:
+        """Start workers until one comes to the end; how many failed before."""
+        for failed in range(LIVES):
+            if self.live() is None and self._is_done():
+                return failed
+        raise AssertionError(f"none of {LIVES} workers came to the end")
+
+    def _is_done(self) -> bool:
+        """Tell whether all is committed: a worker ends in good order, too, whose last checkpoint could not be saved."""
+        return self.bus.committed(self.processor.name, "readings") == dict(self.bus.ends("readings"))
+
+    def outputs(self) -> list[Any]:
+        """Return what was written."""
+        [category] = self.processor.outputs()
+        found = [
+            message.value()
+            for number, end in self.bus.ends(category.name).items()
+            for message in self.bus.slice(Bucket(category.name, number), 0, end)
+        ]
+        return Codecs(self.bus).of(category).decode(found).events
+
+    def expect_kept(self, events: Sequence[Reading] = EVENTS) -> None:
+        """Hold what was written against what the row promises."""
+        found = Counter(output.at for output in self.outputs())
+        promise, truth = self.processor.output_semantics, {event.at for event in events}
+        assert found.keys() <= truth
+        if promise is not MOST:
+            assert not truth - found.keys(), f"lost: {sorted(truth - found.keys())}"
+        if promise is not LEAST:
+            assert not [at for at, times in found.items() if times > 1], "written twice"
+        if issubclass(self.processor, ps.Stateful):
+            self._expect_counts(events)
+
+    def _expect_counts(self, events: Sequence[Reading]) -> None:
+        """Hold the last count of each meter against how many readings it had, by a reading that is one more."""
+        truth = Counter(event.meter for event in events)
+        last: dict[str, int] = {}
+        for total in self.outputs():
+            last[total.meter] = max(last.get(total.meter, 0), total.readings)
+        for meter, counted in last.items():
+            if self.processor.state_semantics is EXACT:
+                assert counted <= truth[meter]
+                if self.processor.output_semantics is not MOST:
+                    assert counted == truth[meter]
+            elif self.processor.state_semantics is LEAST:
+                assert counted >= truth[meter]
+            else:
+                assert counted <= truth[meter]
+
+
+def operations(processor: type[ps.Processor]) -> list[str]:
+    """Return all operations of a run in which nothing fails."""
+    site = Site(processor, MemoryStateFolder())
+    assert site.live() is None
+    site.expect_kept()
+    return site.faults.seen
+
+
+def failing(name: str) -> Exception:
+    """Return how an operation fails."""
+    if name.startswith("state"):
+        return disk_full(name)
+    if name == "bus: flush":
+        return DeliveryFailed("nobody answers")
+    return RuntimeError(f"{name} failed")
+
+
+@pytest.mark.parametrize("processor", ROWS)
+def test_a_failure_of_any_one_operation_breaks_no_promise(processor: type[ps.Processor]) -> None:
+    """The disk refuses once, a message does not arrive, a step breaks off: whoever is started again makes it good."""
+    for at in range(len(operations(processor))):
+        site = Site(processor, MemoryStateFolder())
+        site.faults.fails = lambda name, before, at=at: failing(name) if before == at else None  # type: ignore[misc]
+        site.live_through()
+        site.expect_kept()
+
+
+@pytest.mark.parametrize("processor", ROWS)
+def test_a_disk_that_stays_full_breaks_no_promise(processor: type[ps.Processor]) -> None:
+    """From some write on all fail, the closing of each state included, until the worker has ended and there is room again."""
+    for at in range(len(operations(processor))):
+        site = Site(processor, MemoryStateFolder())
+        site.faults.fails = lambda name, before, at=at: (  # type: ignore[misc]
+            disk_full(name) if before >= at and name.startswith("state") else None
+        )
+        site.live()
+        site.faults.fails = lambda _name, _before: None
+        site.live_through()
+        site.expect_kept()
+
+
+@pytest.mark.parametrize("processor", ROWS)
+def test_a_disk_that_has_room_again_while_the_worker_ends_breaks_no_promise(processor: type[ps.Processor]) -> None:
+    """A write is refused, and the closing of one state; the others could be saved, and must not be."""
+    for at in range(len(operations(processor))):
+        site, closed = Site(processor, MemoryStateFolder()), list[int]()
+
+        def fails(name: str, before: int, at: int = at, closed: list[int] = closed) -> Exception | None:
+            if before == at:
+                return failing(name)
+            if before > at and name == "state: close" and not closed:
+                closed.append(before)
+                return disk_full(name)
+            return None
+
+        site.faults.fails = fails
+        site.live_through()
+        site.expect_kept()
+
+
+@pytest.mark.parametrize("processor", ROWS)
+def test_failures_that_come_together_break_no_promise(processor: type[ps.Processor]) -> None:
+    """Everything fails from some operation on: disk, bus, and the steps themselves."""
+    for at in range(len(operations(processor))):
+        site = Site(processor, MemoryStateFolder())
+        site.faults.fails = lambda name, before, at=at: failing(name) if before >= at else None  # type: ignore[misc]
+        site.live()
+        site.faults.fails = lambda _name, _before: None
+        site.live_through()
+        site.expect_kept()
+
+
+@pytest.mark.parametrize("processor", [Totals, Silent, Exact, Logged])
+def test_a_full_disk_under_rocksdb_breaks_no_promise(processor: type[ps.Processor], tmp_path: Path) -> None:
+    """The same on a real disk: each state is opened again as it was left."""
+    count = len(operations(processor))
+    for at in range(0, count, max(1, count // 4)):
+        site = Site(processor, RocksStateFolder(tmp_path / str(at)))
+        site.faults.fails = lambda name, before, at=at: (  # type: ignore[misc]
+            disk_full(name) if before >= at and name.startswith("state") else None
+        )
+        site.live()
+        site.faults.fails = lambda _name, _before: None
+        site.live_through()
+        site.expect_kept()
+
+
+@pytest.mark.parametrize("processor", PLAIN)
+@pytest.mark.parametrize("error", [Unsettled, Fenced, Dismissed])
+def test_a_commit_that_is_refused_breaks_no_promise(processor: type[ps.Processor], error: type[Exception]) -> None:
+    """The worker lives on, and what waited for the end of that checkpoint is not lost."""
+    commits = [at for at, name in enumerate(operations(processor)) if name == "bus: commit"]
+    for at in commits:
+        site = Site(processor, MemoryStateFolder())
+        site.faults.fails = lambda _name, before, at=at: error("refused") if before == at else None  # type: ignore[misc]
+        site.live_through()
+        site.expect_kept()
+
+
+@pytest.mark.parametrize("processor", PLAIN)
+@pytest.mark.parametrize("error", [Unsettled, Fenced, Dismissed])
+def test_a_commit_that_is_refused_while_a_bucket_moves_breaks_no_promise(
+    processor: type[ps.Processor], error: type[Exception]
+) -> None:
+    """Two workers; the one that gives buckets up cannot commit just then, and goes on with the rest."""
+    for refused in range(1, 12):
+        site = Site(processor, MemoryStateFolder())
+        first = site.worker("first")
+        for _ in range(refused):
+            first.turn()
+            site.clock.advance(0.4)
+        second = site.worker("second")
+        left = [1]
+
+        def fails(name: str, _before: int, left: list[int] = left) -> Exception | None:
+            return error("refused") if name == "bus: commit" and left and left.pop() else None
+
+        site.faults.fails = fails
+        expect_finished(site, [first, second])
+
+
+def expect_finished(site: Site, workers: Sequence[Worker]) -> None:
+    """Let workers turn until all is read and saved; hold it against the truth."""
+    targets = ends_of(site.processor.inputs(), site.bus)
+    for _ in range(2_000):
+        for worker in workers:
+            worker.turn()
+            site.clock.advance(0.4)
+        if all(worker.owns_nothing or worker.has_reached(targets) for worker in workers):
+            break
+    for worker in workers:
+        worker.save()
+    for _ in range(200):
+        for worker in workers:
+            worker.turn()
+            site.clock.advance(0.4)
+    for worker in workers:
+        worker.save()
+    site.expect_kept()
+
+
+@pytest.mark.parametrize("processor", [CopiesOnce, Exact, Logged])
+@pytest.mark.parametrize("turns", range(1, 14))
+def test_buckets_that_come_while_a_worker_starts_over_are_opened_once(
+    processor: type[ps.Processor], turns: int
+) -> None:
+    """Fenced, it waits a while before it opens its shards again; what it is given meanwhile is not read twice into one transaction."""
+    site = Site(processor, MemoryStateFolder())
+    first, second = site.worker("first"), site.worker("second")
+    for _ in range(3):
+        first.turn()
+        second.turn()
+    left = [1]
+
+    def fails(name: str, _before: int) -> Exception | None:
+        return (
+            Fenced("nobody knows whether it counts")
+            if name == "bus: commit a transaction" and left and left.pop()
+            else None
+        )
+
+    site.faults.fails = fails
+    while left:
+        first.turn()
+        site.clock.advance(0.4)
+    second.run(lambda _: True)
+    for _ in range(turns):
+        first.turn()
+    site.clock.advance(FENCED_PAUSE_S)
+
+    expect_finished(site, [first])
