@@ -114,7 +114,7 @@ _new_outgoing = partial(tuple.__new__, Outgoing)
 
 def outgoing(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> Iterator[Outgoing]:
     """Return messages for the buckets of their keys: as `map(Outgoing, keys, values)` does, in two thirds of the time."""
-    return map(_new_outgoing, zip(keys, values, repeat(BY_KEY)))  # type: ignore[arg-type]  # it makes Outgoings
+    return map(_new_outgoing, zip(keys, values, repeat(BY_KEY)))
 
 
 @dataclass(frozen=True)

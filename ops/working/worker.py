@@ -447,7 +447,7 @@ class Worker:
             self._begin()
             self._settle()
             saved = not any(shard.has_news for shard in self._shards.values())
-        return saved
+        return saved  # noqa: RET504 - the block may be broken off
 
     @contextmanager
     def _starting_over(self) -> Iterator[None]:

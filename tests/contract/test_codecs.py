@@ -302,8 +302,8 @@ def test_a_float_that_is_not_finite_is_refused_wherever_it_stands(
 ) -> None:
     """It is no null that a reader would find, nor a NaN that only some readers know: the error names the field."""
     subject = codec_of(record, codec)
-    records = [record(at=n, key="a") for n in range(7)]  # type: ignore[call-arg]  # both have these
-    records.append(record(at=7, key="a", **{field: around(number)}))  # type: ignore[call-arg]  # as above
+    records = [record(at=n, key="a") for n in range(7)]
+    records.append(record(at=7, key="a", **{field: around(number)}))
 
     with pytest.raises(UnfitRecord, match=f"{record.__name__}.*`{field}.*{number}"):
         subject.encode(records)

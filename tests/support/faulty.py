@@ -5,7 +5,7 @@ Operations are counted in the order in which they happen: reads and writes of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
@@ -134,10 +134,12 @@ class FaultyBus(MemoryBus):
         """Return a writer."""
         return FaultyWriter(super().writer(), self._faults)
 
-    def transactional_writer(self, identity: str, member: Reader | None, timeout_s: float) -> Any:
+    def transactional_writer(
+        self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
+    ) -> Any:
         """Return a writer of transactions."""
         self._faults.at("bus: open a writer")
-        return FaultyWriter(super().transactional_writer(identity, member, timeout_s), self._faults)
+        return FaultyWriter(super().transactional_writer(identity, member, timeout_s, writes), self._faults)
 
 
 class FaultyWriter:

@@ -80,5 +80,5 @@ def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
 
 def test_letters_follow_a_smaller_limit_of_the_client() -> None:
     """A larger one is not the brokers'."""
-    assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": 5_000})).message_limit == 5_000
-    assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": 50_000_000})).message_limit == 1_000_000
+    assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": "5000"})).message_limit == 5_000
+    assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": "50000000"})).message_limit == 1_000_000

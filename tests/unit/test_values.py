@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -136,7 +136,8 @@ def test_a_state_that_cannot_be_saved_stops_the_worker_and_is_named() -> None:
 class Greatest(ps.Aggregator):
     """The greatest square."""
 
-    reads, writes, monoid = given_numbers, products, ps.Max()
+    reads, writes = given_numbers, products
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Max()
     raising = ps.OnBad.DEAD_LETTER
 
     def observe(self, event: Given) -> int:
