@@ -45,7 +45,7 @@ def _places(processor: type[Processor]) -> dict[bytes, KeyOf]:
         return {spaces.EVENT_TIMERS: _first_of_pair}
     if issubclass(processor, Aggregator) and isinstance(processor.window, Sliding):
         return dict.fromkeys((spaces.EVENT_TIMERS, spaces.HELD_EVENTS, spaces.TRAILS), _behind_time)
-    return {}
+    return {spaces.EARLY_RESULTS: _behind_time}
 
 
 def _nobody(entry: bytes, value: bytes) -> None:  # noqa: ARG001 - as all of them

@@ -5,6 +5,7 @@ keys of states and slots of windows       as they are: text, or a window's start
 0xFF "e" time, key, tag                   a timer in event time, by when it is due
 0xFF "E" key                              the same timers, by key
 0xFF "h" time, what tells it apart         an event that is held, or what those of one time come to
+0xFF "r" start, key                       an early result of a window that is pending, and when it is due
 0xFF "t" time, key                        what is kept of a key up to a time, for windows that reach back to it
 0xFF "w" … and 0xFF "W" …                 likewise for the time of day
 """
@@ -18,6 +19,7 @@ CLOCKS = SIDE + b"c"
 EVENT_TIMERS = SIDE + b"e"
 EVENT_TIMERS_OF = SIDE + b"E"
 HELD_EVENTS = SIDE + b"h"
+EARLY_RESULTS = SIDE + b"r"
 TRAILS = SIDE + b"t"
 WALL_TIMERS = SIDE + b"w"
 WALL_TIMERS_OF = SIDE + b"W"

@@ -111,7 +111,9 @@ class Executing:
         """Send outputs, or hold them back, as the row says; those that a checkpoint under way is not about wait for its end."""
         if self._holds:
             shard.held.extend((category, key, value) for key, value, _ in messages)
-        elif self._waiting is not None:
+            return
+        shard.has_sent = True
+        if self._waiting is not None:
             self._waiting.append((category, list(messages)))
         else:
             self._opened.send(category, messages)

@@ -47,6 +47,7 @@ class Shard:
         saved_position: the position at the last checkpoint.
         saved_low_ms: the low watermark at the last checkpoint.
         held: outputs that wait for their step of a checkpoint.
+        has_sent: whether outputs were sent since the last checkpoint began; it has to flush, or commit, them.
         events_in: how many events were read.
         events_out: how many records were written.
     """
@@ -62,6 +63,7 @@ class Shard:
     saved_position: Offsets = field(default_factory=dict)
     saved_low_ms: int = NEVER_MS
     held: list[HeldOutput] = field(default_factory=list)
+    has_sent: bool = False
     events_in: int = 0
     events_out: int = 0
 
@@ -77,7 +79,8 @@ class Shard:
         Or that consumers do not know how far event time is, which goes on without an event, too.
         """
         moved = self.position != self.saved_position or self._reached() != self.committed
-        return moved or self.core.time.low_ms > self.saved_low_ms or bool(self.held) or bool(self.overlay.changes)
+        passed = self.core.time.low_ms > self.saved_low_ms
+        return moved or passed or self.has_sent or bool(self.held) or bool(self.overlay.changes)
 
     def _reached(self) -> Offsets:
         """Return the group's positions as they should be: while a state catches up, they stay ahead of it."""
@@ -94,6 +97,7 @@ class Shard:
     def seal(self) -> Sealed:
         """Hand what is to be saved over to a checkpoint, as it is now."""
         held, self.held = self.held, []
+        self.has_sent = False
         if self.checkpoint_id is not None:
             self.checkpoint_id = next_id(self.checkpoint_id)
         return Sealed(
@@ -118,6 +122,7 @@ class Shard:
         """Keep for the next checkpoint what one that was broken off has not saved."""
         self.overlay.settle(sealed.changes)
         self.held[:0] = sealed.held
+        self.has_sent = True
 
     def close(self) -> None:
         """Let go of the state; what was not saved is dropped."""

@@ -25,6 +25,7 @@ from ..watermarks import FOREVER_MS
 from ..windows import MILLISECOND, Spread
 from .aggregator import Folding, results
 from .base import Drained, Fed, Rejected, late_among, time_of
+from .early import EarlyResults
 from .panes import Panes
 
 
@@ -91,8 +92,11 @@ class ClosingCore:
         self._emit = processor.emit
         self._folding = Folding(processor)
         self._panes = Panes(processor.monoid, saved)
-        self._unsaid: dict[int, set[str]] = {}
-        self._early_at_ms: int | None = None
+        self._early = (
+            EarlyResults(self._emit.early, saved)
+            if isinstance(self._emit, AtWatermark) and self._emit.early is not None
+            else None
+        )
         self.time = time_of(processor, saved)
         self._schedule = Schedule(processor)
         self._schedule.add(self._panes.starts(), self.time.low_ms)
@@ -148,7 +152,8 @@ class ClosingCore:
     def _complete(self, start: int) -> list[Any]:
         """Write all of a window."""
         self._panes.merge(start, self._folding.panes.pop(start, {}))
-        self._unsaid.pop(start, None)
+        if self._early is not None:
+            self._early.drop(start)
         return self._written(start, self._panes.of(start))
 
     def _finish(self, start: int) -> list[Any]:
@@ -174,17 +179,11 @@ class ClosingCore:
 
     def tick(self, now_ms: int) -> Fed:
         """Write windows that changed and are not complete, where the interval is over."""
-        if not isinstance(self._emit, AtWatermark) or self._emit.early is None:
+        if self._early is None or not self._early.is_due(now_ms):
             return Fed([], [])
-        if self._early_at_ms is None:
-            self._early_at_ms = now_ms + self._emit.early // MILLISECOND
-        if now_ms < self._early_at_ms:
-            return Fed([], [])
-        self._early_at_ms = now_ms + self._emit.early // MILLISECOND
         outputs = self._merge_panes()
-        unsaid, self._unsaid = self._unsaid, {}
-        for start in sorted(unsaid):
-            outputs += self._written(start, self._panes.values(start, sorted(unsaid[start])))
+        for start, keys in self._early.take():
+            outputs += self._written(start, self._panes.values(start, keys))
         return Fed(outputs, [])
 
     def _merge_panes(self) -> list[Any]:
@@ -196,11 +195,12 @@ class ClosingCore:
                 outputs += self._update(start, pane)
             else:
                 self._panes.merge(start, pane)
-                if self._emit.early is not None:
-                    self._unsaid.setdefault(start, set()).update(pane)
+                if self._early is not None:
+                    self._early.add(start, pane)
         return outputs
 
     def drain(self) -> Drained:
         """Hand over what is to be written now, and what changed since the last drain."""
         outputs = self._merge_panes()
-        return Drained(outputs, self._panes.drain() | self.time.drain())
+        early = {} if self._early is None else self._early.drain()
+        return Drained(outputs, self._panes.drain() | early | self.time.drain())

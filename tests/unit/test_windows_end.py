@@ -11,11 +11,14 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.disks import Disk, copy_of, restart
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver
 from penstock.processors.cores import open_core
 from penstock.processors.errors import DeclarationError
+from penstock.processors.owners import key_of
+from penstock.processors.spaces import EARLY_RESULTS
 from penstock.state.checkpoints import Step
 from penstock.state.overlay import Overlay
 from penstock.state.store import MemoryShardState
@@ -271,6 +274,63 @@ def test_early_results_come_at_their_interval() -> None:
     driver.send(readings, [Reading("a", 30, 2)])
 
     assert driver.read(sums) == [Sum("a", 0, 1), Sum("a", 0, 3), Sum("a", 0, 3)]
+
+
+LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
+ROWS = [(LEAST, LEAST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXACT)]
+
+
+def early_of(state: ps.Semantics, output: ps.Semantics) -> type[ps.Aggregator]:
+    """Return an aggregator that writes windows that changed each ten seconds, in a row of guarantees."""
+    return type(
+        "Early",
+        (Patient,),
+        {
+            "emit": ps.AtWatermark(early=timedelta(seconds=10)),
+            "state_semantics": state,
+            "output_semantics": output,
+        },
+    )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_early_results_are_committed_in_silence(row: tuple[ps.Semantics, ps.Semantics]) -> None:
+    """Nobody has to write another event for readers to see them."""
+    driver = Driver(early_of(*row), start_ms=10**12)
+    driver.send(readings, [Reading("a", 0, 1), Reading("b", 1, 2)])
+    driver.advance(10)
+    driver.advance(10)
+
+    assert driver.read(sums) == [Sum("a", 0, 1), Sum("b", 0, 2)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("disk", Disk)
+def test_pending_early_results_outlive_a_restart(disk: Disk, row: tuple[ps.Semantics, ps.Semantics]) -> None:
+    """They come when their interval is over, and the time that was over before counts; at most once they may be missing."""
+    processor = early_of(*row)
+    driver = Driver(processor, start_ms=10**12)
+    driver.run()
+    older = copy_of(driver, processor)
+    driver.send(readings, [Reading("a", 0, 1)])
+    driver.advance(6)
+    restart(driver, processor, disk, older)
+    driver.advance(4)
+    if disk is not Disk.SAME:
+        driver.advance(6)  # an interval that was lost with the disk begins anew
+
+    assert driver.read(sums) == [Sum("a", 0, 1)]
+
+
+def test_a_pending_early_result_belongs_to_its_key() -> None:
+    """So it goes where the key goes, when a category gets more buckets."""
+    processor, saved = early_of(EXACT, EXACT), MemoryShardState()
+    core = open_core(processor(), saved)
+    core.feed(readings, [Reading("b", 3, 1), Reading("a", 12, 1)], stop_at_error=True)
+    saved.save(core.drain().changes)
+    pending = saved.scan(EARLY_RESULTS, EARLY_RESULTS + b"\xff" * 9, 10)
+
+    assert [key_of(processor)(*entry) for entry in pending] == [b"b", b"a"]
 
 
 @pytest.mark.parametrize(

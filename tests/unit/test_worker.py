@@ -562,6 +562,24 @@ def test_what_lost_buckets_gave_is_taken_back() -> None:
     assert Counter(event.meter for event in driver.read(large)) == {f"m{n}": 1 for n in range(30)}
 
 
+@pytest.mark.parametrize("processor", [Totals, Exact, Often, Silent, Large, LargeOnce])
+def test_outputs_that_were_sent_are_news_whatever_else_stayed(processor: type[ps.Processor]) -> None:
+    """A checkpoint flushes or commits them, also where neither state nor position has moved since the last one."""
+    driver = Driver(processor)
+    driver.send(readings, [Reading("m", 1, 50)])
+    worker = driver._workers[processor]
+    before, [shard] = worker.tally.checkpoints, [one for one in worker.shards if one.position.get("readings")]
+    assert not shard.has_news
+    [output] = driver.read(processor.outputs()[0])
+    worker._sending.send(shard, [output])
+    assert shard.has_news
+    worker.save()
+
+    assert driver.read(processor.outputs()[0]) == [output, output]
+    assert worker.tally.checkpoints == before + 1
+    assert not shard.has_news
+
+
 def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
     """A group that had committed, on a machine without the state, reads all again instead of counting from nothing."""
     driver = Driver(Totals)
