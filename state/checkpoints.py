@@ -25,7 +25,7 @@ class Step(Enum):
     """One durable step of a checkpoint."""
 
     LOG_CHANGES = "log changes"
-    """The changes of state are sent to the changelog, in the transaction."""
+    """The changes of state are sent to the changelog, in a transaction."""
     FLUSH_OUTPUTS = "flush outputs"
     """Outputs, which were sent as they came, are on the bus: in a transaction still open, or for all to see."""
     SEND_OUTPUTS = "send outputs"
@@ -68,6 +68,8 @@ _STATEFUL: dict[tuple[Semantics, Semantics], Steps] = {
 
 _EXACT_LOCAL: Steps = (Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE)
 _EXACT_LOGGED: Steps = (Step.LOG_CHANGES, *_EXACT_LOCAL)
+# The outputs are outside the transaction: it decides what the state is, and what that has caused is sent at most once.
+_MOST_LOGGED: Steps = (*_EXACT_LOGGED, Step.SEND_OUTPUTS)
 _EXACT_REMOTE: Steps = (Step.SAVE_WITH_OUTBOX, Step.COMMIT_TRANSACTION, Step.CLEAR_OUTBOX)
 
 
@@ -76,11 +78,22 @@ def steps_of(processor: type[Processor]) -> Steps:
     if processor.state_shape() is None:
         return _STATELESS[processor.output_semantics]
     pair = processor.state_semantics, processor.output_semantics
+    if _is_logged(processor):
+        return _MOST_LOGGED if processor.output_semantics is _MOST else _EXACT_LOGGED
     if pair != (_EXACT, _EXACT):
         return _STATEFUL[pair]
-    if is_remote(processor):
-        return _EXACT_REMOTE
-    return _EXACT_LOCAL if _repeatable(processor) else _EXACT_LOGGED
+    return _EXACT_REMOTE if is_remote(processor) else _EXACT_LOCAL
+
+
+def _is_logged(processor: type[Processor]) -> bool:
+    """Tell whether changes of state go to a changelog, because a state that is lost could not be had again otherwise.
+
+    Outputs at least once may come again, so reading events again will do for them. State at most once never reads them again: a state
+    that is older than its outputs would cause those again that no event causes, such as timers and windows.
+    """
+    if is_remote(processor) or processor.output_semantics is _LEAST:
+        return False
+    return processor.answers_later() if processor.state_semantics is _MOST else not _repeatable(processor)
 
 
 CHECKPOINT_ID = "checkpoint id"
@@ -89,7 +102,7 @@ _LOT_BITS = 20
 
 
 def have_ids(steps: Steps) -> bool:
-    """Tell whether checkpoints have ids: where it depends on more than the events what comes of them.
+    """Tell whether checkpoints have ids: where changes are logged, because it depends on more than the events what comes of them.
 
     The group's offsets do not tell then which checkpoint was the last one committed. It may have left them where they were, as
     one of windows does that a promise completes; and a worker that died may have prepared another that leads to the same ones.
@@ -113,13 +126,19 @@ def next_id(before: int) -> int:
 
 
 def _repeatable(processor: type[Processor]) -> bool:
-    """Tell whether reading the events again gives the same state: promises come at other moments each time."""
+    """Tell whether reading the events again gives the same state, and shows what it has caused to be written before.
+
+    It does where all follows from the events of one bucket, in order. How those of several meet, when one of them is idle, when something
+    is promised, and the time of day are other each time.
+    """
     return (
         processor.deterministic
         and len(processor.inputs()) == 1
         and not (processor.goes_by_time() and isinstance(processor.watermark, Promised))
         and not (
-            issubclass(processor, Aggregator) and isinstance(processor.emit, AtWatermark) and processor.emit.differences
+            issubclass(processor, Aggregator)
+            and isinstance(processor.emit, AtWatermark)
+            and (processor.emit.differences or processor.emit.early is not None)
         )
     )
 

@@ -1,7 +1,8 @@
-"""The changelog: what checkpoints did to a shard's state, on the bus, in the same transactions as their outputs.
+"""The changelog: what checkpoints did to a shard's state, on the bus, in the same transactions as the group's positions.
 
-It is kept where reading the events again would not give the same state: several inputs, which come interleaved otherwise
-each time, or a processor that says it is not deterministic. The bus compacts it to the last change of each key.
+It is kept where nothing may be written twice, and reading the events again would not give the same state: several inputs, which come
+interleaved otherwise each time, what depends on the clock or on promises, or a processor that says it is not deterministic. The bus
+compacts it to the last change of each key.
 
     key   b"k" and the state's key, value its bytes or none      a change
     key   b"p", value the position as MessagePack                 how far the state is with the changes before it

@@ -199,7 +199,7 @@ def _logged(processor: type[Processor], facts: ShardFacts, target: Offsets) -> S
         return counted(processor, facts, target, How.EMPTY, target)
     raise MoveRefused(
         f"{processor.__name__}, bucket {facts.bucket}: no backup is known that is not after {_shown(target)}, and reading its events again "
-        "would not give the state that it had (several inputs, or not deterministic). Nothing was changed. Choose: name the place of backups "
+        "would not give the state that it had (several inputs, the clock, a promised watermark, or state at most once with timers or windows). Nothing was changed. Choose: name the place of backups "
         "(`--backup`; `penstock state list` shows what there is); `--to earliest`; or `--state empty`, which begins at the target with nothing."
     )
 

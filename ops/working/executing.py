@@ -55,9 +55,12 @@ class Executing:
         self.written = [*outputs, self._changelog] if self._changelog else outputs
         self.timeout_s = processor.checkpoint.time.total_seconds() + TRANSACTION_LIMIT_S
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps
+        self._has_outbox = Step.SAVE_WITH_OUTBOX in steps
         self._transactional = Step.COMMIT_TRANSACTION in steps
+        self._sends_outside = self._transactional and Step.SEND_OUTPUTS in steps
         self._threads = threads
         self._writer: Writer | TransactionalWriter | None = None
+        self._outside: Writer | None = None
         self._opening: Future[Writer] | None = None
         self._abandoned = False
         self._waiting: list[tuple[str, list[Outgoing]]] | None = None
@@ -89,6 +92,7 @@ class Executing:
         except (BusUnreachable, Fenced) as error:
             _LOG.warning("%s", error)
             return False
+        self._outside = self._bus.writer() if self._sends_outside else None
         return True
 
     def _open(self) -> Writer:
@@ -102,6 +106,11 @@ class Executing:
         if self._abandoned or self._writer is None:
             raise CheckpointRefused("Nothing is sent or saved any more by a worker that has failed.")
         return self._writer
+
+    @property
+    def _outputs(self) -> Writer:
+        """Where outputs go: into the transaction, if there is one, but for those that wait until it is committed."""
+        return self._outside or self._opened
 
     @property
     def _transactions(self) -> TransactionalWriter:
@@ -147,14 +156,15 @@ class Executing:
                 for shard in shards:
                     writer.send(self._changelog, logged(shard))
             case Step.FLUSH_OUTPUTS:
-                self._flush("Nothing of this checkpoint was saved, and their input is read again.")
+                self._flush(writer, "Nothing of this checkpoint was saved, and their input is read again.")
             case Step.SEND_OUTPUTS:
                 self._send_held(shards)
-                self._flush("They are missing for good: outputs at most once are not sent again.")
+                self._flush(self._outputs, "They are missing for good: outputs at most once are not sent again.")
             case Step.COMMIT_OFFSETS:
                 self._reader.commit(_positions(shards))
             case Step.COMMIT_TRANSACTION:
-                self._send_held(shards)
+                if self._has_outbox:
+                    self._send_held(shards)
                 self._commit(_positions(shards))
             case _:
                 for shard in shards:
@@ -191,22 +201,22 @@ class Executing:
         return self._transactional
 
     def close(self) -> None:
-        """Let go of the connection; what was not flushed or committed is dropped."""
+        """Let go of the connections; what was not flushed or committed is dropped."""
         opening, self._opening = self._opening, None
         if opening is not None and opening.exception() is None:
             self._writer = opening.result()
-        writer, self._writer = self._writer, None
-        if writer is not None:
+        writers, self._writer, self._outside = (self._writer, self._outside), None, None
+        for writer in filter(None, writers):
             writer.close()
 
     def _send_held(self, shards: Sequence[Sealed]) -> None:
         for shard in shards:
             for category, messages in groupby(shard.take_held(), itemgetter(0)):
-                self._opened.send(category, (Outgoing(key, value) for _, key, value in messages))
+                self._outputs.send(category, (Outgoing(key, value) for _, key, value in messages))
 
-    def _flush(self, consequence: str) -> None:
+    def _flush(self, writer: Writer, consequence: str) -> None:
         try:
-            self._opened.flush()
+            writer.flush()
         except DeliveryFailed as error:
             raise DeliveryFailed(f"{error} {consequence}") from error
 

@@ -13,7 +13,6 @@ from ..errors import ProcessorFailed
 from ..event_time import InOrder, ShardTime
 from ..kinds import Context, OnBad, Request, Stateful
 from ..routes import Routes
-from ..semantics import Semantics
 from ..timers import Clock, Due, Timer, Timers
 from .base import CACHED_KEYS, Drained, Fed, Rejected, late_among, time_of
 
@@ -115,18 +114,10 @@ class StatefulCore:
 
     def _expect_by_the_clock(self, key: str, tag: str) -> None:
         """Raise ProcessorFailed where a timer by the time of day would break what the processor asks for."""
-        asked = f"{self._name} set timer {tag!r} of key {key!r} by the time of day"
         if self._processor.deterministic:
             raise ProcessorFailed(
-                f"{asked}, so that the same events do not always give the same state. Nothing of this checkpoint was saved; declare "
-                "`deterministic = False`, or set it in event time."
-            )
-        pair = self._processor.state_semantics, self._processor.output_semantics
-        if pair == (Semantics.EXACTLY_ONCE, Semantics.AT_MOST_ONCE):
-            raise ProcessorFailed(
-                f"{asked}, and asks for state exactly once with output at most once: a state that is lost is made again from the events, which do "
-                "not tell what had fired before, so it would fire a second time. Nothing of this checkpoint was saved; set it in event time, or "
-                "choose exactly once for both, which keeps a changelog, or at most once for both."
+                f"{self._name} set timer {tag!r} of key {key!r} by the time of day, so that the same events do not always give the same "
+                "state. Nothing of this checkpoint was saved; declare `deterministic = False`, or set it in event time."
             )
 
     def _set(self, key: str, requests: list[Request]) -> None:

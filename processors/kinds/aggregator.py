@@ -73,6 +73,11 @@ class Aggregator(Remembering):
         return cls.windows_end()
 
     @classmethod
+    def answers_later(cls) -> bool:
+        """Whether its windows are ever complete or done."""
+        return cls.windows_end()
+
+    @classmethod
     def windows_follow_events(cls) -> bool:
         """Whether the events of a key say which windows there are, and not time alone."""
         return isinstance(cls.window, (Session, Sliding))

@@ -15,7 +15,7 @@ from ..errors import DeclarationError
 from ..records import fields_of
 from ..rejections import DeadLetterLimit
 from ..semantics import Semantics
-from ..watermarks import NEVER_MS, Confidence, Promised, Watermark
+from ..watermarks import NEVER_MS, Confidence, Watermark
 from ..windows import MILLISECOND
 
 
@@ -151,6 +151,11 @@ class Processor(ABC):
         return False
 
     @classmethod
+    def answers_later(cls) -> bool:
+        """Whether it writes something when no event comes: by timers, for windows that end, or of events that were held."""
+        return False
+
+    @classmethod
     def promised_ms(cls, low_ms: int) -> int:
         """Return the event time before which it will write nothing any more, at a low watermark (milliseconds since 1970, UTC)."""
         return max(low_ms - cls.outputs_behind // MILLISECOND, NEVER_MS)
@@ -204,27 +209,13 @@ class Remembering(Processor):
 
     @classmethod
     def check(cls) -> None:
-        """Also: a category of late events that can take them, and nothing that time would bring twice."""
+        """Also: a category of late events that can take them."""
         super().check()
-        _expect_told_once(cls)
         if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
             raise DeclarationError(
                 f"Processor {cls.__name__} sends late events to {cls.late.name}, which holds {cls.late.record.__name__}: it must hold "
                 "the record that the processor reads."
             )
-
-
-def _expect_told_once(cls: type[Remembering]) -> None:
-    """Raise DeclarationError for outputs at most once that promises would bring again where the state is lost."""
-    pair = cls.state_semantics, cls.output_semantics
-    if pair != (Semantics.EXACTLY_ONCE, Semantics.AT_MOST_ONCE):
-        return
-    if cls.goes_by_time() and isinstance(cls.watermark, Promised):
-        raise DeclarationError(
-            f"Processor {cls.__name__}: state exactly once with output at most once cannot be promised by a watermark that is itself "
-            "promised. A state that is lost is made again from the events, which do not tell what had been complete before, so windows and "
-            "timers would be answered a second time. Choose exactly once for both, which keeps a changelog, or at most once for both."
-        )
 
 
 def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | None) -> None:

@@ -73,6 +73,11 @@ class Stateful(Remembering):
         return True
 
     @classmethod
+    def answers_later(cls) -> bool:
+        """Whether it has timers, or holds events until their turn comes."""
+        return cls.has_timers() or cls.ordered
+
+    @classmethod
     def may_come_late(cls) -> bool:
         """Whether an event may come too late for it: where its events come in order, or have windows."""
         return cls.ordered

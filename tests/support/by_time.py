@@ -34,6 +34,8 @@ def expect_kept_by_time(job: Job, events: Sequence[Event], outputs: Outputs, sta
         case "joining":
             expect_met(subject, outputs, events, low_ms)
             expect_held(subject, state, events, low_ms)
+        case "early":
+            expect_updates_and_ends(outputs, complete_hours(events, low_ms), subject)
         case "sessions":
             expect_complete(outputs, sessions_of(events, low_ms), subject.state, subject.output)
         case "downstream":
@@ -41,6 +43,24 @@ def expect_kept_by_time(job: Job, events: Sequence[Event], outputs: Outputs, sta
             expect_complete(outputs, complete_hours(answers, low_ms), subject.state, subject.output)
         case _:
             expect_complete(outputs, complete_hours(events, low_ms), subject.state, subject.output)
+
+
+def expect_updates_and_ends(
+    outputs: Outputs, complete: Mapping[Slot, tuple[int, int, int, int]], subject: Subject
+) -> None:
+    """Hold early results and those of complete hours against the truth: the last one is the whole, and none comes twice but as that."""
+    assert subject.state is EXACT
+    found: dict[Slot, list[tuple[int, ...]]] = defaultdict(list)
+    for one in outputs:
+        found[one["key"], one["hour"]].append((one["count"], one["total"], one["smallest"], one["largest"]))
+    for slot, updates in found.items():
+        *earlier, last = updates
+        assert last == complete.get(slot, last) or subject.output is MOST
+        if subject.output is not LEAST:
+            assert len(set(earlier)) == len(earlier), f"{slot} came again: {updates}"
+            assert last not in earlier[:-1]
+    if subject.output is not MOST:
+        assert complete.keys() <= found.keys()
 
 
 def watermarks(job: Job, events: Sequence[Event]) -> dict[str, int]:

@@ -154,6 +154,46 @@ class _Closing(_Aggregator):
     late = ps.OnLate.DROP
 
 
+class _Early(_Closing):
+    """The same, and before that what changed in a while by the clock."""
+
+    emit = ps.AtWatermark(early=timedelta(milliseconds=20))
+
+
+class _Sliding(_Closing):
+    """What happened in the hour up to each event."""
+
+    window = ps.Sliding(timedelta(hours=1))
+
+
+class _Windowed(ps.Windowed):
+    """Adds up each key's hours, and writes each when it is complete."""
+
+    state = Sums
+    window = ps.Tumbling(timedelta(hours=1))
+    watermark = IN_TIME
+
+    def fold(
+        self, event: Event, state: Sums | None, window: ps.Window, context: ps.Context
+    ) -> tuple[Sums, list[Total]]:
+        before = state or Sums()
+        return Sums(before.count + 1, before.total + event.number), []
+
+    def complete(self, state: Sums, window: ps.Window, context: ps.Context) -> list[Total]:
+        return [Total(context.key, window.start, window.start // HOUR_MS, state.count, state.total)]
+
+
+class _Clock(_Timers):
+    """Counts and adds up each key, and answers each event when the clock is looked at next."""
+
+    deterministic = False
+
+    def process(self, event: Event, state: Sums | None, context: ps.Context) -> tuple[Sums, list[Total]]:
+        before = state or Sums()
+        context.timer(event.at, str(event.number), clock=ps.Clock.WALL)
+        return Sums(before.count + 1, before.total + event.number), []
+
+
 class _Sessions(_Closing):
     """The same of sessions."""
 
@@ -230,6 +270,10 @@ KINDS = {
     "aggregator": Kind(_Aggregator, Hourly),
     "timers": Kind(_Timers, Total),
     "closing": Kind(_Closing, Hourly),
+    "early": Kind(_Early, Hourly),
+    "sliding": Kind(_Sliding, Hourly),
+    "windowed": Kind(_Windowed, Total),
+    "clock": Kind(_Clock, Total),
     "ordered": Kind(_Ordered, Total),
     "sessions": Kind(_Sessions, Hourly),
     "joining": Kind(_Joining, Met, {"events": Event, "answers": Answer}),

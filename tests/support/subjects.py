@@ -28,7 +28,8 @@ class Subject:
     Args:
         kind: "stateless", "stateful" or "aggregator"; "merging", which reads two categories, whose order is as it comes; "random", whose state is
             drawn by lot. By event time: "timers", which answers each event ten minutes later; "closing" and "sessions", which write hours and sessions
-            when they are complete; "ordered", which takes events in order; "joining", which joins two categories; "injected", which goes by what an
+            when they are complete; "sliding" and "windowed", likewise; "early", which writes hours before that, too; "clock", which answers each
+            event by the time of day; "ordered", which takes events in order; "joining", which joins two categories; "injected", which goes by what an
             injector promises, and "downstream", which goes by what "timers" of the same prefix does.
         state: the state's semantics.
         output: the outputs' semantics.
@@ -76,9 +77,10 @@ _FURTHER: dict[str, tuple[tuple[ps.Semantics, ps.Semantics], ...]] = {
     "ordered": ((EXACT, LEAST),),
     "sessions": ((EXACT, LEAST),),
     "joining": ((EXACT, LEAST), (EXACT, MOST)),
-    "injected": ((EXACT, LEAST), (MOST, MOST)),
+    "injected": ((EXACT, LEAST), (EXACT, MOST)),
 }
 TIMED = [Subject(kind, *pair) for kind, pairs in _FURTHER.items() for pair in ((LEAST, LEAST), *pairs, (EXACT, EXACT))]
+TIMED.append(Subject("early", EXACT, EXACT))
 """Not each kind with each pair: the steps are those of "stateful" and "aggregator", which are tried with all. What a kind adds is what lies in its
 state, and outputs that come between events: each is tried where a crash repeats, where it takes back, and
 in another row; those that are not read again as they were read before, with several inputs or by promises, in

@@ -17,7 +17,6 @@ from penstock.ops.driver import Crash, Driver, Inline
 from penstock.ops.working.promising import Promising
 from penstock.ops.working.upstream import Board, Upstream
 from penstock.processors.buckets import bucket_of
-from penstock.processors.errors import DeclarationError
 from penstock.processors.watermarks import NEVER_MS
 from penstock.state.checkpoints import Step, steps_of
 from penstock.transport.bus import Bucket
@@ -265,17 +264,6 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
     assert outcome == sorted(outcome)
     assert len({(one.taker, one.minute) for one in found}) == len(found)
     assert sum(one.calls for one in found) == 40
-
-
-def test_outputs_at_most_once_that_promises_could_bring_twice_are_refused() -> None:
-    """With what to declare instead: of a state that is lost, nothing tells which windows were written."""
-    once = {"state_semantics": ps.Semantics.EXACTLY_ONCE, "output_semantics": ps.Semantics.AT_MOST_ONCE}
-    wrong: type[ps.Aggregator] = type("Wrong", (Minutes,), once)
-    right: type[ps.Aggregator] = type("Right", (Minutes,), {**once, "watermark": ps.Behind()})
-    right.check()
-
-    with pytest.raises(DeclarationError, match="Choose exactly once for both"):
-        wrong.check()
 
 
 class Observed(Minutes):

@@ -1,0 +1,110 @@
+"""What has no event of its own (timers, windows, sessions, early results, what waits for a partner) is written once, whatever state is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import pytest
+from support.disks import Disk, copy_of, restart
+from support.subjects import EXACT, MOST, Subject, complete_ms, events
+
+import penstock as ps
+from penstock.ops.driver import Crash, Driver
+from penstock.state.checkpoints import Step, steps_of
+
+EVENTS = events(160)
+REPEATABLE = ("timers", "closing", "sessions", "sliding", "windowed", "ordered")
+"""Kinds that write something when no event comes, but always the same between the same two events."""
+UNREPEATABLE = ("clock", "early", "joining", "injected")
+"""Kinds for which that depends on the clock, on another input, or on promises: each is tried in every gap."""
+ROWS = ((MOST, MOST), (EXACT, MOST), (EXACT, EXACT))
+SUBJECTS = [Subject(kind, *pair) for kind in (*REPEATABLE, *UNREPEATABLE) for pair in ROWS]
+IDLE_S = 61.0
+
+
+class Trial:
+    """A subject in memory, and where it is in its events.
+
+    Args:
+        subject: which.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.processor = subject.make("x", ps.Every(events=20))
+        self.driver = Driver(self.processor)
+        self._injects = subject.kind == "injected"
+        self._sent = 0
+
+    def send(self, count: int) -> None:
+        """Write further events, to several inputs in turn, each with the other one silent; and promise what a promised watermark needs."""
+        some = EVENTS[self._sent : self._sent + count]
+        self._sent += count
+        inputs = self.processor.inputs()
+        for number, category in enumerate(inputs):
+            made = [category.record(event.key, event.at, event.number) for event in some[number :: len(inputs)]]
+            self.driver.send(category, made)
+        if self._injects:
+            with ps.Injector(self.driver.bus, inputs[0].name) as injector:
+                injector.promise(complete_ms(self._sent))
+
+    def pass_time(self, crash: Crash | None = None) -> None:
+        """Let an input become idle and an interval end, with a death in the checkpoint that follows."""
+        self.driver.clock.advance(IDLE_S)
+        self.driver.send(self.processor.inputs()[0], [] if crash is None else [crash])
+        self.driver.run()
+
+    def outputs(self) -> Counter[Any]:
+        """Return what was written so far."""
+        return Counter(self.driver.read(self.processor.outputs()[0]))
+
+
+def outputs_of(subject: Subject, crash: Crash | None = None, disk: Disk | None = None) -> Counter[Any]:
+    """Return what a subject writes; with a death in a checkpoint that no event has caused, and states lost there and later."""
+    trial = Trial(subject)
+    trial.send(60)
+    older = copy_of(trial.driver, trial.processor)
+    trial.pass_time()
+    trial.send(40)
+    trial.pass_time(crash)
+    lose(trial, disk, older)
+    trial.pass_time()
+    trial.send(40)
+    lose(trial, disk, older)
+    trial.pass_time()
+    trial.send(20)
+    return trial.outputs()
+
+
+@cache
+def truth_of(subject: Subject) -> Counter[Any]:
+    """Return what a subject writes where nothing dies."""
+    return outputs_of(subject)
+
+
+def lose(trial: Trial, disk: Disk | None, older: Any) -> None:
+    """Kill the worker and let another go on with this disk; nothing without one."""
+    if disk is not None:
+        restart(trial.driver, trial.processor, disk, older)
+
+
+def cases() -> list[Any]:
+    """Give each subject with gaps of its checkpoints."""
+    return [
+        pytest.param(subject, before, id=f"{subject}-{before.value if before else 'end'}".replace(" ", "_"))
+        for subject in SUBJECTS
+        for before in (*steps_of(subject.make("x"))[-1 if subject.kind in REPEATABLE else 0 :], None)
+    ]
+
+
+@pytest.mark.parametrize("disk", Disk)
+@pytest.mark.parametrize(("subject", "before"), cases())
+def test_nothing_comes_twice_whatever_state_is_lost(subject: Subject, before: Step | None, disk: Disk) -> None:
+    """Exactly once it is as without a death; at most once some may be missing."""
+    truth, found = truth_of(subject), outputs_of(subject, Crash(before), disk)
+
+    assert truth
+    if subject.output is EXACT:
+        assert found == truth
+    assert found <= truth
