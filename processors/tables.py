@@ -51,6 +51,11 @@ class TableJoin(Stateful):
         return state, self.join(event, state, context)
 
     @classmethod
+    def rebuilds_from_latest(cls) -> bool:
+        """Whether its state can be built again from the latest event of each key: as of earlier times, it takes earlier records, too."""
+        return cls.latest_is_enough or not cls.ordered
+
+    @classmethod
     def check(cls) -> None:
         """Also: two categories that can be told apart."""
         expect_declared(cls, "stream", "table")

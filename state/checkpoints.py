@@ -143,6 +143,15 @@ def _repeatable(processor: type[Processor]) -> bool:
     )
 
 
+def reads_again(processor: type[Processor]) -> bool:
+    """Tell whether a state that is lost, or older than it should be, is built from the events of the inputs again."""
+    return (
+        processor.state_shape() is not None
+        and processor.state_semantics is not _MOST
+        and Step.LOG_CHANGES not in steps_of(processor)
+    )
+
+
 def is_remote(processor: type[Processor]) -> bool:
     """Tell whether a processor's state lies in a store that others can read."""
     return issubclass(processor, Aggregator) and isinstance(processor.store, Remote)

@@ -27,6 +27,10 @@ class BucketMismatch(BusError):
     """A category on the bus has another number of buckets than declared, or than its co-partitioned inputs."""
 
 
+class CompactedInput(BusError):
+    """A category keeps the latest event of each key only, from which a lost state could not be built again: a person must choose."""
+
+
 class CategoryExists(BusError):
     """A category of that name is on the bus already."""
 

@@ -27,7 +27,16 @@ from ...transport.moves import Move
 from .changelog import changelog_of, replay
 from .committed import committed_by
 from .moved import expect_current, move_of
-from .resuming import Resumption, counts, expect_reached, first_kept, is_behind, resume, settle_prepared
+from .resuming import (
+    Resumption,
+    counts,
+    expect_reached,
+    expect_rebuildable,
+    first_kept,
+    is_behind,
+    resume,
+    settle_prepared,
+)
 from .shard import Shard, new_shard
 
 _LOG = logging.getLogger("penstock.worker")
@@ -97,12 +106,14 @@ class _Facts:
         committed: positions of the group; see `committed_by`.
         starts: first offsets that are kept.
         ends: offsets after the last event; looked at after the positions, which therefore do not lie beyond.
+        compacted: the inputs that keep the latest event of each key only.
         move: what was last done to positions and states from outside; None for nothing.
     """
 
     committed: dict[str, dict[int, int]]
     starts: dict[str, dict[int, int]]
     ends: dict[str, dict[int, int]]
+    compacted: frozenset[str]
     move: Move | None
 
     def committed_at(self, number: int) -> Offsets:
@@ -220,7 +231,9 @@ class Openings:
         committed = committed_by(type(self._processor), self._bus)
         found = {category.name: self._bus.catalog.describe(category.name) for category in self._processor.inputs()}
         starts = {name: dict(category.starts) for name, category in found.items()}
-        return _Facts(committed, starts, {name: dict(category.ends) for name, category in found.items()}, move)
+        ends = {name: dict(category.ends) for name, category in found.items()}
+        compacted = frozenset(name for name, category in found.items() if category.spec.compacted)
+        return _Facts(committed, starts, ends, compacted, move)
 
     def _open(self, number: int, looked: Future[_Facts], dropped: Event) -> Opened:
         """Try until the store answers: one that is away for long stops no worker."""
@@ -285,6 +298,14 @@ class Openings:
     def _opened(self, number: int, state: ShardState | None, committed: Offsets, facts: _Facts) -> Opened:
         saved = None if state is None else state.position()
         going_on = resume(self._processor, saved, committed)
+        for name in facts.compacted & going_on.muted_until.keys():
+            expect_rebuildable(
+                type(self._processor),
+                Bucket(name, number),
+                going_on.position.get(name, 0),
+                going_on.muted_until[name],
+                from_earliest=self._from_earliest,
+            )
         position = {
             name: offset
             for name in facts.starts

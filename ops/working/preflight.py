@@ -8,9 +8,10 @@ from ...processors.categories import AnyCategory
 from ...processors.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError, ProcessorFailed
 from ...processors.kinds import Processor
+from ...state.checkpoints import is_remote, reads_again
 from ...transport.bus import Bucket, Bus, CategorySpec
 from ...transport.ensuring import ensure
-from ...transport.errors import BucketMismatch, MissingCategory
+from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
 from ...transport.promises import WATERMARKS
 from ..watching.reports import REPORTS
 from .changelog import changelog_of
@@ -25,10 +26,12 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     Raises:
         MissingCategory: a category is not on the bus.
         BucketMismatch: a category has another number of buckets than declared; one key could be in two shards.
+        CompactedInput: a state that is lost could not be built again from an input.
         ProcessorFailed: its `open` raised.
     """
     processor.check()
     expect_categories(processor, (*processor.inputs(), *processor.outputs()), bus)
+    _expect_rebuildable(processor, bus)
     changelog = changelog_of(processor)
     own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
     ensure(bus, WATERMARKS, REPORTS, *own)
@@ -50,6 +53,21 @@ def expect_categories(processor: type[Processor], categories: Iterable[AnyCatego
                 f"Category {category.name} has {found} buckets on the bus, but {processor.__name__} declares "
                 f"{category.buckets}; its inputs are {inputs}. Events of one key would meet in different buckets, so "
                 f"nothing was started. Declare buckets={found}{or_else}."
+            )
+
+
+def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:
+    """Raise CompactedInput where a state that lies beside the worker would be built again from what a compacted input has left."""
+    if is_remote(processor) or not reads_again(processor) or processor.rebuilds_from_latest():
+        return
+    for category in processor.inputs():
+        if bus.catalog.describe(category.name).spec.compacted:
+            raise CompactedInput(
+                f"Category {category.name} is compacted on the bus: it keeps only the latest event of each key. If {processor.__name__} lost its "
+                "state, it would read those again, and the state would lack all earlier events without a sign. Nothing was started. If the "
+                "latest event of each key gives the same state, declare `latest_is_enough = True`; otherwise keep a changelog "
+                "(`output_semantics = Semantics.EXACTLY_ONCE` with `deterministic = False`), ask for state and outputs at most once, or keep all "
+                f"events of {category.name} (`cleanup.policy=delete`)."
             )
 
 

@@ -11,7 +11,7 @@ from ...processors.semantics import Semantics
 from ...state.checkpoints import offsets_in
 from ...state.store import LocalState, Offsets
 from ...transport.bus import Bucket
-from ...transport.errors import OffsetOutOfRange
+from ...transport.errors import CompactedInput, OffsetOutOfRange
 
 _LOG = logging.getLogger("penstock.worker")
 
@@ -120,6 +120,44 @@ def first_kept(owner: str, bucket: Bucket, begin: int, start: int, *, from_earli
         "a backup of its state that is newer (`penstock state list`, `penstock state restore`); give it another name and fill it "
         "from the warehouse with `penstock backfill`; or leave the missing events out with `penstock run … --from-earliest`."
     )
+
+
+def expect_rebuildable(
+    processor: type[Processor], bucket: Bucket, begin: int, end: int, *, from_earliest: bool
+) -> None:
+    """Refuse to bring a state up to date from a compacted input, where that lacks events that the state needs; otherwise say so.
+
+    Args:
+        processor: whose state.
+        bucket: the bucket.
+        begin: the next offset that the state does not reflect.
+        end: the offset up to which the state had come before.
+        from_earliest: whether events that are gone may be left out.
+
+    Raises:
+        CompactedInput: a person must choose.
+    """
+    stretch = f"from offset {begin:,} to {end:,} of {bucket}"
+    if processor.rebuilds_from_latest():
+        _LOG.warning(
+            "%s brings its state up to date %s, which is compacted: it reads the latest event of each key. Deletions that are older than the "
+            "topic's `delete.retention.ms` are not there any more, so a key that an older state holds may stay in it.",
+            processor.name,
+            stretch,
+        )
+    elif from_earliest:
+        _LOG.warning(
+            "%s brings its state up to date %s, which is compacted, as it was told (`--from-earliest`): all but the latest event of each key may "
+            "be missing from its state.",
+            processor.name,
+            stretch,
+        )
+    else:
+        raise CompactedInput(
+            f"{processor.name} has to bring its state up to date {stretch}, but that category is compacted: all but the latest event of each key may be "
+            "gone, and would be missing from the state without a sign. Nothing was read or changed. Choose: restore a newer state; give the "
+            "processor another name, under which it begins with what is there; or accept that events are missing with `penstock run … --from-earliest`."
+        )
 
 
 def expect_reached(owner: str, bucket: Bucket, offset: int, end: int, witness: str) -> None:

@@ -93,6 +93,8 @@ class Processor(ABC):
             the message may have put it; without that, a key whose events lie in several buckets has a state in each.
         deterministic: whether the same events in the same order always give the same state; False where it looks at the
             time, at random numbers or at something outside.
+        latest_is_enough: whether the latest event of each key gives the same state as all of its events. A compacted category keeps no
+            others, so a state that is lost can be built from it again only then.
     """
 
     reads: ClassVar[AnyCategory | tuple[AnyCategory, ...]]
@@ -102,6 +104,7 @@ class Processor(ABC):
     output_semantics: ClassVar[Semantics] = Semantics.AT_LEAST_ONCE
     key_check: ClassVar[bool] = True
     deterministic: ClassVar[bool] = True
+    latest_is_enough: ClassVar[bool] = False
     checkpoint: ClassVar[Every] = Every()
     undecodable: ClassVar[OnBad] = OnBad.DEAD_LETTER
     raising: ClassVar[OnBad] = OnBad.STOP
@@ -149,6 +152,11 @@ class Processor(ABC):
     def expects_keys(cls) -> bool:
         """Whether what it does is wrong where events of one key lie in several buckets."""
         return False
+
+    @classmethod
+    def rebuilds_from_latest(cls) -> bool:
+        """Whether its state can be built again from the latest event of each key."""
+        return cls.latest_is_enough
 
     @classmethod
     def answers_later(cls) -> bool:

@@ -116,6 +116,13 @@ def test_a_category_is_as_it_was_created(bus: Bus, unique: str) -> None:
     assert unique in bus.catalog.names()
 
 
+def test_a_compacted_category_is_told_from_one_that_keeps_all(bus: Bus, unique: str) -> None:
+    """What it keeps decides whether a state may be built from it again."""
+    bus.catalog.create(CategorySpec(unique, 1, compacted=True))
+
+    assert bus.catalog.describe(unique).spec.compacted
+
+
 def test_a_name_is_taken_once(bus: Bus, unique: str) -> None:
     """Creating what exists is refused, and leaves it as it is."""
     bus.catalog.create(CategorySpec(unique, 2))

@@ -1,0 +1,193 @@
+"""Inputs of which the bus keeps the latest event of each key: read by whoever needs no others, and refused for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+from support.disks import Disk, copy_of, restart
+
+import penstock as ps
+from penstock.ops.driver import Driver
+from penstock.ops.working.preflight import prepare
+from penstock.transport.bus import CategorySpec
+from penstock.transport.errors import CompactedInput
+from penstock.transport.memory import MemoryBus
+
+
+class Price(ps.Record, frozen=True):
+    """What something costs from now on."""
+
+    item: str
+    at: ps.EventTime
+    cents: int
+
+
+class Sale(ps.Record, frozen=True):
+    """Something is sold."""
+
+    item: str
+    at: ps.EventTime
+
+
+class Sold(ps.Record, frozen=True):
+    """A sale with the price."""
+
+    item: str
+    at: ps.EventTime
+    cents: int
+
+
+prices = ps.Category("prices", Price, key="item", event_time="at", buckets=1)
+sales = ps.Category("sales", Sale, key="item", event_time="at", buckets=1)
+sold = ps.Category("sold", Sold, key="item", event_time="at", buckets=1)
+
+EXACT, MOST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_MOST_ONCE
+
+
+class Highest(ps.Stateful):
+    """Knows the highest price that there ever was."""
+
+    reads, writes, state = prices, sold, int
+
+    def process(self, event: Price, state: int | None, context: ps.Context) -> tuple[int, Iterable[Sold]]:
+        after = max(event.cents, state or 0)
+        return after, [Sold(event.item, event.at, after)]
+
+
+class Counted(ps.Aggregator):
+    """Counts prices."""
+
+    reads, monoid = prices, ps.Count()
+
+
+class Latest(Highest):
+    """Knows the price that came last."""
+
+    latest_is_enough = True
+
+    def process(self, event: Price, state: int | None, context: ps.Context) -> tuple[int, Iterable[Sold]]:
+        return event.cents, [Sold(event.item, event.at, event.cents)]
+
+
+class Priced(ps.TableJoin):
+    """Sales with the price that came last."""
+
+    stream, table, writes = sales, prices, sold
+
+    def join(self, event: Sale, row: Price | None, context: ps.Context) -> Iterable[Sold]:
+        yield Sold(event.item, event.at, row.cents if row else 0)
+
+
+class PricedThen(Priced):
+    """With the price of their time."""
+
+    ordered = True
+
+
+class Changes(ps.Stateless):
+    """Passes prices on."""
+
+    reads, writes = prices, sold
+
+    def process(self, event: Price) -> Iterable[Sold]:
+        yield Sold(event.item, event.at, event.cents)
+
+
+class Windows(Counted):
+    """Counts the prices of each hour."""
+
+    window: ClassVar[ps.Windowing] = ps.Tumbling(timedelta(hours=1))
+
+
+def declared(base: type[ps.Processor], **attributes: Any) -> type[ps.Processor]:
+    """Return a processor that is declared otherwise."""
+    return type(base.__name__, (base,), attributes)
+
+
+REFUSED = [
+    Highest,
+    Counted,
+    Windows,
+    PricedThen,
+    declared(Highest, output_semantics=EXACT),
+    declared(Highest, output_semantics=MOST),
+]
+TAKEN = [
+    Changes,
+    Latest,
+    Priced,
+    declared(Highest, state_semantics=MOST, output_semantics=MOST),
+    declared(Highest, output_semantics=EXACT, deterministic=False),
+    declared(Highest, output_semantics=MOST, deterministic=False),
+    declared(PricedThen, output_semantics=EXACT),
+    declared(Counted, store=ps.Remote()),
+]
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    """A bus whose prices are compacted."""
+    bus = MemoryBus()
+    bus.create(CategorySpec("prices", 1, compacted=True))
+    bus.create(CategorySpec("sales", 1))
+    bus.create(CategorySpec("sold", 1))
+    return bus
+
+
+@pytest.mark.parametrize("processor", REFUSED)
+def test_a_state_that_could_not_be_built_again_is_refused_before_the_first_event(
+    processor: type[ps.Processor], bus: MemoryBus
+) -> None:
+    """With what may be declared instead; the same processor starts where all events are kept."""
+    with pytest.raises(CompactedInput, match=r"prices is compacted.*latest_is_enough = True"):
+        prepare(processor, bus)
+    bus.delete("prices")
+    bus.create(CategorySpec("prices", 1))
+
+    with closing(prepare(processor, bus)) as opened:
+        assert isinstance(opened, processor)
+
+
+@pytest.mark.parametrize("processor", TAKEN)
+def test_who_never_reads_again_or_needs_the_latest_alone_starts(processor: type[ps.Processor], bus: MemoryBus) -> None:
+    """Without state, from a changelog or a remote store, at most once, as a table, or because it says so."""
+    with closing(prepare(processor, bus)) as opened:
+        assert isinstance(opened, processor)
+
+
+def compacted(driver: Driver) -> None:
+    """Let the bus know that prices are compacted, with nothing compacted yet."""
+    driver.bus._stored["prices"].spec = CategorySpec("prices", 1, compacted=True)
+
+
+@pytest.mark.parametrize("disk", [Disk.OLDER, Disk.NONE])
+def test_a_category_that_became_compacted_is_not_read_again_in_silence(disk: Disk) -> None:
+    """While the state is there it goes on; a state that is lost, or older, is not brought up to date."""
+    driver = Driver(Highest)
+    driver.send(prices, [Price("a", 1, 5)])
+    older = copy_of(driver, Highest)
+    driver.send(prices, [Price("a", 2, 9)])
+    compacted(driver)
+    restart(driver, Highest, Disk.SAME, older)
+
+    with pytest.raises(CompactedInput, match=r"offset \d to 2 of prices/0.*--from-earliest"):
+        restart(driver, Highest, disk, older)
+
+
+@pytest.mark.parametrize("disk", [Disk.OLDER, Disk.NONE])
+def test_reading_the_latest_again_is_said(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    """What cannot be known, that is deletions of long ago, is named."""
+    driver = Driver(Latest)
+    driver.send(prices, [Price("a", 1, 5)])
+    older = copy_of(driver, Latest)
+    driver.send(prices, [Price("a", 2, 3)])
+    compacted(driver)
+    restart(driver, Latest, disk, older)
+    driver.send(prices, [Price("a", 3, 4)])
+
+    assert [one.cents for one in driver.read(sold)] == [5, 3, 4]
+    assert sum("delete.retention.ms" in record.message for record in caplog.records) == 1
