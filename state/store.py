@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -98,6 +98,10 @@ class ShardState(Protocol):
 class LocalState(ShardState, Protocol):
     """State beside the worker. A delta is prepared, then decided elsewhere, then applied or discarded."""
 
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Return all that is saved, in order of keys."""
+        ...
+
     def prepare(self, delta: Delta) -> None:
         """Keep a delta beside the state, in place of one that was prepared before."""
         ...
@@ -177,6 +181,10 @@ class MemoryShardState:
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return the first saved keys of a range, with their values, in order of keys."""
         return [(key, self._values[key]) for key in sorted(self._values) if start <= key < end][:limit]
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Return all that is saved, in order of keys."""
+        return iter(sorted(self._values.items()))
 
     def position(self) -> Offsets:
         """Return the saved position; empty before the first save."""

@@ -10,18 +10,20 @@ compacts it to the last change of each key.
 Where a state is put in place from outside, the changelog is told: what the state lacks is removed, what it has is written, and its position
 last, all in one transaction. The changelog goes on, and whoever is behind in it comes to the state, as after any checkpoint. To delete it and
 begin another would be two steps: who came in between would take a state of nothing for the one that was committed.
+
+A processor that is declared otherwise than before may have a state that its changelog was not told. Its worker tells the whole state first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 import msgspec
 
 from ..processors.changes import Changes
 from ..processors.kinds import Processor
-from .bus import Bucket, Bus, CategorySpec, Outgoing, Position
+from .bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader
 
 Offsets = dict[str, int]
 """What a state reflects: next unread offset by input category, and of what checkpoint and of what move it is."""
@@ -70,7 +72,24 @@ def stretches(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, O
         reader.close()
 
 
-def rewrite(bus: Bus, changelog: str, number: int, items: Iterable[tuple[bytes, bytes]], position: Offsets) -> None:
+def told_position(bus: Bus, bucket: Bucket) -> Offsets:
+    """Return what the state reflects that a changelog's bucket gives: nothing where it was never told of one."""
+    position: Offsets = {}
+    for _, reached in stretches(bus, bucket, 0):
+        position.update(reached)
+    return {name: offset for name, offset in position.items() if name != bucket.category}
+
+
+def rewrite(
+    bus: Bus,
+    changelog: str,
+    number: int,
+    items: Iterable[tuple[bytes, bytes]],
+    position: Offsets,
+    *,
+    member: Reader | None = None,
+    commits: Sequence[Position] = (),
+) -> None:
     """Make a changelog's bucket give a state. May be repeated, also where it died.
 
     Args:
@@ -79,6 +98,8 @@ def rewrite(bus: Bus, changelog: str, number: int, items: Iterable[tuple[bytes, 
         number: which bucket.
         items: what the state holds.
         position: what it reflects.
+        member: the member of the processor's group that owns the bucket; None where the group has none.
+        commits: the positions that it commits in the same transaction, so that nobody who has lost the bucket writes.
     """
     before = _keys_in(bus, Bucket(changelog, number))
 
@@ -89,9 +110,9 @@ def rewrite(bus: Bus, changelog: str, number: int, items: Iterable[tuple[bytes, 
         for key in sorted(before):
             yield key, None
 
-    with closing(bus.transactional_writer(f"{changelog}.{number}.moved", None, TIMEOUT_S, [changelog])) as writer:
+    with closing(bus.transactional_writer(f"{changelog}.{number}.moved", member, TIMEOUT_S, [changelog])) as writer:
         writer.send(changelog, logged_changes(changes(), position, number))
-        writer.commit([])
+        writer.commit(commits)
 
 
 def _keys_in(bus: Bus, bucket: Bucket) -> set[bytes]:

@@ -16,6 +16,7 @@ from ...processors.kinds import Processor
 from ...state.checkpoints import Step, steps_of
 from ...state.store import Outbox
 from ...transport.bus import Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
+from ...transport.changelog import rewrite
 from ...transport.errors import BusUnreachable, DeliveryFailed, Fenced
 from .changelog import changelog_of, logged
 from .shard import Sealed, Shard
@@ -179,6 +180,22 @@ class Executing:
         sealed.perform(Step.CLEAR_OUTBOX)
         shard.settle(sealed)
         self.end()
+
+    def log_state(self, shard: Shard) -> None:
+        """Write a shard's whole state to its changelog, which was kept for none of its checkpoints so far."""
+        self._opened  # noqa: B018 - refused where there is none
+        sealed = shard.seal()
+        rewrite(
+            self._bus,
+            self._changelog,
+            shard.number,
+            shard.state.items(),
+            sealed.standing,
+            member=self._reader,
+            commits=sealed.positions(),
+        )
+        shard.state.save_position(sealed.standing)
+        shard.settle(sealed)
 
     def start_over(self, reader: Reader) -> None:
         """Drop what waits, and what was sent and is not committed; then `is_ready` opens another writer.

@@ -22,6 +22,7 @@ from ...state.remote.errors import StoreUnreachable
 from ...state.remote.retrying import Seldom
 from ...state.store import Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ...transport.bus import Bucket, Bus, Position
+from ...transport.changelog import told_position
 from ...transport.errors import BusUnreachable
 from ...transport.moves import Move
 from .changelog import changelog_of, replay
@@ -91,11 +92,13 @@ class Opened:
         shard: ready to read on.
         begins: where to read on in each input; where nothing was ever read, at the first event that is kept.
         unsent: outputs that were saved with the state and are not on the bus.
+        is_unlogged: whether its changelog is to be told the whole state, which was saved while the processor kept none.
     """
 
     shard: Shard
     begins: Sequence[Position]
     unsent: Outbox | None = None
+    is_unlogged: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,12 +272,20 @@ class Openings:
             # Before anything is settled: what belongs to another bus stays as it is.
             self._expect_reached(number, state.position(), facts, "its state")
             unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
-            if self._changelog is not None and is_behind(state.position(), committed):
+            is_unlogged = self._is_unlogged(number, state, committed)
+            if self._changelog is not None and not is_unlogged and is_behind(state.position(), committed):
                 replay(self._bus, self._changelog.name, number, state)
-            return replace(self._opened(number, state, committed, facts), unsent=unsent)
+            return replace(self._opened(number, state, committed, facts), unsent=unsent, is_unlogged=is_unlogged)
         except BaseException:
             state.close()
             raise
+
+    def _is_unlogged(self, number: int, state: ShardState, committed: Offsets) -> bool:
+        """Tell whether the state is further than its changelog, because it was saved while the processor was declared to keep none."""
+        reflects = {name: state.position().get(name, 0) for name in offsets_in(committed)}
+        if self._changelog is None or last_id(committed) or not any(reflects.values()):
+            return False
+        return is_behind(told_position(self._bus, Bucket(self._changelog.name, number)), reflects)
 
     def _expect_reached(self, number: int, position: Offsets, facts: _Facts, witness: str) -> None:
         """Refuse a position that the bus has never come to."""

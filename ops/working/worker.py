@@ -265,6 +265,9 @@ class Worker:
             if opened.unsent is not None:
                 self._settle()
                 self._executing.send_outbox(shard, opened.unsent)
+            if opened.is_unlogged:
+                self._settle()
+                self._executing.log_state(shard)
             self._adopt(shard)
             self._time.begin(shard)
             self._meeting.drop([position.bucket for position in opened.begins])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from datetime import timedelta
 from itertools import product
 from typing import Any, ClassVar
@@ -14,13 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver, Inline
+from penstock.ops.driver import Crash, Driver, Inline, Killed
+from penstock.ops.working.changelog import changelog_of
+from penstock.ops.working.preflight import ends_of
 from penstock.ops.working.refusals import EventRefused
 from penstock.ops.working.sending import OutputRefused
 from penstock.ops.working.worker import Place, Worker
 from penstock.processors.buckets import bucket_of
 from penstock.processors.errors import DeclarationError, PenstockError, ProcessorFailed
-from penstock.state.checkpoints import Step, steps_of
+from penstock.state.checkpoints import Gap, Step, steps_of
 from penstock.state.store import MemoryStateFolder, StateFolder
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 
@@ -594,6 +597,65 @@ def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
 
     last = [total for total in driver.read(totals) if total.meter == "m0"][-1]
     assert last.readings == sum(event.meter == "m0" for event in EVENTS) + 1
+
+
+@pytest.mark.parametrize(
+    "dies_at", [Gap(step) for step in (Step.LOG_CHANGES, Step.COMMIT_TRANSACTION)] + [None], ids=str
+)
+def test_a_changelog_that_begins_late_holds_the_state_of_before(dies_at: Gap | None) -> None:
+    """A processor that is declared to keep one from now on, or again, loses nothing of its state with its disk."""
+    drawing: type[Totals] = type("Exact", (Exact,), {"deterministic": False})
+    driver = Driver(Exact)
+    driver.send(readings, [Reading(f"m{n % 5}", n, 1) for n in range(10)])
+    changelog = changelog_of(drawing)
+    assert changelog is not None
+    driver.bus.create(changelog)
+    same = driver._states[Exact]
+    lives = [
+        (drawing, same, dies_at, ["m0"]),
+        (drawing, same, None, []),
+        (drawing, MemoryStateFolder(), None, ["m1"]),
+        (Exact, same, None, ["m0", "m2"]),
+        (drawing, same, None, ["m0"]),
+        (drawing, MemoryStateFolder(), None, METERS),
+    ]
+    counted = Counter(dict.fromkeys(METERS, 2))
+    for processor, states, at_gap, meters in lives:
+        driver.bus.kill_members(processor.name)
+        driver._write(readings, [Reading(meter, 20, 1) for meter in meters])
+        counted.update(meters)
+        worker = worker_of(processor, driver, states)
+        worker.at_gap = killed_at(at_gap)
+        with suppress(Killed):
+            read_to_end(worker, driver)
+
+    last = {total.meter: total.readings for total in driver.read(totals)}
+    assert last == counted
+    assert len(driver.read(totals)) == counted.total()
+
+
+METERS = ["m0", "m1", "m2", "m3", "m4"]
+
+
+def killed_at(death: Gap | None) -> Callable[[Gap], None]:
+    """Return what lets a worker die in a gap."""
+
+    def at_gap(gap: Gap) -> None:
+        if gap == death:
+            raise Killed(f"died {gap}")
+
+    return at_gap
+
+
+def read_to_end(worker: Worker, driver: Driver) -> None:
+    """Let a worker read all readings that there are, and save."""
+    targets = ends_of([readings], driver.bus)
+    for _ in range(100):
+        worker.turn()
+        if worker.has_reached(targets):
+            worker.save()
+            return
+    raise AssertionError("it has not read to the end in a hundred turns")
 
 
 def test_driver_errors_are_for_people() -> None:
