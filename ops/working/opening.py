@@ -273,12 +273,16 @@ class Openings:
             self._expect_reached(number, state.position(), facts, "its state")
             unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
             is_unlogged = self._is_unlogged(number, state, committed)
-            if self._changelog is not None and not is_unlogged and is_behind(state.position(), committed):
+            if self._changelog is not None and not is_unlogged and not self._is_as_committed(state, committed):
                 replay(self._bus, self._changelog.name, number, state)
             return replace(self._opened(number, state, committed, facts), unsent=unsent, is_unlogged=is_unlogged)
         except BaseException:
             state.close()
             raise
+
+    def _is_as_committed(self, state: ShardState, committed: Offsets) -> bool:
+        """Tell whether a state is what the group has committed; where its positions are gone, only the changelog can tell."""
+        return any(offsets_in(committed).values()) and not is_behind(state.position(), committed)
 
     def _is_unlogged(self, number: int, state: ShardState, committed: Offsets) -> bool:
         """Tell whether the state is further than its changelog, because it was saved while the processor was declared to keep none."""

@@ -108,3 +108,30 @@ def test_nothing_comes_twice_whatever_state_is_lost(subject: Subject, before: St
     if subject.output is EXACT:
         assert found == truth
     assert found <= truth
+
+
+@pytest.mark.parametrize("disk", Disk)
+@pytest.mark.parametrize("subject", [Subject(kind, *pair) for kind in UNREPEATABLE for pair in ROWS], ids=str)
+def test_a_changelog_tells_also_where_the_groups_positions_are_gone(subject: Subject, disk: Disk) -> None:
+    """They expire when a group is idle for long; what was committed with them is in the changelog."""
+    truth, found = (outputs_after(subject, *how) for how in ((Disk.SAME, False), (disk, True)))
+
+    assert truth
+    assert found == truth
+
+
+def outputs_after(subject: Subject, disk: Disk, forgets: bool) -> Counter[Any]:
+    """Return what a subject writes, with a restart on a disk, and a group that is forgotten before that or not."""
+    trial = Trial(subject)
+    trial.send(60)
+    older = copy_of(trial.driver, trial.processor)
+    trial.pass_time()
+    trial.send(40)
+    trial.pass_time()
+    if forgets:
+        trial.driver.bus.kill_members(trial.processor.name)
+        trial.driver.bus.forget_group(trial.processor.name)
+    restart(trial.driver, trial.processor, disk, older)
+    trial.send(60)
+    trial.pass_time()
+    return trial.outputs()

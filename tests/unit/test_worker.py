@@ -611,7 +611,7 @@ def test_a_changelog_that_begins_late_holds_the_state_of_before(dies_at: Gap | N
     assert changelog is not None
     driver.bus.create(changelog)
     same = driver._states[Exact]
-    lives = [
+    lives: list[tuple[type[Totals], StateFolder, Gap | None, list[str]]] = [
         (drawing, same, dies_at, ["m0"]),
         (drawing, same, None, []),
         (drawing, MemoryStateFolder(), None, ["m1"]),
