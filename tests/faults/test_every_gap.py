@@ -92,6 +92,25 @@ def test_a_checkpoint_without_events_counts_once(
     expect_kept(other, source.sent)
 
 
+@pytest.mark.parametrize("gap", [Gap(Step.LOG_CHANGES), Gap(Step.APPLY_STATE)], ids=str)
+def test_a_changelog_that_begins_late_holds_what_was_before(
+    gap: Gap, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
+) -> None:
+    """Declared to keep one when it has a state already, a processor dies in its first checkpoint, and loses its disk later."""
+    job = prepared(Subject("stateful", EXACT, EXACT), EVENTS, prefix, kafka_bus, tmp_path)
+    logged, source = replace(job, subject=Subject("unsure", EXACT, EXACT)), Source(job.subject, prefix, kafka_bus)
+    source.sent += EVENTS
+    assert job.run() == 0
+    source.send(events(8, start=len(source.sent)))
+
+    assert logged.run(Death(gap, checkpoint=1)) == -signal.SIGKILL
+    assert logged.run() == 0
+    shutil.rmtree(tmp_path / f"{prefix}.subject")
+    source.send(events(80, start=len(source.sent)))
+    assert logged.run() == 0
+    expect_kept(job, source.sent)
+
+
 @pytest.mark.parametrize("store", ["postgres", "redis_server"])
 @pytest.mark.parametrize(("subject", "gap"), cases(REMOTE))
 def test_it_holds_in_a_remote_store(

@@ -183,6 +183,12 @@ class _Windowed(ps.Windowed):
         return [Total(context.key, window.start, window.start // HOUR_MS, state.count, state.total)]
 
 
+class _Unsure(_Stateful):
+    """The same, which says that it may give another state each time."""
+
+    deterministic = False
+
+
 class _Clock(_Timers):
     """Counts and adds up each key, and answers each event when the clock is looked at next."""
 
@@ -274,6 +280,7 @@ KINDS = {
     "sliding": Kind(_Sliding, Hourly),
     "windowed": Kind(_Windowed, Total),
     "clock": Kind(_Clock, Total),
+    "unsure": Kind(_Unsure, Total),
     "ordered": Kind(_Ordered, Total),
     "sessions": Kind(_Sessions, Hourly),
     "joining": Kind(_Joining, Met, {"events": Event, "answers": Answer}),
