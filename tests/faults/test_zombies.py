@@ -17,7 +17,7 @@ from support.trials import expect_kept, prepared
 from support.verdicts import committed
 from support.victims import Death
 
-from penstock.state.checkpoints import Gap, steps_of
+from penstock.state.checkpoints import Gap, Step, steps_of
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)
@@ -27,6 +27,8 @@ SUBJECTS = {
     Subject("aggregator", EXACT, EXACT): "two",
     Subject("stateful", EXACT, MOST): "one",
 }
+LOGGED = Subject("unsure", EXACT, MOST)
+AROUND_COMMIT = (Step.COMMIT_TRANSACTION, Step.APPLY_STATE, Step.SEND_OUTPUTS)
 
 
 def cases() -> list[Any]:
@@ -35,6 +37,9 @@ def cases() -> list[Any]:
         pytest.param(subject, disk, Gap(before), id=f"{subject}-{Gap(before)}".replace(" ", "_"))
         for subject, disk in SUBJECTS.items()
         for before in (*steps_of(subject.make("any")), None)
+    ] + [
+        pytest.param(LOGGED, "two", Gap(before), id=f"{LOGGED}-{Gap(before)}".replace(" ", "_"))
+        for before in AROUND_COMMIT
     ]
 
 

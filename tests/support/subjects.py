@@ -27,7 +27,7 @@ class Subject:
 
     Args:
         kind: "stateless", "stateful" or "aggregator"; "merging", which reads two categories, whose order is as it comes; "random", whose state is
-            drawn by lot. By event time: "timers", which answers each event ten minutes later; "closing" and "sessions", which write hours and sessions
+            drawn by lot; "unsure", a stateful one that says it may be. By event time: "timers", which answers each event ten minutes later; "closing" and "sessions", which write hours and sessions
             when they are complete; "sliding" and "windowed", likewise; "early", which writes hours before that, too; "clock", which answers each
             event by the time of day; "ordered", which takes events in order; "joining", which joins two categories; "injected", which goes by what an
             injector promises, and "downstream", which goes by what "timers" of the same prefix does.
