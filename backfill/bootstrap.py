@@ -29,6 +29,7 @@ from ..transport.kafka import KafkaBus
 from ..transport.moves import newest_move
 from .errors import BackfillRefused
 from .handing_over import WHAT, committed_by, plan_hand_over
+from .sources.borders import Borders, borders_of
 from .sources.bus_side import BusSide
 from .sources.coverage import Wanted, covered
 from .sources.source import Source, spark_schema
@@ -147,7 +148,8 @@ def bootstrap(
         with told("Sending the app to Spark"):
             app = place(spark.sparkContext, app_name, [processor])
         bus = BusSide.of(spark, until_now, app, warehouse, processor.inputs()) if until_now else None
-        source = Source(spark, warehouse, bus=bus)
+        borders = bus.borders if bus else _archive_only(processor, warehouse, destination.bus)
+        source = Source(spark, warehouse, bus=bus, ends=borders)
         refuse_unarchived(processor, source)
         origins = bus.origins(spark, processor.inputs()) if bus else {}
         steps = [
@@ -158,11 +160,11 @@ def bootstrap(
         following = followed(spark.sparkContext, processor.__name__, lambda: taken_by(counters), progress)
         with told(processor.__name__), following:
             events = merged(processor, source, first)
-            reach = _reach(events, processor)
+            reach = _reach(events, processor, borders)
             handing_over.expect_keyed_alike({n: one.begins for n, one in reach.items()})
             ends = {n: {**one.position, **handing_over.stamp} for n, one in reach.items()}
             target = Target(destination.place.location, destination.webhdfs, ends)
-            rows = by_arrival(_up_to(events, reach, processor), processor.inputs()[0].buckets)
+            rows = by_arrival(events, processor.inputs()[0].buckets)
             built = rows.mapInArrow(builder(Inputs(steps), target), spark_schema(BUILT)).collect()
     keys = {row.bucket: row.keys for row in built}
     manifests = {row.bucket: Manifest.decode(bytes(row.manifest)) for row in sorted(built)}
@@ -241,36 +243,34 @@ def refuse_unarchived(processor: type[Processor], source: Source) -> None:
 
 @dataclass(frozen=True)
 class _Reach:
-    """What is archived of a bucket: the first and the next offset of each input, and how many events there are."""
+    """What is read of a bucket: the first and the next offset of each input, and how many events there are."""
 
     begins: Offsets
     position: Offsets
     events: int
 
 
-def _reach(events: DataFrame, processor: type[Processor]) -> Mapping[int, _Reach]:
-    """Return how far each bucket is archived now: an archiver may go on meanwhile."""
+def _reach(events: DataFrame, processor: type[Processor], borders: Mapping[str, Borders]) -> Mapping[int, _Reach]:
+    """Return what is read of each bucket of which there is anything.
+
+    The next offsets are the borders, and not behind the last events: files may hold some that lie behind others that are missing.
+    """
     names = [category.name for category in processor.inputs()]
     found: dict[int, _Reach] = {}
     rows = (
-        events.groupBy("_bucket", "_input")
-        .agg(F.min("_offset").alias("first"), F.max("_offset").alias("last"), F.count("*").alias("events"))
-        .collect()
+        events.groupBy("_bucket", "_input").agg(F.min("_offset").alias("first"), F.count("*").alias("events")).collect()
     )
-    for bucket, number, first, last, count in rows:
-        before, name = found.get(bucket, _Reach({}, {}, 0)), names[number]
-        begins, position = {**before.begins, name: first}, {**before.position, name: last + 1}
-        found[bucket] = _Reach(begins, position, before.events + count)
+    for bucket, number, first, count in rows:
+        position = {name: end for name in names if (end := borders[name].ends.get(bucket, 0))}
+        before = found.get(bucket, _Reach({}, position, 0))
+        found[bucket] = _Reach({**before.begins, names[number]: first}, position, before.events + count)
     return found
 
 
-def _up_to(events: DataFrame, reach: Mapping[int, _Reach], processor: type[Processor]) -> DataFrame:
-    """Leave out what was archived after the reach was found."""
-    ends = [
-        (number, bucket, one.position[category.name])
-        for number, category in enumerate(processor.inputs())
-        for bucket, one in reach.items()
-        if category.name in one.position
-    ]
-    borders = events.sparkSession.createDataFrame(ends, "_input int, _bucket int, _end long")
-    return events.join(F.broadcast(borders), ["_input", "_bucket"]).where("_offset < _end").select(events.columns)
+def _archive_only(processor: type[Processor], warehouse: Warehouse, bus: Bus) -> dict[str, Borders]:
+    """Return where the archive of each input ends, bucket by bucket.
+
+    Raises:
+        BackfillRefused: the archive and the bus do not meet there, so that no worker could go on.
+    """
+    return {one.name: borders_of(bus, warehouse, one.name).archive_only() for one in processor.inputs()}

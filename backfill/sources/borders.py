@@ -9,7 +9,7 @@ does meanwhile. What files hold beyond it is left alone, since a new owner of th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...transport.bus import Bucket, Bus
@@ -72,6 +72,16 @@ class Borders:
     def offsets(self) -> dict[int, int]:
         """The borders alone."""
         return {number: border.offset for number, border in self.by_bucket.items()}
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Up to where events of each bucket are read."""
+        return {number: border.end for number, border in self.by_bucket.items()}
+
+    def archive_only(self) -> Borders:
+        """Return the same without what is on the bus alone: buckets end where the archive does."""
+        ends = {number: Border(border.offset, border.offset) for number, border in self.by_bucket.items()}
+        return replace(self, by_bucket=ends)
 
     def stretches(self, offsets: int) -> list[Stretch]:
         """Return what is to be read from the bus, in pieces of at most so many offsets."""

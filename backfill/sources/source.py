@@ -26,6 +26,7 @@ from ..warehouse.listing import superseded_among
 from ..warehouse.notes import ARCHIVE, Terms, decoded
 from ..warehouse.seam import Warehouse
 from ..warehouse.unfit import other_type
+from .borders import Borders
 from .bus_side import BusSide
 from .files import TASKS_PER_CORE, Files, Planned
 from .growing import OpenFrom, read_growing
@@ -39,12 +40,15 @@ class Source(NamedTuple):
         archive: where the archive is.
         made: folders of categories that come from this run itself, and not from the archive.
         bus: what is read from the bus, behind the archive's end; None for nothing.
+        ends: by category, where the archive ends; a category that is missing is read as its files are, with what an archiver that
+            died, or is at work, has written behind its position.
     """
 
     spark: SparkSession
     archive: Warehouse
     made: Mapping[str, str] = MappingProxyType({})
     bus: BusSide | None = None
+    ends: Mapping[str, Borders] = MappingProxyType({})
 
     @property
     def location(self) -> str:
@@ -58,25 +62,27 @@ class Source(NamedTuple):
         """
         columns = Columns(category.record)
         if category.name not in self.made:
-            return (
-                self._on_both_sides(category, self.bus)
-                if self.bus
-                else self.read(category.name, archive_schema(columns))
-            )
+            borders = self._borders(category.name)
+            if borders is None:
+                return self.read(category.name, archive_schema(columns))
+            return self._on_both_sides(category, borders)
         found = self._read(self.made[category.name], pa.schema([*columns.schema, *OUTPUT_MARKS]))
         placed = found.withColumns(
             {"_bucket": F.lit(0), "_offset": F.col("_event_time"), "_arrived": F.col("_event_time")}
         )
         return placed.select(*archive_schema(columns).names, DAY_COLUMN)
 
-    def _on_both_sides(self, category: AnyCategory, bus: BusSide) -> DataFrame:
-        """Return what the archive has before its borders, and the bus behind them."""
-        schema, borders = archive_schema(Columns(category.record)), bus.borders[category.name]
+    def _borders(self, category: str) -> Borders | None:
+        return self.bus.borders[category] if self.bus else self.ends.get(category)
+
+    def _on_both_sides(self, category: AnyCategory, borders: Borders) -> DataFrame:
+        """Return what the archive has before its borders, and the bus behind them, where it is read too."""
+        schema = archive_schema(Columns(category.record))
         sides: list[DataFrame] = []
         if borders.segment_events:
             open_from = OpenFrom.at(borders.offsets, borders.segment_events)
             sides.append(self.read(category.name, schema, open_from).where(_before(borders.offsets)))
-        live = bus.events(self.spark, category)
+        live = self.bus.events(self.spark, category) if self.bus else None
         if live is not None:
             sides.append(live.withColumn(DAY_COLUMN, _day_of_event_time()))
         if not sides:
@@ -85,7 +91,8 @@ class Source(NamedTuple):
 
     def files(self, category: AnyCategory) -> Files | None:
         """Return the files of a category, where it is an archived one and all of it is read: tasks may read them themselves."""
-        terms = None if self.bus or category.name in self.made else self._terms(category.name)
+        in_part = category.name in self.made or self.bus or category.name in self.ends
+        terms = None if in_part else self._terms(category.name)
         if terms is None:
             return None
         schema = archive_schema(Columns(category.record))

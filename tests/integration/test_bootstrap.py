@@ -20,7 +20,9 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.bootstrap import Bootstrapped, Destination, bootstrap
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.seam import LocalWarehouse
+from penstock.backfill.warehouse.layout import DAY_MS, Stored, StoredFile
+from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
 from penstock.ops.working.assembling import Surroundings, assembled
 from penstock.ops.working.moved import MoveUnfinished
 from penstock.ops.working.preflight import ends_of, prepare
@@ -37,6 +39,7 @@ from penstock.transport.promises import WATERMARKS
 APP = AppName(Path(shop.__file__))
 KINDS = APP.load().processors
 LIMIT_S = 60.0
+LATER_DAY = "2013-01-03"
 
 
 class DyingBus(MemoryBus):
@@ -49,6 +52,23 @@ class DyingBus(MemoryBus):
         if self.kills:
             raise Killed
         super().set_committed(group, positions)
+
+
+class OnlyALaterDay:
+    """A warehouse whose user is killed while it writes: the file of one day is there, and nothing else of that save."""
+
+    def __init__(self, warehouse: LocalWarehouse) -> None:
+        self._warehouse = warehouse
+        self.location = warehouse.location
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._warehouse, name)
+
+    def write(self, file: Stored, content: bytes) -> None:
+        """Write the one, or die."""
+        if not (isinstance(file, StoredFile) and file.day == LATER_DAY):
+            raise Killed
+        self._warehouse.write(file, content)
 
 
 class World:
@@ -89,12 +109,14 @@ class World:
                 written += Codecs(self.bus).of(category).decode(values).events
         return written
 
-    def archive(self) -> None:
+    def archive(self, warehouse: Warehouse | None = None) -> None:
         """Archive what is on the bus of both inputs."""
         ends = {
             Bucket(name, number): end for name in ("orders", "payments") for number, end in self.bus.ends(name).items()
         }
-        Archiver(self.bus, [shop.orders, shop.payments], self.warehouse).run(lambda it: it.has_reached(ends))
+        Archiver(self.bus, [shop.orders, shop.payments], warehouse or self.warehouse).run(
+            lambda it: it.has_reached(ends)
+        )
 
     def bootstrap(self, processor: type[Processor], **more: Any) -> Bootstrapped:
         """Build a processor's states."""
@@ -197,6 +219,35 @@ def test_killed_when_it_hands_over_it_is_given_again(tmp_path: Path, spark: None
     assert begun == {}
     assert written[0] == written[1]
     assert sum(written[0].values()) > 20
+
+
+def test_files_behind_the_archivers_position_are_not_counted(tmp_path: Path, spark: None) -> None:
+    """An archiver that dies between the files of two days leaves later events without earlier ones; the stream reads both again."""
+    whole, torn = World(tmp_path / "whole"), World(tmp_path / "torn")
+    for world in (whole, torn):
+        world.send(world.parts[:1])
+    torn.archive()
+    archived = torn.bus.ends("orders")
+    for world in (whole, torn):
+        world.send([[(shop.orders, orders_on_two_days())]])
+    with pytest.raises(Killed):
+        torn.archive(OnlyALaterDay(torn.warehouse))
+    left = Listing.of(torn.warehouse, "orders")
+
+    built = torn.bootstrap(shop.Numbered)
+    torn.run(shop.Numbered, "states")
+    whole.run(shop.Numbered, "states")
+    for world in (whole, torn):
+        world.send(world.parts[1:2])
+
+    assert LATER_DAY in {file.day for file in left.files}
+    assert {shard.bucket: shard.position["orders"] for shard in built.shards} == archived
+    assert Counter(torn.run(shop.Numbered, "states")) == Counter(whole.run(shop.Numbered, "states"))
+
+
+def orders_on_two_days() -> list[Any]:
+    """Return orders by turns of two days of which nothing is archived yet."""
+    return [shop.Purchase(f"c{n % 20}", shop.START_MS + (1 + n // 20 % 2) * DAY_MS + n, n) for n in range(200)]
 
 
 class Nobody:

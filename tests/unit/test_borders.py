@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.sources.borders import Border, Borders, Standing, border_of, borders_of
@@ -16,7 +18,7 @@ from penstock.backfill.sources.growing import OpenFrom
 from penstock.backfill.warehouse.layout import Note, StoredFile
 from penstock.backfill.warehouse.notes import ARCHIVE
 from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
 from penstock.transport.memory import MemoryBus
 
 BUCKET = Bucket("calls", 2)
@@ -80,6 +82,14 @@ def test_a_bucket_that_was_never_archived_comes_from_the_bus_alone() -> None:
     assert border_of(BUCKET, Standing(None, None, has_files=False, start=3, end=9), "there") == Border(3, 9)
 
 
+def test_the_archive_alone_ends_at_the_borders() -> None:
+    """Whoever reads no bus goes on where the archive ends, and takes nothing from the bus."""
+    alone = Borders("calls", {0: Border(3, 9), 1: Border(5, 5)}, 10).archive_only()
+
+    assert alone.ends == {0: 3, 1: 5}
+    assert alone.stretches(4) == []
+
+
 @settings(deadline=None)
 @given(borders=st.dictionaries(st.integers(0, 4), st.tuples(offsets, offsets)), length=st.integers(1, 20))
 def test_what_is_read_from_the_bus_is_what_lies_behind_the_borders(
@@ -136,6 +146,30 @@ def test_an_archiver_whose_group_was_forgotten_begins_at_the_bus_again(half: tup
 
     assert borders_of(forgetful, warehouse, calls.name).offsets == dict.fromkeys(range(3), 0)
     assert borders_of(bus, warehouse, calls.name).offsets == dict.fromkeys(range(3), 10)
+
+
+class Trimmed(MemoryBus):
+    """A bus that has dropped the first events of each bucket."""
+
+    start = 0
+
+    def describe(self, name: str) -> CategoryState:
+        """Return a category as it stands."""
+        found = super().describe(name)
+        return replace(found, starts=dict.fromkeys(found.starts, self.start))
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (7, 7), (15, 10)])
+def test_an_expired_archiver_has_archived_what_the_bus_dropped(
+    half: tuple[MemoryBus, LocalWarehouse], start: int, end: int
+) -> None:
+    """It begins again at the first event on the bus, so what lies before that one, and was archived, stays."""
+    _, warehouse = half
+    forgetful = Trimmed()
+    forgetful.create(CategorySpec.of(calls))
+    forgetful.start = start
+
+    assert archived_ends(forgetful, warehouse, calls.name) == dict.fromkeys(range(3), end)
 
 
 def test_files_without_notes_are_not_left_out_in_silence(half: tuple[MemoryBus, LocalWarehouse]) -> None:
