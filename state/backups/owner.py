@@ -1,6 +1,6 @@
 """Writing a shard's backups: who claimed them last may, and stores what the place lacks.
 
-claim -> save: the files that are not there yet, then the manifest -> prune: manifests that are too old, then files
+claim -> save: the files that are not there yet, or not as they were saved, then the manifest -> prune: manifests that are too old, then files
 claim -> store: the files -> publish: the manifest, by whoever decides that the backup counts
 
 A kill between any two writes leaves the earlier backups whole, and at most files that no manifest names.
@@ -8,6 +8,7 @@ A kill between any two writes leaves the earlier backups whole, and at most file
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -20,13 +21,18 @@ import msgspec
 
 from ..rocks import explained
 from ..store import Offsets, ShardIdentity
-from .errors import BackupFenced
+from .errors import BackupDamaged, BackupFenced
+from .fetching import Count, no_progress, read_checked
 from .manifest import FORMAT, Manifest, StoredFile
 from .places import CHUNK_BYTES
 from .pruning import Found, superfluous
 from .shard import ShardBackups
 
 _IMMUTABLE = ".sst"
+_LOG = logging.getLogger("penstock.state")
+CHECKED_BYTES = 256 * 2**20
+"""How much of what a backup shares with earlier ones is read and compared with its checksum; of larger states, a part with each backup.
+An owner reads each file that others have stored once before its first backup shares it, however large."""
 
 
 class BackupOwner:
@@ -54,6 +60,8 @@ class BackupOwner:
         self._interval_s = interval_s
         self._sequence = 0
         self._digests: dict[tuple[str, int], str] = {}
+        self._checked: dict[str, int] = {}
+        self._to_check_bytes = 0
         self._writing = threading.Lock()
         self.newest = newest
         """The newest readable backup, as it was at the claim or has been made since. Files are shared with no other: an owner
@@ -83,6 +91,9 @@ class BackupOwner:
             self._expect_wanted()
             self._place.put(self._backups.manifest_path(manifest.id), [manifest.encode()])
             self._digests = {(file.name, file.size_bytes): file.sha256 for file in manifest.files}
+            self._checked = {
+                file.stored: self._checked[file.stored] for file in manifest.files if file.stored in self._checked
+            }
             self.newest = manifest
             return manifest
 
@@ -119,21 +130,51 @@ class BackupOwner:
             paths = sorted(snapshot.iterdir())
         there = self._backups.files()
         storers = {file.sha256: file.epoch for file in self.newest.files} if self.newest else {}
-        return tuple(self._stored(path, there, storers) for path in paths)
+        wanted = [(path, self._named(path, storers)) for path in paths]
+        # Those that were checked longest ago come first, since no more than a limit is read again.
+        wanted.sort(key=lambda it: self._checked.get(it[1].stored, 0))
+        self._to_check_bytes = CHECKED_BYTES
+        return tuple(sorted((self._stored(path, file, there) for path, file in wanted), key=lambda file: file.name))
 
-    def _stored(self, path: Path, there: dict[str, int], storers: Mapping[str, int]) -> StoredFile:
-        """Return a file as the manifest names it, stored for the backup before or now."""
+    def _named(self, path: Path, storers: Mapping[str, int]) -> StoredFile:
+        """Return a file as it would be shared with the backup before."""
         with explained(path):
             size_bytes = path.stat().st_size
         digest = self._digest_of(path, size_bytes)
-        file = StoredFile(path.name, size_bytes, digest, storers.get(digest, self._epoch))
-        if there.get(file.stored) != size_bytes:
-            file = msgspec.structs.replace(file, epoch=self._epoch)
-        if there.get(file.stored) != size_bytes:
+        return StoredFile(path.name, size_bytes, digest, storers.get(digest, self._epoch))
+
+    def _stored(self, path: Path, file: StoredFile, there: dict[str, int]) -> StoredFile:
+        """Return a file as the manifest names it, stored for the backup before or now."""
+        if self._is_sound(file, there):
+            return file
+        own = msgspec.structs.replace(file, epoch=self._epoch)
+        if own == file or not self._is_sound(own, there):
             self._expect_wanted()
-            self._place.put(self._backups.file_path(file.stored), self._chunks(path))
-            there[file.stored] = size_bytes
-        return file
+            self._place.put(self._backups.file_path(own.stored), self._chunks(path))
+            there[own.stored] = own.size_bytes
+            self._checked[own.stored] = self._sequence + 1
+        return own
+
+    def _is_sound(self, file: StoredFile, there: Mapping[str, int]) -> bool:
+        """Tell whether a file is at the place as it was saved: by its size, and by its checksum where it is its turn to be read."""
+        if there.get(file.stored) != file.size_bytes:
+            return False
+        known = file.stored in self._checked
+        if known and self._to_check_bytes < file.size_bytes:
+            return True
+        self._to_check_bytes -= file.size_bytes if known else 0
+        try:
+            read_checked(self._backups, file, lambda _: self._go_on(), Count(no_progress, file.size_bytes))
+        except BackupDamaged as error:
+            _LOG.warning(
+                "%s: %s at %s. Backups that share it are damaged; it is stored again, and the next backup is whole. See `penstock state verify`.",
+                self._backups,
+                error,
+                self._place.location,
+            )
+            return False
+        self._checked[file.stored] = self._sequence + 1
+        return True
 
     def _digest_of(self, path: Path, size_bytes: int) -> str:
         known_by = path.name, size_bytes

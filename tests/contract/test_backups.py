@@ -19,6 +19,7 @@ from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ import pytest
 
 from penstock.ops.local import LocalServices, running_hdfs
 from penstock.ops.working.backing_up import WorkerBackups
+from penstock.state import folder
+from penstock.state.backups import fetching
+from penstock.state.backups import owner as owning
 from penstock.state.backups.errors import BackupAbandoned, BackupError, BackupFenced, NotStored, PlaceUnreachable
 from penstock.state.backups.keeper import BackupKeeper
 from penstock.state.backups.manifest import Manifest, StoredFile
@@ -44,6 +48,10 @@ from penstock.state.store import Delta, ShardIdentity
 ME = ShardIdentity("scorer", 3, "float by route")
 OFTEN = timedelta(milliseconds=100)
 WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+class Ended(BaseException):
+    """The process ended: nothing that is raised in its place is seen."""
 
 
 class Killed(Exception):
@@ -375,6 +383,84 @@ def test_what_was_removed_from_the_place_is_stored_again(
     back_up(owner, state, tmp_path, 1)
 
     assert [verdict.damages for verdict in verify(backups_at(place))] == [(), ()]
+
+
+@pytest.mark.parametrize("next_owner", [False, True])
+@pytest.mark.parametrize("harm", [lambda whole: whole[:-9] + b"\0" * 9, lambda whole: b"\0" * len(whole)])
+def test_a_backup_shares_no_file_that_is_not_what_was_saved(
+    harm: Callable[[bytes], bytes],
+    next_owner: bool,
+    place: BackupPlace,
+    state: RocksShardState,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Though it has its size: it is stored again, by the owner that stored it or by the next one, and that is said."""
+    owner = claim(backups_at(place), ME)
+    first = back_up(owner, state, tmp_path, 1)
+    for table in _tables(first):
+        path = path_of(place, table)
+        place.put(path, [harm(b"".join(place.read(path)))])
+    second = back_up(claim(backups_at(place), ME) if next_owner else owner, state, tmp_path, 2)
+    verdicts = {verdict.backup: verdict.damages for verdict in verify(backups_at(place))}
+
+    assert {file.sha256 for file in _tables(first)} & {file.sha256 for file in _tables(second)}
+    assert verdicts[second.id] == ()
+    assert bool(verdicts[first.id]) == next_owner
+    assert "its checksum does not fit" in caplog.text
+    assert (restored(place, tmp_path / "target") or {})[b"last"] == b"2"
+
+
+def test_of_a_large_state_a_part_is_read_with_each_backup(
+    monkeypatch: pytest.MonkeyPatch, folder_place: WatchedPlace, state: RocksShardState, tmp_path: Path
+) -> None:
+    """Those files come first that were read longest ago, so that each one's turn comes."""
+    owner = claim(backups_at(folder_place), ME)
+    for number in range(3):
+        manifest = back_up(owner, state, tmp_path, number)
+    tables = {file.stored: file for file in _tables(manifest)}
+    monkeypatch.setattr(owning, "CHECKED_BYTES", max(file.size_bytes for file in manifest.files))
+    turns: list[set[str]] = []
+    for _ in range(2 * len(manifest.files)):
+        folder_place.asked.clear()
+        back_up(owner, state, tmp_path)
+        turns.append({path.rpartition("/")[2] for step, path in folder_place.asked if step == "read"})
+
+    assert all(len(turn) < len(manifest.files) for turn in turns)
+    assert tables.keys() <= set().union(*turns)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_death_at_any_step_of_a_restore_is_made_good_by_the_next_one(
+    when: str, monkeypatch: pytest.MonkeyPatch, folder_place: WatchedPlace, state: RocksShardState, tmp_path: Path
+) -> None:
+    """The dead one leaves a state that is whole, or none that counts, whatever lies beside it."""
+    back_up(claim(backups_at(folder_place), ME), state, tmp_path, 7)
+    monkeypatch.setattr(folder, "drop_folder", lambda _: None)  # the dead tidy nothing up
+    for number in count(1):
+        shard, steps = shard_folder(tmp_path / f"{number}", ME), count(1)
+
+        def step(*_: object, steps: count[int] = steps, number: int = number) -> None:
+            if next(steps) == number:
+                raise Ended
+
+        setattr(folder_place, when, step)
+        monkeypatch.setattr(fetching, "sync_folder", step)
+        died = False
+        try:
+            restore_shard(folder_place, ME, shard, confirm=step)
+        except Ended:
+            died = True
+        setattr(folder_place, when, lambda *_: None)
+        monkeypatch.setattr(fetching, "sync_folder", lambda _: None)
+        if current(shard) is None:
+            assert restore_shard(folder_place, ME, shard) is not None
+        with viewed(current(shard) or shard) as found:
+            assert dict(found.items())[b"last"] == b"7"
+        if not died:
+            break
+
+    assert number > 4
 
 
 Damage = Callable[[BackupPlace, Manifest, Manifest], None]
