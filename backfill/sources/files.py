@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..warehouse.evolution import fitted, is_same, merged
 from ..warehouse.layout import Days, StoredFile
-from ..warehouse.listing import Listing
+from ..warehouse.listing import Listing, read_events
 from ..warehouse.seam import Warehouse
 from ..warehouse.unfit import naming
 
@@ -74,7 +74,7 @@ class Files:
         """
         for file in files:
             with naming(f"{self.warehouse.location}/{file.path}"):
-                for batch in self._batches(self.warehouse.read(file), file, columns, rows):
+                for batch in self._batches(read_events(self.warehouse, file), file, columns, rows):
                     found = batch if self.by_event_time else _within(batch, days)
                     if found.num_rows:
                         yield found

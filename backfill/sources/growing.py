@@ -1,7 +1,8 @@
 """Files of the archive that an archiver may write anew while Spark reads them: those of each bucket's open segment.
 
 Spark notes a file's length when it lists it, and passes over whatever lies beyond; of a file that has grown since that may be all of it,
-and nothing is said. So such a file is read whole, as what it is when it is opened.
+and nothing is said. So such a file is read whole, as what it is when it is opened; where another archiver has gone on with the bucket since,
+as what that one has written in its place.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ..steps.step import Batches
 from ..warehouse.columns import DAY_COLUMN
 from ..warehouse.evolution import fitted, merged, table_of
 from ..warehouse.layout import StoredFile
+from ..warehouse.listing import read_events
+from ..warehouse.seam import Warehouse
 from ..warehouse.unfit import naming
 
 
@@ -55,36 +58,34 @@ class OpenFrom:
         return file.segment > self.segments.get(file.bucket, -1)
 
 
-def read_growing(spark: SparkSession, folder: str, files: Collection[StoredFile], schema: pa.Schema) -> DataFrame:
+def read_growing(
+    spark: SparkSession, warehouse: Warehouse, files: Collection[StoredFile], schema: pa.Schema
+) -> DataFrame:
     """Return the events of files of a category, at least one, each as it is when it is read.
 
     Args:
         spark: the session.
-        folder: the category's folder, as Spark calls it.
+        warehouse: where they are.
         files: which.
         schema: the columns that they have.
     """
-    paths = [f"{folder}/{file.path.split('/', 1)[1]}" for file in sorted(files)]
     # As in all that Spark reads of files: what was written before a field existed lacks it.
     with_day = pa.schema([*(field.with_nullable(True) for field in schema), pa.field(DAY_COLUMN, pa.string())])
-    whole = spark.read.format("binaryFile").load(paths).select("path", "content")
-    return whole.mapInArrow(partial(_run, with_day), from_arrow_schema(with_day))
+    names = pa.table({name: [getattr(file, name) for file in sorted(files)] for name in StoredFile._fields})
+    of_tasks = spark.createDataFrame(names).repartition(len(files))
+    return of_tasks.mapInArrow(partial(_run, with_day, warehouse), from_arrow_schema(with_day))
 
 
-def _run(schema: pa.Schema, batches: Batches) -> Batches:
+def _run(schema: pa.Schema, warehouse: Warehouse, batches: Batches) -> Batches:
     with carried("Reading the archive"):
         for batch in batches:
-            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
-                yield from _events(path.as_py(), content.as_py(), schema)
+            for file in batch.to_pylist():
+                yield from _events(warehouse, StoredFile(**file), schema)
 
 
-def _events(path: str, content: bytes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    folder, name = path.rsplit("/", 2)[1:]
-    file = StoredFile.parse("", folder, name)
-    if file is None:
-        raise ValueError(f"{path} is no file of the archive")
-    with naming(path):
-        table = table_of(content)
+def _events(warehouse: Warehouse, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with naming(f"{warehouse.location}/{file.path}"):
+        table = table_of(read_events(warehouse, file))
         merged(table.schema.remove_metadata(), schema)
     dated = table.append_column(DAY_COLUMN, pa.repeat(pa.scalar(file.day), table.num_rows))
     yield from fitted(dated, schema, file).to_batches(BATCH_EVENTS)

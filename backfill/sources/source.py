@@ -151,15 +151,15 @@ class Source(NamedTuple):
         beyond = {file for file in files if open_from.is_beyond(file)}
         passed_over = _forms(files[file] for file in superseded | growing | beyond)
         settled = found.where(~F.col("_metadata.file_path").isin(passed_over)) if passed_over else found
-        return settled.unionAll(read_growing(self.spark, folder, growing, schema)) if growing else settled
+        return settled.unionAll(read_growing(self.spark, self.archive, growing, schema)) if growing else settled
 
 
 def _files_among(paths: Iterable[str]) -> dict[StoredFile, str]:
     """Return the files of an archive among those that Spark lists."""
     files: dict[StoredFile, str] = {}
     for path in paths:
-        folder, name = path.rsplit("/", 2)[1:]
-        file = StoredFile.parse("", folder, name)
+        root, folder, name = path.rsplit("/", 2)
+        file = StoredFile.parse(root.rpartition("/")[2].removeprefix("category="), folder, name)
         if file is not None:
             files[file] = path
     return files

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from .layout import EventFile, OtherFile, StoredFile, folder_of, is_day
+from ..errors import NotStored
+from .layout import EventFile, OtherFile, StoredFile, day_folder, folder_of, is_day
 from .seam import Warehouse
 
 
@@ -87,6 +88,36 @@ def superseded_among(files: Iterable[StoredFile]) -> set[StoredFile]:
         for file in found
         if file not in counting or any(other.supersedes(file) for other in compacted.get((file.day, file.bucket), ()))
     }
+
+
+def read_events(warehouse: Warehouse, file: EventFile) -> bytes:
+    """Return the content of a listed file, or of the one that a later owner of its bucket has written in its place since.
+
+    That one has all events before the committed position that the listed one had.
+
+    Raises:
+        NotStored: it is gone, and no later owner has written the segment: a compaction has taken its place, or somebody removed it.
+        WarehouseError: the warehouse.
+    """
+    while True:
+        try:
+            return warehouse.read(file)
+        except NotStored:
+            later = _written_later(warehouse, file)
+            if later is None:
+                raise
+            file = later
+
+
+def _written_later(warehouse: Warehouse, file: EventFile) -> StoredFile | None:
+    """Return the file of the same segments by the last of the later owners; None where there is none."""
+    if not isinstance(file, StoredFile):
+        return None
+    folder = day_folder(file.category, file.day)
+    names = warehouse.contents(folder)
+    found = (StoredFile.parse(file.category, folder.rpartition("/")[2], name) for name in names)
+    same = (one for one in found if one and one._replace(epoch=file.epoch) == file and one.epoch > file.epoch)
+    return max(same, key=lambda one: one.epoch, default=None)
 
 
 def _in_days(warehouse: Warehouse, category: str) -> Iterator[tuple[str, str, int]]:

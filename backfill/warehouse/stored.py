@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from ..errors import BackfillRefused, NotStored, WarehouseError
 from .evolution import OtherType, fitted, merged
 from .layout import By, Days, EventFile, StoredFile
-from .listing import Listing
+from .listing import Listing, read_events
 from .notes import SUCCESS
 from .seam import Warehouse
 from .terms import terms_of
@@ -109,7 +109,7 @@ class StoredCategory:
     def _table(self, file: EventFile, schema: pa.Schema, wanted: Sequence[pc.Expression]) -> pa.Table:
         place = f"{self.warehouse.location}/{file.path}"
         try:
-            content = pa.BufferReader(self.warehouse.read(file))
+            content = pa.BufferReader(read_events(self.warehouse, file))
             names = [name for name in pq.read_schema(content).names if name in schema.names]
             content.seek(0)
             # Arrow's own type for filters and its stubs disagree.

@@ -22,7 +22,7 @@ from penstock.backfill.archive.compacting import compact
 from penstock.backfill.archive.completeness import Patience
 from penstock.backfill.warehouse.evolution import table_of
 from penstock.backfill.warehouse.layout import DAY_MS, Note, day_of
-from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.listing import Listing, read_events
 from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, epochs_among, late_note, read_note
 from penstock.backfill.warehouse.owners import Owners, bucket_notes, claim
 from penstock.backfill.warehouse.seam import Warehouse
@@ -334,3 +334,18 @@ def test_a_claim_that_leads_to_nothing_holds_nothing_up() -> None:
 
     site.expect_whole()
     assert SUCCESS in Listing.of(site.warehouse, "readings").notes[day_of(BEGIN_MS)]
+
+
+def test_a_listed_file_is_read_as_what_a_later_owner_has_written_in_its_place() -> None:
+    """Whoever listed the files before the bucket moved finds all that was committed then."""
+    site = Site()
+    site.send(0, 20, 25)
+    site.run(site.archiver())
+    listed = Listing.of(site.warehouse, "readings").files
+    site.bus.kill_members(GROUP)
+    site.send(0, 20, 25)
+    site.run(site.archiver())
+    read = Counter((file.bucket, offset) for file in listed for offset in offsets_in(read_events(site.warehouse, file)))
+
+    assert not set(listed) & set(Listing.of(site.warehouse, "readings").files)
+    assert read == {(bucket, offset): 1 for bucket in range(BUCKETS) for offset in range(6)}
