@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from support import kinds
 
-from penstock.backfill.archive import archiver, segments
+from penstock.backfill.archive import archiver, category_archive, segments
 from penstock.backfill.archive.lasting import LastingWarehouse
 from penstock.backfill.warehouse import terms
 from penstock.ops.working import backing_up, opening, promising
@@ -72,6 +72,7 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backing_up, "restore_shard", ours.restore),
         (backing_up, "BackupKeeper", ours.Keeper),
         (backing_up, "RocksShardState", SimulatedState),
+        (category_archive, "ThreadPoolExecutor", OneByOne),
         (segments, "ThreadPoolExecutor", OneByOne),
         (terms, "ThreadPoolExecutor", OneByOne),
         (archiver, "LastingWarehouse", _lasting(scheduler)),
