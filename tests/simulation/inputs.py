@@ -13,14 +13,16 @@ from penstock.processors.buckets import bucket_of
 from .scheduler import START_MS
 
 KEYS = 6
+LAG_MS = 5 * HOUR_MS
+"""How far behind in event time some buckets may lie."""
 BASE_MS = START_MS // HOUR_MS * HOUR_MS - 1_000 * HOUR_MS
 END_MS = BASE_MS + 500 * HOUR_MS
 """The event time of the last events: so late that all windows are complete."""
 
 
-def complete_ms(turn: int, count: int) -> int:
+def complete_ms(turn: int, count: int, *, lopsided: bool) -> int:
     """Return what no event is earlier than that is written after a round."""
-    return BASE_MS + turn * 7 * MINUTE_MS if turn < count else END_MS - BEHIND_MS
+    return BASE_MS + turn * 7 * MINUTE_MS - lopsided * LAG_MS if turn < count else END_MS - BEHIND_MS
 
 
 def _awake() -> tuple[str, ...]:
@@ -36,7 +38,7 @@ AWAKE = _awake()
 """Keys of which each round has an event, so that no bucket is silent for long."""
 
 
-def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame: bool) -> Iterator[Sequence[Sequence[Event]]]:
+def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame: bool, lopsided: bool) -> Iterator[Sequence[Sequence[Event]]]:
     """Give what is written in each round to each input; numbers are given once.
 
     Args:
@@ -45,6 +47,7 @@ def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame
         events: how many events a round has beside those of each bucket.
         inputs: how many inputs there are.
         quiet: whether the last round writes to one bucket alone.
+        lopsided: whether all buckets but one lie behind in event time, and get nothing after half of the rounds.
         lame: whether all inputs but the first end after half of the rounds, but for the last round.
     """
     lots = random.Random(seed)  # noqa: S311 - repeatable, not secret
@@ -53,6 +56,8 @@ def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame
     def event(key: str, at_ms: int) -> Event:
         nonlocal number
         number += 1
+        if lopsided and at_ms < END_MS and bucket_of(key.encode(), BUCKETS) != 0:
+            at_ms -= LAG_MS
         return Event(key, at_ms, number)
 
     for turn in range(count):
@@ -62,8 +67,9 @@ def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame
             if lame and place and turn > count // 2:
                 written.append([])
                 continue
-            awake = [event(key, now_ms) for key in AWAKE]
-            keys = [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(events)]
+            narrow = lopsided and turn > count // 2
+            awake = [event(key, now_ms) for key in (AWAKE[:1] if narrow else AWAKE)]
+            keys = [AWAKE[0]] * events if narrow else [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(events)]
             others = [event(key, now_ms - lots.randrange(BEHIND_MS - MINUTE_MS)) for key in keys]
             written.append(awake + others)
         yield written

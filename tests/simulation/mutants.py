@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import inf
+from unittest.mock import patch
+
+from penstock.ops.working.idleness import Silence
+from penstock.ops.working.shard import Shard
+from penstock.ops.working.upstream import _Promiser
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,44 @@ class Mutant:
     faulty: Callable[[], AbstractContextManager[object]]
 
 
-MUTANTS: dict[str, Mutant] = {}
+def _silence_is_idleness() -> AbstractContextManager[object]:
+    """Take a bucket for idle of which nothing came for long, whether or not the bus answers."""
+
+    def is_idle(self: Silence, now_s: float) -> bool:
+        return now_s - self._heard_s >= self._patience.idle_after_s and self._heard_s > -inf
+
+    return patch.object(Silence, "is_idle", is_idle)
+
+
+def _idle_before_it_is_read() -> AbstractContextManager[object]:
+    """Believe a shard that is idle by now before what it had written is read."""
+
+    def is_waited_for(self: _Promiser, _: object) -> bool:
+        return not self.newest.idle
+
+    return patch.object(_Promiser, "is_waited_for", is_waited_for)
+
+
+def _watermarks_are_no_news() -> AbstractContextManager[object]:
+    """Save, and promise, nothing where only event time has gone on."""
+
+    def has_news(self: Shard) -> bool:
+        moved = self.position != self.saved_position or self._reached() != self.committed
+        return moved or bool(self.held) or bool(self.overlay.changes)
+
+    return patch.object(Shard, "has_news", property(has_news))
+
+
+MUTANTS: dict[str, Mutant] = {
+    "silence is idleness": Mutant("An outage is taken for the silence of an input.", "silence", (5, 98), _silence_is_idleness),
+    "idle before it is read": Mutant(
+        "What an upstream shard wrote before it was idle comes too late.", "behind", (57, 60), _idle_before_it_is_read
+    ),
+    "watermarks are no news": Mutant(
+        "Windows behind a quiet stateless shard are never complete.", "promises", (), _watermarks_are_no_news
+    ),
+}
+"""The faults by name."""
 
 
 def faulty(name: str | None) -> AbstractContextManager[object]:

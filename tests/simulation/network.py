@@ -16,7 +16,8 @@ LAZY_S = (0.0, 0.0, 0.2, 0.5, 1.0)
 """How much longer than asked for a poll may take that gives nothing, as on a busy machine; and a run has fewer idle turns."""
 PATIENT_S = 60.0
 """What a client keeps trying for longer than this, it is lucky with in the end."""
-FETCHED = 0.7
+FETCHED = (0, 1, 5, 20, 10_000, 10_000)
+"""How many messages of a bucket may have been fetched by the time of a poll."""
 
 
 class Brokers:
@@ -85,9 +86,9 @@ class SimulatedLine(Line):
         """Tell whether the brokers answer."""
         return self._brokers.are_up
 
-    def has_fetched(self) -> bool:
-        """Tell whether a bucket is fetched already: mostly."""
-        return self._scheduler.random.random() < FETCHED
+    def fetched(self, at_most: int) -> int:
+        """Return how many messages of a bucket are fetched already: all, some, or none."""
+        return min(at_most, self._scheduler.random.choice(FETCHED))
 
     def buffers(self) -> bool:
         """Keep what is sent until it is flushed: what a client had not sent yet dies with it."""

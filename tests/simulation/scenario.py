@@ -30,6 +30,7 @@ class Scenario:
         events: how many events a round has beside those that keep buckets awake.
         quiet: whether the last events come in one bucket alone, and of the others it is only promised that they are complete.
         lame: whether of several inputs all but the first end half way.
+        lopsided: whether all buckets but one lie behind in event time, and get nothing in the second half.
         archivers: how many archivers share the categories that are written from outside.
         faults: what goes wrong, in order of time.
     """
@@ -40,6 +41,7 @@ class Scenario:
     events: int
     quiet: bool = False
     lame: bool = False
+    lopsided: bool = False
     archivers: int = 0
     faults: tuple[Fault, ...] = ()
 
@@ -58,6 +60,7 @@ class Scenario:
         quiet = ", the last of them in one bucket" if self.quiet else ""
         input_ = f"{len(self.rounds_s)} rounds of {self.events} events in {self.length_s:.0f} s{quiet}"
         quiet += ", all inputs but the first for half of the time" if self.lame else ""
+        input_ += ", some buckets behind" if self.lopsided else ""
         archivers = [f"  {self.archivers} archivers"] if self.archivers else []
         return "\n".join([f"seed {self.seed}: {input_}", *(f"  {node}" for node in self.nodes), *archivers])
 
@@ -76,7 +79,9 @@ class Profile:
         kinds: the kinds of the last processor.
         most_faults: how many faults at most.
         stalls_s: how long processes stand still.
+        lopsided: how likely all buckets but one lie behind.
         outages_s: how long something is away.
+        stops_s: how long those are away that died or were stopped.
         workers: how many a processor may have.
         rounds: how many rounds of input at least, and at most.
         waits_s: how long there may be between two of them.
@@ -91,7 +96,9 @@ class Profile:
     kinds: tuple[str, ...] = ()
     most_faults: int = 8
     stalls_s: tuple[float, float] = (1.0, 70.0)
+    lopsided: float = 0.2
     outages_s: tuple[float, float] = (0.5, 110.0)
+    stops_s: tuple[float, float] = (0.1, 70.0)
     workers: tuple[int, ...] = (1, 1, 2, 3)
     rounds: tuple[int, int] = (5, 20)
     waits_s: tuple[float, ...] = ROUNDS_S
@@ -202,7 +209,8 @@ PROFILES = {
         Profile("mixed", (one, one, told, two, chain, diamond), _ALL),
         Profile("calm", (one, told, two, chain, diamond), (), most_faults=0),
         Profile("stalls", (one, two, told), (What.PAUSE, *_STALLS, What.BROKERS), outputs=(EXACT,), most_faults=14, stalls_s=(20.0, 70.0), workers=(2, 3)),
-        Profile("silence", (two, chain, diamond), (What.BROKERS, What.SLEEP, What.STOP, What.PAUSE), outages_s=(61.0, 110.0), stalls_s=(61.0, 110.0), most_faults=4),
+        Profile("silence", (two, two, chain, diamond), (What.BROKERS, What.SLEEP, What.STOP, What.PAUSE), outages_s=(61.0, 110.0), stalls_s=(61.0, 110.0), most_faults=4),
+        Profile("behind", (chain,), (What.STOP, What.PAUSE), lopsided=1.0, outputs=(EXACT,), workers=(1,), outages_s=(61.0, 110.0), stalls_s=(61.0, 110.0), stops_s=(61.0, 110.0), most_faults=3, kinds=("closing", "sessions", "ordered", "timers"), rounds=(16, 24), waits_s=(4.0, 9.0, 15.0)),
         Profile("early", (one, told), _ALL, kinds=("early",)),
         Profile("twice", (two,), (What.DISK, What.DISK, What.KILL), kinds=("joining",), outputs=(MOST,), most_faults=3, rounds=(18, 26), waits_s=(4.0, 9.0, 15.0)),
         Profile("full", (one, two), (What.FULL, What.FULL, What.FULL, What.KILL), most_faults=6),
@@ -223,6 +231,7 @@ def drawn(seed: int, profile: Profile) -> Scenario:
     rounds_s = tuple(lots.choice(profile.waits_s) for _ in range(lots.randint(*profile.rounds)))
     quiet = nodes[0].promised and lots.random() < 0.5
     scenario = Scenario(seed, nodes, rounds_s, lots.randint(2, 12), quiet, len(nodes[-1].reads) > 1 and lots.random() < 0.5)
+    scenario = replace(scenario, lopsided=lots.random() < profile.lopsided)
     scenario = replace(scenario, archivers=lots.choice(profile.archivers))
     count = lots.randint(0, profile.most_faults)
     faults = [_fault(lots, profile, scenario) for _ in range(count)] if profile.faults else []
@@ -244,7 +253,7 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
         case What.KILL | What.POWER | What.DISK | What.STOP:
             # Those that died come back soon, or when their session is over.
             where = "" if what is What.STOP else lots.choice(places)
-            return Fault(at_s, what, who, where, _length(lots, (0.1, 70.0)))
+            return Fault(at_s, what, who, where, _length(lots, profile.stops_s))
         case What.SLOW | What.FAIL | What.LOST:
             return Fault(at_s, what, who, lots.choice((*requests_of(node), *_ASKED)), _length(lots, (0.5, 40.0)))
         case What.CLEAN:

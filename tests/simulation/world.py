@@ -322,7 +322,8 @@ class World:
         place = WorkerPlace(bus, states, machine.identity, self._backups(machine, process))
         threads = SimulatedExecutor(self.scheduler, process, f"{machine.name} opener")
         saver = SimulatedExecutor(self.scheduler, process, f"{machine.name} saver", 1)
-        worker = Worker(processor, place, threads, saver, clock=self.clock, at_gap=self._at_gap)
+        asker = SimulatedExecutor(self.scheduler, process, f"{machine.name} asker", 1)
+        worker = Worker(processor, place, threads, saver, clock=self.clock, at_gap=self._at_gap, asker=asker)
         machine.worker = worker
         worker.run()
         self.note(process.name, "has stopped")
@@ -347,9 +348,9 @@ class World:
         """Write the input, and promise that it is complete so far. What could not be written in an outage comes after it, all at once."""
         scenario, due_s = self.scenario, 0.0
         waits_s = (*scenario.rounds_s, 1.0)
-        writer = self.bus.writer()
+        writer, told = self.bus.writer(), {name for node in scenario.nodes if node.promised for name in node.reads}
         all_rounds = rounds(
-            scenario.seed, len(scenario.rounds_s), scenario.events, len(scenario.sources), quiet=scenario.quiet, lame=scenario.lame
+            scenario.seed, len(scenario.rounds_s), scenario.events, len(scenario.sources), quiet=scenario.quiet, lame=scenario.lame, lopsided=scenario.lopsided
         )
         for turn, (wait_s, written) in enumerate(zip(waits_s, all_rounds, strict=True)):
             due_s += wait_s
@@ -358,8 +359,10 @@ class World:
                 self.scheduler.wait(lambda: self.brokers.are_up)
                 writer.send(name, [Outgoing(event.key.encode(), msgspec.json.encode(event)) for event in events])
                 self.sent[name].extend(events)
-                complete = complete_ms(turn, len(scenario.rounds_s))
-                writer.send(WATERMARKS.name, outgoing([Promise(f"source:{name}", 0, 1, complete, {name: self.bus.ends(name)})]))
+                complete = complete_ms(turn, len(scenario.rounds_s), lopsided=scenario.lopsided)
+                if name in told:
+                    ends = {name: self.bus.ends(name)}
+                    writer.send(WATERMARKS.name, outgoing([Promise(f"source:{name}", 0, 1, complete, ends)]))
         self._is_written = True
 
     # The whole.

@@ -35,9 +35,9 @@ class Line:
         """Tell whether requests reach the cluster just now, as far as the client can see."""
         return True
 
-    def has_fetched(self) -> bool:
-        """Tell whether the client has fetched what is there of a bucket by the time of a poll: buckets come one after the other."""
-        return True
+    def fetched(self, at_most: int) -> int:
+        """Return how many messages of a bucket the client has fetched by the time of a poll: buckets come one after the other, in parts."""
+        return at_most
 
     def buffers(self) -> bool:
         """Tell whether what is sent stays in the client's buffer until it is flushed, or longer than the process lives."""

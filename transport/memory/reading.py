@@ -46,14 +46,12 @@ class MemoryScanner:
             return Polled([], [])
         for bucket in [bucket for bucket in self._next if bucket not in self.paused]:
             log, begin = self._cluster.log(bucket), self._begin(bucket)
-            messages = log.committed(begin, self.at_most)
-            if messages and not self._line.has_fetched():
-                continue
+            messages = log.committed(begin, self.at_most)[: self._line.fetched(self.at_most)]
             if messages:
                 batches.append(RawBatch(bucket, messages))
                 self._next[bucket] = messages[-1].at + 1
                 self._ended.pop(bucket, None)
-            else:
+            elif not log.committed(begin, 1):
                 self._next[bucket] = max(begin, log.stable_end)
                 if self._ended.get(bucket) != self._next[bucket]:
                     self._ended[bucket] = max(begin, log.stable_end)
