@@ -41,6 +41,7 @@ class Asking:
         self._clock = clock
         self._under_way: Future[Answer | None] | None = None
         self.fails = False
+        """Whether the last question was not answered."""
 
     @property
     def under_way(self) -> bool:
@@ -64,11 +65,6 @@ class Asking:
         try:
             return Answer(asked_s, self._bus.catalog.ends_of(buckets))
         except BusError as error:
-            _LOG.info("No bucket is taken for idle until the bus answers: %s", error)
+            if not self.fails:
+                _LOG.info("No bucket is taken for idle until the bus says again where its buckets end: %s", error)
             return None
-
-    def close(self) -> None:
-        """Wait for the answer, and ask no more."""
-        if self._under_way is not None:
-            self._under_way.result()
-            self._under_way = None

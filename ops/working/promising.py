@@ -22,6 +22,9 @@ _LOG = logging.getLogger("penstock.worker")
 FIRST_BEAT_S = 1.0
 """After how long it is said again for the first time that a shard is idle: by itself, a first word cannot be dated."""
 
+LAST_PROMISES_S = 5.0
+"""How long a worker that ends waits for the bus to take its last promises."""
+
 
 class _Said(NamedTuple):
     """What was said last of a shard, without its date; when it is to be repeated, if it is idle; and its date."""
@@ -115,11 +118,14 @@ class Promising:
         return ()
 
     def close(self) -> None:
-        """Make the last promises; one that does not get through is made when the shard is opened again."""
+        """Make the last promises; one that does not get through is made when the shard is opened again.
+
+        A bus that is away keeps nobody from ending: closing the writer ends what still waits for it.
+        """
         while self._next or self._under_way is not None:
             if self._under_way is not None:
-                wait([self._under_way])
-                if self._under_way.result():
+                wait([self._under_way], LAST_PROMISES_S)
+                if not self._under_way.done() or self._under_way.result():
                     break
             self.go_on()
         self._writer.close()

@@ -181,6 +181,8 @@ class Timekeeping:
             return f"{bucket}, which {holder.why}"
         if len(self._inputs) == 1:
             return ""
+        if self._asking.fails:
+            return f"{bucket}: the bus does not say where it ends, so that nobody knows whether it is idle"
         why = self._may_come(shard, bucket) if self._is_silent(bucket) else None
         return str(bucket) if why is None else f"{bucket}: it waits for {why}"
 
@@ -230,6 +232,5 @@ class Timekeeping:
 
     def close(self) -> None:
         """Make the last promises."""
-        self._asking.close()
         self._promising.close()
         self._upstream.close()

@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.machines import write
 
@@ -53,6 +53,7 @@ def test_an_event_ends_it() -> None:
     assert confirmed(silence, [161]).is_idle(161)
 
 
+@settings(deadline=None)
 @given(
     times_s=st.lists(st.floats(0, 30), max_size=40).map(lambda gaps: [sum(gaps[: n + 1]) for n in range(len(gaps))]),
     later_s=st.floats(0, 30),
@@ -80,6 +81,7 @@ def test_a_clock_that_jumps_begins_it_anew(jump_s: float) -> None:
     assert silence.is_idle(at_s + 60)
 
 
+@settings(deadline=None)
 @given(idle_after_s=st.floats(0, 10**6))
 def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) -> None:
     """Two may fail; and a gap is never long against the silence that is asked for, unless that is less than a second."""
@@ -461,6 +463,24 @@ def test_a_promise_of_an_idle_shard_found_at_the_start_proves_nothing() -> None:
     assert "gone/" in held.held_by
 
 
+def test_it_is_said_that_nobody_knows_who_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the bus does not tell where a bucket ends."""
+    plant = Plant(Join)
+    plant.order(range(10))
+    plant.pay(range(5))
+    plant.run()
+
+    def away(_: Collection[Bucket]) -> NoReturn:
+        raise BusUnreachable("no broker leads this bucket")
+
+    monkeypatch.setattr(plant.driver.bus, "ends_of", away)
+    plant.pass_time(3)
+
+    held = promises_on(plant.driver.bus)["join", 0].held_by
+    assert held.startswith("big_payments/0: the bus does not say where it ends")
+
+
+@settings(deadline=None)
 @given(
     seconds=st.floats(0.001, 10**7),
     idle_after_s=st.lists(st.floats(10, 3_600), max_size=3),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
 from contextlib import closing
 from datetime import timedelta
 from typing import Any, ClassVar, NoReturn
@@ -14,6 +15,7 @@ from support.machines import write
 
 import penstock as ps
 from penstock.ops.driver import Crash, Driver, Inline
+from penstock.ops.working import promising
 from penstock.ops.working.promising import Promising
 from penstock.ops.working.upstream import Board, Upstream
 from penstock.processors.buckets import bucket_of
@@ -417,19 +419,19 @@ def test_in_silence_nothing_is_saved_again_and_again() -> None:
 def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nothing else changes; where something does, the later one takes its place."""
     driver = Driver([Filter])
-    promising = Promising(Filter(), driver.bus, Inline())
-    promising.promise(1, 10_005, "", idle=False)
-    promising.go_on()
+    making = Promising(Filter(), driver.bus, Inline())
+    making.promise(1, 10_005, "", idle=False)
+    making.go_on()
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
-        promising.promise(0, 10_010, "", idle=True)
-        promising.promise(1, 10_010, "", idle=False)
+        making.promise(0, 10_010, "", idle=True)
+        making.promise(1, 10_010, "", idle=False)
         for _ in range(3):
-            promising.go_on()
+            making.go_on()
     if later is not None:
-        promising.promise(0, 10_000 + later, "", idle=False)
+        making.promise(0, 10_000 + later, "", idle=False)
     for _ in range(3):
-        promising.go_on()
+        making.go_on()
 
     found = promises_on(driver.bus)
     assert found["filter", 0].watermark_ms - Filter.promised_ms(0) == 10_000 + (later or 10)
@@ -440,23 +442,41 @@ def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, mon
 def test_a_shard_that_is_anothers_now_is_promised_nothing_about(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also not what did not get through before; and who ends waits for no bus that is away."""
     driver = Driver([Filter])
-    promising = Promising(Filter(), driver.bus, Inline())
+    making = Promising(Filter(), driver.bus, Inline())
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
-        promising.promise(0, 10, "", idle=False)
-        promising.promise(1, 10, "", idle=False)
-        promising.go_on()
-        promising.forget([0])
-        promising.go_on()
-    promising.go_on()
-    promising.go_on()
+        making.promise(0, 10, "", idle=False)
+        making.promise(1, 10, "", idle=False)
+        making.go_on()
+        making.forget([0])
+        making.go_on()
+    making.go_on()
+    making.go_on()
     assert promises_on(driver.bus).keys() == {("filter", 1)}
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
-        promising.promise(1, 20, "", idle=False)
-        promising.close()
+        making.promise(1, 20, "", idle=False)
+        making.close()
 
     assert promises_on(driver.bus)["filter", 1].low_ms == 10
+
+
+class Never(Executor):
+    """A thread that hangs."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return Future()
+
+
+def test_a_bus_that_never_answers_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last promises are made when its shards are opened again."""
+    monkeypatch.setattr(promising, "LAST_PROMISES_S", 0.01)
+    driver = Driver([Filter])
+    making = Promising(Filter(), driver.bus, Never())
+    making.promise(0, 10, "", idle=False)
+    making.close()
+
+    assert promises_on(driver.bus) == {}
 
 
 def _no_broker(_: str) -> NoReturn:
