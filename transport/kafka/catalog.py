@@ -139,9 +139,13 @@ class KafkaCatalog:
         if not buckets:
             return {}
         request = {TopicPartition(*bucket): OffsetSpec.latest() for bucket in buckets}
-        with translated("The ends of buckets were not read"):
-            answer = self._admin.list_offsets(request, request_timeout=ANSWER_LIMIT_S)
+        answer = self._admin.list_offsets(request, request_timeout=ANSWER_LIMIT_S)
+        try:
             return {Bucket(each.topic, each.partition): future.result().offset for each, future in answer.items()}
+        except KafkaException as error:
+            if error.args[0].code() in _LEADERLESS:
+                self._metadata()  # the client may go on with what it knew before: whoever asks again asks who leads now
+            raise translate(error.args[0], "The ends of buckets were not read") from error
 
     def stable_ends(self, name: str) -> dict[int, int]:
         """Return the end of each bucket as readers find it, who are given nothing of a transaction that is still open."""
