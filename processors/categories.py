@@ -49,6 +49,7 @@ class Category(Generic[R]):
     codec: CodecName = "json"
 
     def __post_init__(self) -> None:
+        self._check_types()
         if not _LEGAL_NAME.fullmatch(self.name) or self.name in {".", ".."}:
             raise DeclarationError(f"Category name {self.name!r}: only letters, digits, '.', '_' and '-' are possible.")
         if self.buckets < 1:
@@ -56,6 +57,24 @@ class Category(Generic[R]):
         if self.codec not in ("json", "avro"):
             raise DeclarationError(f"Category {self.name}: codec {self.codec!r} is unknown; use 'json' or 'avro'.")
         self._check_fields()
+
+    def _check_types(self) -> None:
+        for name, given, kinds, wanted in (
+            ("name", self.name, str, "text"),
+            ("event_time", self.event_time, str, "the name of a field"),
+            ("buckets", self.buckets, int, "a whole number"),
+            ("retention", self.retention, (timedelta, type(None)), "a timedelta, or None for ever"),
+        ):
+            if not isinstance(given, kinds) or isinstance(given, bool):
+                raise DeclarationError(f"Category {self.name!r}: {name}={given!r} is not what it takes: {wanted}.")
+        if not isinstance(self.key, str) and not callable(self.key):
+            raise DeclarationError(
+                f"Category {self.name!r}: key={self.key!r} is neither the name of a field nor a function of the record."
+            )
+        if self.retention is not None and self.retention <= timedelta():
+            raise DeclarationError(
+                f"Category {self.name!r}: events cannot be kept for {self.retention}; None keeps them for ever."
+            )
 
     def _check_fields(self) -> None:
         known = fields_of(self.record)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
+from .declared import expect_types
 from .errors import DeclarationError
 
 
@@ -18,6 +19,9 @@ class AtCheckpoint:
     """
 
     differences: bool = False
+
+    def __post_init__(self) -> None:
+        expect_types("AtCheckpoint(…)", self)
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class AtWatermark:
     differences: bool = False
 
     def __post_init__(self) -> None:
+        expect_types("AtWatermark(…)", self)
         if self.early is not None and self.early <= timedelta():
             raise DeclarationError(f"{self}: early results at every nothing. The interval must be above zero.")
 

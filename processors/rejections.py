@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .declared import expect_types
 from .errors import DeclarationError
 
 
@@ -32,6 +33,7 @@ class DeadLetterLimit:
     consecutive: int = 100
 
     def __post_init__(self) -> None:
+        expect_types("DeadLetterLimit(…)", self)
         if not 0 <= self.share <= 1 or self.events < 1 or self.consecutive < 1:
             raise DeclarationError(
                 f"{self}: the share lies between 0 and 1, and both numbers are 1 at least. To set aside any number of events, declare "

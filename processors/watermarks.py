@@ -21,6 +21,7 @@ from typing import Protocol
 
 import msgspec
 
+from .declared import expect_types
 from .errors import DeclarationError
 
 NEVER_MS = -(2**63)
@@ -123,6 +124,7 @@ class Confidence:
     warm_up: int = 8
 
     def __post_init__(self) -> None:
+        expect_types("Confidence(…)", self)
         if not 0 <= self.share < 1:
             raise DeclarationError(
                 f"A watermark with a confidence of {self.share}: give a share from 0 up to, not including, 1, such as 0.99. "
@@ -154,6 +156,7 @@ class Behind:
     bound: timedelta = timedelta()
 
     def __post_init__(self) -> None:
+        expect_types("Behind(…)", self)
         if self.bound < timedelta():
             raise DeclarationError(f"A watermark of {self.bound} behind the newest event: that would be ahead of it.")
 

@@ -189,5 +189,7 @@ class Ever:
 
 
 def _expect_length(what: str, length: timedelta) -> None:
+    if not isinstance(length, timedelta):
+        raise DeclarationError(f"{what} of {length!r}: give a timedelta, such as timedelta(hours=1).")
     if length < MILLISECOND or length % MILLISECOND:
         raise DeclarationError(f"{what} of {length}: it needs a whole number of milliseconds, from 1.")

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
 from ..categories import AnyCategory, Category
+from ..declared import expect_declared_well, expect_types
 from ..emission import OnLate
 from ..errors import DeclarationError
 from ..records import fields_of
@@ -59,6 +60,7 @@ class Every:
     time: timedelta = timedelta(seconds=1)
 
     def __post_init__(self) -> None:
+        expect_types("Every(…)", self)
         if self.events < 1 or self.size_bytes < 1 or self.time <= timedelta():
             raise DeclarationError(f"{self}: a checkpoint every nothing. Each limit must be above zero.")
 
@@ -176,6 +178,7 @@ class Processor(ABC):
     @classmethod
     def check(cls) -> None:
         """Raise DeclarationError, saying what to change, where the declaration cannot work."""
+        expect_declared_well(cls, Processor)
         if not hasattr(cls, "reads") or not cls.inputs():
             raise DeclarationError(
                 f"Processor {cls.__name__} reads nothing: declare `reads = some_category` on the class."

@@ -1,0 +1,148 @@
+"""Slips in declarations are found before the first event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.processors.errors import DeclarationError
+
+
+class Event(ps.Record, frozen=True):
+    """An event."""
+
+    key: str
+    at: ps.EventTime
+
+
+class Result(Event, frozen=True):
+    """What comes of it."""
+
+
+events = ps.Category("events", Event, key="key", event_time="at")
+results = ps.Category("results", Result, key="key", event_time="at")
+
+
+class Plain(ps.Stateful):
+    """Declares nothing special, and has helpers of its own."""
+
+    reads, writes, state = events, results, int
+    threshold = 3
+    limit_s, pages, mode = 1.5, ("a",), "strict"
+
+    def read(self) -> None:
+        """Read something."""
+
+    def closed(self) -> bool:
+        """Tell something."""
+        return True
+
+    def process(self, event: Event, state: int | None, context: ps.Context) -> tuple[int, list[Result]]:
+        return 1, []
+
+
+class Counting(ps.Aggregator):
+    """Counts."""
+
+    reads, monoid = events, ps.Count()
+
+
+def test_a_sound_declaration_is_taken_with_helpers_of_its_own() -> None:
+    """Attributes and methods that are like none of the library's."""
+    Plain.check()
+    Counting.check()
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "value", "words"),
+    [
+        (Plain, "raising", "stop", r"raising = 'stop'.*Declare penstock.OnBad.STOP"),
+        (Plain, "raising", "dead letter", "penstock.OnBad.DEAD_LETTER"),
+        (Plain, "undecodable", "stop", "penstock.OnBad.STOP"),
+        (Plain, "undecodable", True, "OnBad"),
+        (Plain, "state_semantics", "exactly_once", "penstock.Semantics.EXACTLY_ONCE"),
+        (Plain, "output_semantics", 1, "Semantics"),
+        (Plain, "deterministic", "no", "True or False"),
+        (Plain, "ordered", 1, "True or False"),
+        (Plain, "key_check", None, "True or False"),
+        (Plain, "checkpoint", timedelta(seconds=1), "Every"),
+        (Plain, "ahead_limit", 60, r"timedelta\(seconds=60\)"),
+        (Plain, "idle_after", 60, r"timedelta\(seconds=60\)"),
+        (Plain, "watermark", timedelta(seconds=1), "Watermark"),
+        (Plain, "watermark", ps.Promised, "Watermark"),
+        (Plain, "dead_letter_limit", 0.5, "DeadLetterLimit"),
+        (Plain, "late", "drop", "penstock.OnLate.DROP"),
+        (Plain, "name", 5, "str"),
+        (Counting, "window", timedelta(hours=1), "Windowing"),
+        (Counting, "emit", "watermark", "AtWatermark"),
+        (Counting, "store", "postgresql://", "Remote"),
+        (Counting, "allowed_lateness", 5, r"timedelta\(seconds=5\)"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(base: type[ps.Processor], name: str, value: Any, words: str) -> None:
+    """The error names the attribute, the value and what it takes."""
+    wrong = type("Wrong", (base,), {name: value, "__module__": __name__})
+
+    with pytest.raises(DeclarationError, match=rf"Wrong.*{words}") as caught:
+        wrong.check()
+
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("output_semantic", "output_semantics"),
+        ("determinstic", "deterministic"),
+        ("undecodeable", "undecodable"),
+        ("check_point", "checkpoint"),
+        ("aheadlimit", "ahead_limit"),
+        ("watermarks", "watermark"),
+        ("dead_letters_limit", "dead_letter_limit"),
+    ],
+)
+def test_a_name_that_is_nearly_one_that_counts_is_refused(name: str, meant: str) -> None:
+    """It would be passed over, and the default hold."""
+    wrong = type("Wrong", (Plain,), {name: 1, "__module__": __name__})
+
+    with pytest.raises(DeclarationError, match=f"Wrong declares `{name}`.*did you mean `{meant}`"):
+        wrong.check()
+
+
+def test_a_method_that_is_nearly_one_that_is_asked_is_refused() -> None:
+    """It would never be called."""
+    wrong = type("Wrong", (Plain,), {"on_timers": lambda self: None, "__module__": __name__})
+
+    with pytest.raises(DeclarationError, match="did you mean `on_timer`"):
+        wrong.check()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: ps.Every(events="1000"),  # type: ignore[arg-type]  # the mistakes that are looked for, here and below
+        lambda: ps.Every(time=5),  # type: ignore[arg-type]
+        lambda: ps.Behind(5),  # type: ignore[arg-type]
+        lambda: ps.Confidence("0.9"),  # type: ignore[arg-type]
+        lambda: ps.Tumbling(3600),  # type: ignore[arg-type]
+        lambda: ps.Session("1h"),  # type: ignore[arg-type]
+        lambda: ps.DeadLetterLimit(share="half"),  # type: ignore[arg-type]
+        lambda: ps.AtWatermark(early=5),  # type: ignore[arg-type]
+        lambda: ps.AtCheckpoint(differences="yes"),  # type: ignore[arg-type]
+        lambda: ps.Category("c", Event, key="key", event_time="at", buckets="8"),  # type: ignore[arg-type]
+        lambda: ps.Category("c", Event, key="key", event_time="at", buckets=2.0),  # type: ignore[arg-type]
+        lambda: ps.Category("c", Event, key="key", event_time="at", retention=7),  # type: ignore[arg-type]
+        lambda: ps.Category("c", Event, key="key", event_time="at", retention=timedelta(0)),
+        lambda: ps.Category("c", Event, key=5, event_time="at"),  # type: ignore[arg-type]
+        lambda: ps.Category(5, Event, key="key", event_time="at"),  # type: ignore[arg-type]
+        lambda: ps.Category("c", Event, key="key", event_time=None),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_declaration_is_made_of_is_looked_at_too(made: Callable[[], object]) -> None:
+    """With an error for people, and no TypeError from within."""
+    with pytest.raises(DeclarationError):
+        made()
