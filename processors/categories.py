@@ -110,6 +110,8 @@ class Category(Generic[R]):
         return list(map(attrgetter(self.event_time), events))
 
     def _computed_key(self, event: R) -> str:
+        if isinstance(event, Deleted):
+            return event.deleted_key
         try:
             key = self.key(event)  # type: ignore[operator]  # asked only where it is a function
         except Exception as error:
@@ -130,3 +132,27 @@ class Category(Generic[R]):
 
 
 AnyCategory = Category[Any]
+
+
+class Deleted:
+    """A message without a value in a category that is a table: the row of its key is gone.
+
+    It has the key and the event time where records of the category have them, and no other field.
+
+    Args:
+        category: where it was read.
+        key: the message's key.
+        at_ms: when it arrived, which is its event time (milliseconds since 1970, UTC).
+    """
+
+    __slots__ = ("_fields", "deleted_key")
+
+    def __init__(self, category: AnyCategory, key: str, at_ms: int) -> None:
+        self.deleted_key = key
+        self._fields = {category.key: key, category.event_time: at_ms}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise AttributeError(f"a deleted row has no {name!r}") from None

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, final
 
-from .categories import AnyCategory
+from .categories import AnyCategory, Deleted
 from .kinds import Context, Stateful
 from .records import Record
 from .sides import declares, expect_declared, expect_told_apart
@@ -20,7 +20,7 @@ from .sides import declares, expect_declared, expect_told_apart
 class TableJoin(Stateful):
     """Gives each event of a stream the table's record of its key.
 
-    That is the latest that has come; with `ordered = True` the latest as of the event's own time, whatever came first. Both categories are
+    A message of the table without a value deletes the row of its key, at the time at which it arrived. What is given is the latest that has come; with `ordered = True` the latest as of the event's own time, whatever came first. Both categories are
     keyed alike, and have records of different types. A table that is seldom written is idle most of the time: in order, events wait for
     it up to `idle_after`.
 
@@ -45,7 +45,9 @@ class TableJoin(Stateful):
 
     @final
     def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
-        """Keep a record of the table, or join an event with it."""
+        """Keep a record of the table, or forget it; or join an event with it."""
+        if type(event) is Deleted:
+            return None, ()
         if type(event) is self.table.record:
             return event, ()
         return state, self.join(event, state, context)
@@ -54,6 +56,11 @@ class TableJoin(Stateful):
     def rebuilds_from_latest(cls) -> bool:
         """Whether its state can be built again from the latest event of each key: as of earlier times, it takes earlier records, too."""
         return cls.latest_is_enough or not cls.ordered
+
+    @classmethod
+    def deletes_from(cls, category: AnyCategory) -> bool:
+        """Whether a message without a value is a row that is gone: in the table it is."""
+        return category is cls.table
 
     @classmethod
     def check(cls) -> None:

@@ -14,7 +14,7 @@ from ...processors.plausible import shown
 from ...transport.bus import Bucket, Bus, CategoryState, RawBatch
 from ...transport.codec_of import Codecs
 from ...transport.stretches import Stretch, read_stretch
-from ..working.refusals import Taken, taken
+from ..working.refusals import Taken, taken, with_deletions
 from .errors import ReplayRefused
 from .past import Span
 from .seen import Seen
@@ -99,6 +99,7 @@ class BusPast:
 
     def _seen(self, category: AnyCategory, batch: RawBatch, arrived_ms: list[int]) -> Iterator[Seen]:
         decoded = self._codecs.of(category).decode(batch.values())
+        decoded = with_deletions(decoded, batch.messages, category, self._processor)
         given = taken(decoded, category, batch.arrivals_ms(), self._processor)
         offsets = [message.offset() for message in batch.messages]
         return parted(category, batch.bucket.number, given, offsets, arrived_ms)

@@ -7,12 +7,12 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ...processors.categories import AnyCategory
+from ...processors.categories import AnyCategory, Deleted
 from ...processors.cores import Fed
 from ...processors.errors import PenstockError
 from ...processors.kinds import OnBad, Processor
 from ...processors.plausible import FIRST_EVENTS, ahead, other_unit, outside, shown_span
-from ...transport.bus import Bucket, RawBatch
+from ...transport.bus import Bucket, Message, RawBatch
 from ...transport.codecs import Decoded, Undecodable
 from .placement import Misplaced
 
@@ -92,6 +92,22 @@ def taken(
     end = inf if stop is None else refused[stop].at
     pairs = [(event, at) for event, at in zip(decoded.events, decoded.at, strict=True) if at < end and at not in out]
     return Taken([event for event, _ in pairs], [at for _, at in pairs], kept)
+
+
+def with_deletions(
+    decoded: Decoded, messages: Sequence[Message], category: AnyCategory, processor: Processor
+) -> Decoded:
+    """Return a decoded batch with the rows that messages without a value delete, where the processor takes them for that."""
+    if not decoded.bad or not processor.deletes_from(category):
+        return decoded
+    gone = {
+        bad.at: Deleted(category, key.decode(errors="backslashreplace"), messages[bad.at].timestamp()[1])
+        for bad in decoded.bad
+        if messages[bad.at].value() is None and (key := messages[bad.at].key()) is not None
+    }
+    pairs = sorted([*zip(decoded.at, decoded.events, strict=True), *gone.items()], key=itemgetter(0))
+    bad = [bad for bad in decoded.bad if bad.at not in gone]
+    return Decoded([event for _, event in pairs], [at for at, _ in pairs], bad)
 
 
 def refusals(given: Taken, fed: Fed, processor: Processor) -> Iterator[Refusal]:

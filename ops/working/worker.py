@@ -35,7 +35,7 @@ from .meeting import Meeting
 from .opening import Backups, NoBackups, Openings
 from .pacing import Pace
 from .placement import Placement
-from .refusals import EventRefused, Refusal, expect_unit, misplaced, refusals, taken
+from .refusals import EventRefused, Refusal, expect_unit, misplaced, refusals, taken, with_deletions
 from .rejecting import Rejecting
 from .saving import Saving
 from .sending import Sending
@@ -323,6 +323,7 @@ class Worker:
         category = self._inputs[batch.bucket.category]
         values = batch.values()
         decoded = self._codecs.of(category).decode(values)
+        decoded = with_deletions(decoded, batch.messages, category, self._processor)
         if category.name not in shard.position:
             expect_unit(type(self._processor), batch.bucket, category, decoded.events, self._clock.now_ms())
         given = taken(

@@ -18,7 +18,7 @@ import msgspec
 
 from .. import spaces
 from ..agenda import Agenda, Entry
-from ..categories import AnyCategory, Category
+from ..categories import AnyCategory, Category, Deleted
 from ..changes import StateReader
 from ..errors import ProcessorFailed
 from ..event_time import InOrder
@@ -30,7 +30,16 @@ from .stateful import StatefulCore
 DELIVERED_AT_ONCE = 1_000
 """How many events are delivered in one go."""
 
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+def _as_key(event: Any) -> str:
+    """Return how a row that is gone is held: as its key, a text, which no record is."""
+    if not isinstance(event, Deleted):
+        raise TypeError(f"{type(event).__name__} cannot be held")
+    return event.deleted_key
+
+
+_encode = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_as_key).encode
+_decode_key = msgspec.msgpack.Decoder(str).decode
 _decode = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 
 
@@ -91,6 +100,8 @@ class OrderedCore:
 
     def _events(self, number: int, entry: Entry) -> list[Any]:
         times, encoded = _decode(entry.value)
+        if _is_text(encoded):
+            return [Deleted(self._inputs[number], _decode_key(encoded), entry.at)] * times
         return [self._decoders[number](encoded)] * times
 
     def _refused(self, event: Any, error: Exception) -> ProcessorFailed:
@@ -114,6 +125,12 @@ class OrderedCore:
     def drain(self) -> Drained:
         """Hand over what changed, with the events that are held."""
         return Drained([], self._core.drain().changes | self._held.drain() | self.time.drain())
+
+
+def _is_text(encoded: msgspec.Raw) -> bool:
+    """Tell whether MessagePack begins as a text does."""
+    first = memoryview(encoded)[0]
+    return 0xA0 <= first <= 0xBF or 0xD9 <= first <= 0xDB
 
 
 def _tie_of(encoded: bytes) -> bytes:

@@ -151,6 +151,11 @@ class Processor(ABC):
         return False
 
     @classmethod
+    def deletes_from(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - it is a matter of the category for some
+        """Whether a message of a category that has a key and no value says that something is gone; else it does not decode."""
+        return False
+
+    @classmethod
     def expects_keys(cls) -> bool:
         """Whether what it does is wrong where events of one key lie in several buckets."""
         return False

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Driver
+from penstock.ops.driver import Crash, Driver
 from penstock.processors.cores import open_core
 from penstock.processors.errors import DeclarationError
 from penstock.state.store import MemoryShardState
+from penstock.transport.bus import Outgoing
 
 BOUND = 20
 
@@ -73,6 +74,55 @@ def test_an_event_is_given_with_what_came_last() -> None:
     driver.send(sales, [Sale("tea", 6, 2), Sale("jam", 20, 3)])
 
     assert driver.read(sold) == [Sold("tea", 5, 1, None), Sold("tea", 6, 2, 310), Sold("jam", 20, 3, 200)]
+
+
+def keyed_by_a_function(record: Price | Sale) -> str:
+    return record.item
+
+
+class ByFunction(Latest):
+    """The same, keyed by functions, in Avro."""
+
+    stream = ps.Category("sales", Sale, key=keyed_by_a_function, event_time="at", buckets=1, codec="avro")
+    table = ps.Category("prices", Price, key=keyed_by_a_function, event_time="at", buckets=1, codec="avro")
+
+
+@pytest.mark.parametrize("join", [Latest, ByFunction])
+def test_a_message_without_a_value_deletes_the_row(join: type[Latest]) -> None:
+    """Of its own key, also after a restart; a later record is a row again, and nothing is a dead letter."""
+    driver = Driver(join)
+    driver.send(join.table, [Price("tea", 1, 300), Price("jam", 1, 200)])
+    driver.bus.append("prices", Outgoing(b"tea", None))
+    driver.send(join.stream, [Sale("tea", 2, 1), Sale("jam", 2, 1), Crash()])
+    driver.send(join.stream, [Sale("tea", 3, 1)])
+    driver.send(join.table, [Price("tea", 4, 310)])
+    driver.send(join.stream, [Sale("tea", 5, 1)])
+
+    assert [one.cents for one in driver.read(sold)] == [None, 200, None, 310]
+    assert driver.dead_letters(join) == []
+
+
+def test_a_row_is_gone_as_of_the_time_at_which_its_deletion_arrived() -> None:
+    """In order: events before have it still, whatever came first."""
+    driver = Driver(AsOf, start_ms=1_000_000)
+    driver.send(prices, [Price("tea", 999_000, 300)])
+    driver.bus.append("prices", Outgoing(b"tea", None))
+    driver.send(sales, [Sale("tea", 999_999, 1), Sale("tea", 1_000_000, 2), Crash(), Sale("tea", 1_000_001, 3)])
+    driver.advance(0.1)
+    driver.send(prices, [Price("end", 1_000_100, 1)])
+    driver.send(sales, [Sale("end", 1_000_100, 1)])
+
+    assert [one.cents for one in driver.read(sold)] == [300, None, None]
+
+
+def test_a_message_without_a_value_is_no_event_of_the_stream() -> None:
+    """Nor a deletion where it has no key: it does not decode, as ever."""
+    driver = Driver(Latest)
+    driver.bus.append("sales", Outgoing(b"tea", None))
+    driver.bus.append("prices", Outgoing(None, None))
+    driver.run()
+
+    assert [letter.category for letter in driver.dead_letters(Latest)] == ["prices", "sales"]
 
 
 TIMES = st.integers(0, 100)
