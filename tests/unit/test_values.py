@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.backfill.steps.outputs import OutputRows
+from penstock.backfill.warehouse.columns import Columns
 from penstock.ops.driver import Crash, Driver
 from penstock.ops.working.refusals import EventRefused
 from penstock.ops.working.sending import OutputRefused
@@ -304,3 +307,36 @@ def test_any_time_can_be_shown(time: int) -> None:
     assert shown(time)
     assert shown_span(time)
     assert nearest(time).year >= 1
+
+
+class Doubled(Given, frozen=True):
+    """The same, with a list."""
+
+    many: list[float] = []  # noqa: RUF012 - of a record
+
+
+doubled = ps.Category("doubled", Doubled, key="key", event_time="at", buckets=1)
+
+
+class Doubling(ps.Stateless):
+    """Writes to a category that has columns."""
+
+    reads, writes = given_numbers, doubled
+
+    def process(self, event: Given) -> Iterable[Doubled]:
+        yield Doubled(event.key, event.at, event.a * 2)
+
+
+@pytest.mark.parametrize("record", [Doubled("a", 1, math.nan), Doubled("a", 1, 1.0, many=[1.0, math.inf])])
+def test_a_backfill_refuses_what_the_stream_refuses(record: Doubled) -> None:
+    """One by one and as columns: no NaN lies in the warehouse that no stream would have."""
+    rows, good = OutputRows(Doubling), Doubled("a", 0, 0.5, many=[0.25])
+    columns = Columns(Doubled)
+    given = pa.RecordBatch.from_arrays(columns.arrays([good, record]), schema=columns.schema)
+
+    assert [batch.num_rows for batch in rows.batches([good, good])] == [2]
+    assert rows.of_columns(given.slice(0, 1)).num_rows == 1
+    with pytest.raises(ProcessorFailed, match="finite"):
+        list(rows.batches([good, record]))
+    with pytest.raises(ProcessorFailed, match="finite"):
+        rows.of_columns(given)
