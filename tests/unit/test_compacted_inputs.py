@@ -161,7 +161,7 @@ def test_who_never_reads_again_or_needs_the_latest_alone_starts(processor: type[
 
 def compacted(driver: Driver) -> None:
     """Let the bus know that prices are compacted, with nothing compacted yet."""
-    driver.bus._stored["prices"].spec = CategorySpec("prices", 1, compacted=True)
+    driver.bus.cluster.topics["prices"].spec = CategorySpec("prices", 1, compacted=True)
 
 
 @pytest.mark.parametrize("disk", [Disk.OLDER, Disk.NONE])
