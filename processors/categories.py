@@ -109,7 +109,7 @@ class Category(Generic[R]):
         """Return the event time of each event (milliseconds since 1970, UTC)."""
         return list(map(attrgetter(self.event_time), events))
 
-    def _computed_key(self, event: R) -> str:
+    def _computed_key(self, event: R | Deleted) -> str:
         if isinstance(event, Deleted):
             return event.deleted_key
         try:

@@ -322,6 +322,7 @@ def test_every_record_of_a_batch_is_checked(codec: CodecName, wrong: dict[str, o
 
 
 @BOTH
+@settings(deadline=None)
 @given(count=st.integers(-(2**70), 2**70))
 def test_whole_numbers_have_64_bits(codec: CodecName, count: int) -> None:
     """Wider ones are refused when they are written."""
@@ -334,6 +335,7 @@ def test_whole_numbers_have_64_bits(codec: CodecName, count: int) -> None:
             subject.encode([Counted(1, "a", count)])
 
 
+@settings(deadline=None)
 @given(count=st.integers(-(2**70), 2**70), before=st.integers(0, 3))
 def test_a_message_with_a_wider_number_is_bad(count: int, before: int) -> None:
     """No state, Avro schema or column could take it: it is told apart, alone or among others."""

@@ -85,7 +85,7 @@ def test_a_sound_declaration_is_taken_with_helpers_of_its_own() -> None:
 )
 def test_a_value_of_another_type_is_refused(base: type[ps.Processor], name: str, value: Any, words: str) -> None:
     """The error names the attribute, the value and what it takes."""
-    wrong = type("Wrong", (base,), {name: value, "__module__": __name__})
+    wrong: Any = type("Wrong", (base,), {name: value, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match=rf"Wrong.*{words}") as caught:
         wrong.check()
@@ -107,7 +107,7 @@ def test_a_value_of_another_type_is_refused(base: type[ps.Processor], name: str,
 )
 def test_a_name_that_is_nearly_one_that_counts_is_refused(name: str, meant: str) -> None:
     """It would be passed over, and the default hold."""
-    wrong = type("Wrong", (Plain,), {name: 1, "__module__": __name__})
+    wrong: Any = type("Wrong", (Plain,), {name: 1, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match=f"Wrong declares `{name}`.*did you mean `{meant}`"):
         wrong.check()
@@ -115,7 +115,7 @@ def test_a_name_that_is_nearly_one_that_counts_is_refused(name: str, meant: str)
 
 def test_a_method_that_is_nearly_one_that_is_asked_is_refused() -> None:
     """It would never be called."""
-    wrong = type("Wrong", (Plain,), {"on_timers": lambda self: None, "__module__": __name__})
+    wrong: Any = type("Wrong", (Plain,), {"on_timers": lambda self: None, "__module__": __name__})
 
     with pytest.raises(DeclarationError, match="did you mean `on_timer`"):
         wrong.check()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -165,6 +165,7 @@ def test_events_may_be_counted_bucket_by_bucket_where_that_is_meant() -> None:
     assert [count.visits for count in driver.read(counted)] == [1, 1, 1, 1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=300) | st.binary(max_size=12), max_size=40), st.integers(1, 1000))
 def test_many_keys_lie_where_each_of_them_does(keys: list[bytes], buckets: int) -> None:
     """Hashed all at once or one by one, whatever their lengths."""
