@@ -24,9 +24,11 @@ from ..state.backups.manifest import Manifest
 from ..state.backups.places import BackupPlace
 from ..state.checkpoints import is_remote
 from ..state.store import Offsets
+from ..state.topic_ids import topic_marks
 from ..transport.bus import Bus
 from ..transport.kafka import KafkaBus
 from ..transport.moves import newest_move
+from ..transport.registrations import topic_ids_of
 from .errors import BackfillRefused
 from .handing_over import WHAT, committed_by, plan_hand_over
 from .sources.borders import Borders, borders_of
@@ -143,7 +145,7 @@ def bootstrap(
     read = Days(first or date.min, date.max)
     beyond = allow_missing or until_now is not None  # what the archive has not yet, the bus has
     covered(warehouse, [Wanted(one, read, read) for one in processor.inputs()], allow_missing=beyond)
-    began_s = time.monotonic()
+    began_s, topics = time.monotonic(), topic_marks(topic_ids_of(destination.bus, processor))
     with spark_session(master) as spark:
         with told("Sending the app to Spark"):
             app = place(spark.sparkContext, app_name, [processor])
@@ -162,7 +164,7 @@ def bootstrap(
             events = merged(processor, source, first)
             reach = _reach(events, processor, borders)
             handing_over.expect_keyed_alike({n: one.begins for n, one in reach.items()})
-            ends = {n: {**one.position, **handing_over.stamp} for n, one in reach.items()}
+            ends = {n: {**one.position, **topics, **handing_over.stamp} for n, one in reach.items()}
             target = Target(destination.place.location, destination.webhdfs, ends)
             rows = by_arrival(events, processor.inputs()[0].buckets)
             built = rows.mapInArrow(builder(Inputs(steps), target), spark_schema(BUILT)).collect()

@@ -32,6 +32,7 @@ from ..transport.changelog import changelog_spec, rewrite
 from ..transport.ensuring import ensure
 from ..transport.moves import MOVES, Move, Retyped, newest_move, note_move
 from ..transport.promises import take_back
+from ..transport.registrations import register_moved
 from .errors import BackfillRefused
 
 WHAT = "bootstrap"
@@ -135,6 +136,7 @@ class HandOver:
         at_gap(HandOverGap(HandOverStep.TAKE_BACK_PROMISES))
         take_back(self.bus, self.processor.name, self._going_back(built))
         at_gap(HandOverGap(HandOverStep.SET_POSITIONS))
+        register_moved(self.bus, self.processor, built)
         self.bus.catalog.set_committed(self.processor.name, self._positions(built))
         at_gap(HandOverGap(HandOverStep.NOTE_END))
         note_move(self.bus, msgspec.structs.replace(move, done=True))

@@ -28,6 +28,7 @@ from ..transport.codec_of import Codecs
 from ..transport.ensuring import ensure
 from ..transport.memory import MemoryBus
 from ..transport.promises import WATERMARKS
+from ..transport.registrations import PROCESSORS
 from .working.changelog import changelog_of
 from .working.clock import SteeredClock
 from .working.idleness import Patience
@@ -99,7 +100,7 @@ class Driver:
         self._armed: Gap | None = None
         for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
             self.bus.create(CategorySpec.of(category))
-        ensure(self.bus, WATERMARKS)
+        ensure(self.bus, WATERMARKS, PROCESSORS)
         for changelog in filter(None, map(changelog_of, self.app.processors)):
             self.bus.create(changelog)
         for processor in self._processors.values():

@@ -116,8 +116,8 @@ def last_id(*positions: Mapping[str, int]) -> int:
 
 
 def offsets_in(position: Mapping[str, int]) -> dict[str, int]:
-    """Return a position without the id of its checkpoint."""
-    return {name: offset for name, offset in position.items() if name != CHECKPOINT_ID}
+    """Return a position's offsets, without what the engine keeps beside them: its names have spaces, as no category's has."""
+    return {name: offset for name, offset in position.items() if " " not in name}
 
 
 def next_id(before: int) -> int:

@@ -147,18 +147,30 @@ class CategoryState:
         spec: its shape there.
         starts: the first offset that is kept, by bucket.
         ends: the offset after the last event, by bucket.
-        topic_id: tells a category from another of the same name that was deleted before; empty where the bus has no such ids.
+        topic_id: the bus's own id of it; a category that is deleted and created again has another one.
     """
 
     spec: CategorySpec
     starts: Mapping[int, int]
     ends: Mapping[int, int]
-    topic_id: str = ""
+    topic_id: str
 
     @property
     def events(self) -> int:
         """How many offsets lie between start and end; transactions use some of them for themselves."""
         return sum(self.ends.values()) - sum(self.starts.values())
+
+
+class Topic(NamedTuple):
+    """What tells a category from another of the same name, or from itself before it was resized.
+
+    Args:
+        id: the bus's own id of it; see `CategoryState`.
+        buckets: how many it has.
+    """
+
+    id: str
+    buckets: int
 
 
 class Ownership(Protocol):
@@ -299,6 +311,10 @@ class Catalog(Protocol):
 
     def describe(self, name: str) -> CategoryState:
         """Return a category as it stands; raise MissingCategory where there is none."""
+        ...
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Return the id and size of categories, without those that are missing; cheap enough to ask every few seconds."""
         ...
 
     def ends(self, name: str) -> Mapping[int, int]:

@@ -63,5 +63,9 @@ class OffsetOutOfRange(BusError):
     """A position lies before what the bus still keeps, or after its end: events are gone; a person must choose."""
 
 
+class TopicRecreated(BusError):
+    """A category was deleted and created again since it was read: positions in it mean nothing any more; a person must choose."""
+
+
 class MessageRefused(BusError):
     """A message is larger than the bus takes, or of a form it refuses: change the processor or the category's limits."""

@@ -36,7 +36,7 @@ from ..warehouse.listing import Listing
 from ..warehouse.notes import BucketNote, bucket_note, claim_note, epochs_among, write_note
 from ..warehouse.owners import Owners, claim, note_of, settled_notes
 from ..warehouse.seam import WRITERS, Warehouse
-from ..warehouse.terms import Settled, settle, widen_files
+from ..warehouse.terms import Settled, expect_same_topic, settle, widen_files
 from .archived_rows import ArchivedRows, Messages
 from .complete_days import CompleteDays
 from .completeness import BucketDays, Patience, day_passed
@@ -171,14 +171,25 @@ class CategoryArchive:
         return came
 
     def save(self) -> bool:
-        """Write everything that was read, commit the positions, and mark the days that are complete; return whether all is committed."""
+        """Write everything that was read, commit the positions, and mark the days that are complete; return whether all is committed.
+
+        Raises:
+            ArchiveRefused: it was read of another topic than before; nothing of it was written.
+        """
         saved = False
         with self._outlasting():
+            self._expect_same_topic()
             self._save(self._buckets, self._close_days)
             self._mark_complete()
             self._claim_above_others()
             saved = True
         return saved and not self._gained and not any(bucket.is_uncommitted for bucket in self._buckets.values())
+
+    def _expect_same_topic(self) -> None:
+        name = self._category.name
+        topic = self._bus.catalog.topics([name]).get(name)
+        if self._settled is not None and topic is not None:
+            expect_same_topic(name, self._settled.terms.topic_id, topic.id)
 
     def _joined(self) -> Reader:
         if self._reader is None:
@@ -256,7 +267,7 @@ class CategoryArchive:
         state = self._bus.catalog.describe(name)
         committed = {position.bucket: position for position in self._bus.catalog.positions(group_of(name), name)}
         listing = self._complete.look()
-        settled = self._settle(listing, len(state.ends))
+        settled = self._settle(listing, len(state.ends), state.topic_id)
         owners = Owners.of(self._warehouse, name)
         with ThreadPoolExecutor(WRITERS) as pool:
             claimed = list(
@@ -278,7 +289,7 @@ class CategoryArchive:
         self._buckets |= {one.bucket.number: bucket for one, bucket in zip(claimed, taken, strict=True)}
         self._gained = [bucket for bucket in self._gained if bucket not in buckets]
 
-    def _settle(self, listing: Listing, buckets: int) -> Settled:
+    def _settle(self, listing: Listing, buckets: int, topic_id: str) -> Settled:
         name = self._category.name
         settled = self._settled or settle(
             self._warehouse,
@@ -287,7 +298,9 @@ class CategoryArchive:
             by=self._manner.by,
             segment_events=self._length,
             schema=self._rows.schema,
+            topic_id=topic_id,
         )
+        expect_same_topic(name, settled.terms.topic_id, topic_id)
         if settled.widens and len(self._owned) < buckets:
             raise ArchiveRefused(
                 f"{name}: files in {self._warehouse.location} have columns that are to become wider, and another archiver has "

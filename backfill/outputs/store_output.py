@@ -26,6 +26,7 @@ from ...state.remote.rebuilding import rebuilds
 from ...state.store import Offsets
 from ...transport.beginning import expect_idle
 from ...transport.bus import Bucket, Bus, Position
+from ...transport.registrations import register_moved
 from ..archive.archived_ends import archived_ends
 from ..bootstrap import only_one, refuse_begun, refuse_unarchived
 from ..errors import BackfillRefused
@@ -199,6 +200,7 @@ def bootstrap_store(
     refill = Refill(destination.url, positions, None)
     filling = _Filling(app_name, processor, refill, read, noted(missing, processor.inputs()))
     done = filling.run(warehouse, master, progress)
+    register_moved(destination.bus, processor, positions)
     destination.bus.catalog.set_committed(processor.name, _as_positions(positions))
     return done
 

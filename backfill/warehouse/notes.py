@@ -42,18 +42,20 @@ class Terms(msgspec.Struct, frozen=True):
         segment_events: how many offsets share a file name.
         columns: all columns that were ever written, with the type that all files have today, for people to read.
         schema: the same, as Arrow writes it.
+        topic_id: the bus's id of the topic that is archived; empty where that was not noted.
     """
 
     by: By
     segment_events: int
     columns: dict[str, str]
     schema: bytes
+    topic_id: str = ""
 
     @staticmethod
-    def of(by: By, segment_events: int, schema: pa.Schema) -> Terms:
+    def of(by: By, segment_events: int, schema: pa.Schema, topic_id: str = "") -> Terms:
         """Note a way."""
         columns = {field.name: str(field.type) for field in schema}
-        return Terms(by, segment_events, columns, schema.serialize().to_pybytes())
+        return Terms(by, segment_events, columns, schema.serialize().to_pybytes(), topic_id)
 
     @property
     def arrow(self) -> pa.Schema:

@@ -43,7 +43,14 @@ class Settled:
 
 
 def settle(
-    warehouse: Warehouse, category: str, files: Sequence[StoredFile], *, by: By, segment_events: int, schema: pa.Schema
+    warehouse: Warehouse,
+    category: str,
+    files: Sequence[StoredFile],
+    *,
+    by: By,
+    segment_events: int,
+    schema: pa.Schema,
+    topic_id: str = "",
 ) -> Settled:
     """Find out how to go on archiving a category; nothing is changed.
 
@@ -54,20 +61,42 @@ def settle(
         by: by which time its days are to be.
         segment_events: how long its segments are to be.
         schema: the columns of its record type.
+        topic_id: the bus's id of its topic.
 
     Raises:
-        ArchiveRefused: it is archived in another way, or its columns do not fit.
+        ArchiveRefused: it is archived in another way, or its columns do not fit, or it is another topic.
     """
     terms = terms_of(warehouse, category) or _before_notes(warehouse, category, files, segment_events)
     if terms is None:
-        return Settled(Terms.of(by, segment_events, schema), is_noted=False, widens=False)
+        return Settled(Terms.of(by, segment_events, schema, topic_id), is_noted=False, widens=False)
+    expect_same_topic(category, terms.topic_id, topic_id)
     _refuse_other_way(category, terms, by, segment_events)
     try:
         wider = merged(terms.arrow, schema)
     except OtherType as other:
         raise _refused(warehouse, category, files, other) from other
-    wanted = Terms.of(by, segment_events, wider)
+    wanted = Terms.of(by, segment_events, wider, topic_id or terms.topic_id)
     return Settled(wanted, wanted == terms, is_widened(terms.arrow, wider))
+
+
+def expect_same_topic(category: str, archived: str, now: str) -> None:
+    """Refuse to archive another topic under the same name: its offsets are those of files with other events.
+
+    Args:
+        category: its name.
+        archived: the id of the topic that is archived; empty where that is not known.
+        now: the id of the topic that is on the bus; empty where there is none.
+
+    Raises:
+        ArchiveRefused: it is another.
+    """
+    if archived and now and archived != now:
+        raise ArchiveRefused(
+            f"Category {category} was deleted and created again since it was archived (topic id {archived}, now {now}), or this is another "
+            "cluster. Its offsets stand for other events now: to go on would write them over files that are there, or between them. Nothing "
+            f"more was archived, and the files are as they were. Move the folder category={category} away to keep it and begin again, or name "
+            "another warehouse; or name the cluster that is archived there (`--kafka`)."
+        )
 
 
 def _before_notes(

@@ -29,6 +29,7 @@ from ...state.backups.verifying import Verdict
 from ...state.backups.verifying import verify as verify_shard
 from ...state.errors import StateError
 from ...state.rocks import RocksShardState
+from ...state.topic_ids import without_topic_marks
 from ..spans import span
 from ..working.positions import shown_position
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs
@@ -264,7 +265,7 @@ def _described(name: ShardName, verdict: Verdict) -> dict[str, Any]:
         "good": not verdict.damages,
         "damages": verdict.damages,
         "time_ms": manifest and manifest.time_ms,
-        "position": manifest and manifest.position,
+        "position": manifest and without_topic_marks(manifest.position),
         "size_bytes": manifest and manifest.size_bytes,
     }
 

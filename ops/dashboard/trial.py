@@ -31,6 +31,7 @@ from ...transport.bus import Bus
 from ...transport.codec_of import Codecs
 from ...transport.codecs import JsonCodec
 from ..working.clock import SystemClock
+from ..working.positions import shown_position
 from ..working.refusals import Refusal, refusals, taken
 
 TIMERS_SHOWN = 20
@@ -142,8 +143,9 @@ def _over_state(step: _Step, shard: Path) -> Trial:
     measure = inspection(processor, None, 0)
 
     def over_saved(state: RocksShardState) -> Trial:
-        position = ", ".join(f"{name} {offset:,}" for name, offset in sorted(measure(state).position.items()))
-        return replace(step.over(state), over=f"its state as it is saved now, at {position or 'nothing read'}")
+        return replace(
+            step.over(state), over=f"its state as it is saved now, at {shown_position(measure(state).position)}"
+        )
 
     seen = look(shard, over_saved)
     return seen or replace(step.over(NothingSaved()), over="no state: there is none of this bucket on this machine")

@@ -19,6 +19,7 @@ from ...transport.bus import Bus
 from ...transport.errors import MissingCategory
 from ...transport.moves import forget_move, newest_move
 from ...transport.promises import WATERMARKS, Place, promises_on, taken_back
+from ...transport.registrations import forget_registration
 from .catalogue import Records, deployment_named
 from .environment import STORE
 from .manifests import object_name
@@ -109,6 +110,7 @@ def purge(remains: Remains, bus: Bus) -> None:
         StateError: backups could not be removed.
     """
     bus.catalog.forget_group(remains.name)
+    forget_registration(bus, remains.name)
     if newest_move(bus, remains.name) is not None:
         forget_move(bus, remains.name)
     promised = [

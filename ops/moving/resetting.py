@@ -24,10 +24,12 @@ from ...state.folder import current
 from ...state.remote import remote_states
 from ...state.remote.shard_state import RemoteShardState
 from ...state.store import Offsets, ShardIdentity
+from ...state.topic_ids import topic_marks
 from ...transport.beginning import expect_idle, note_begin
 from ...transport.bus import Bucket, Position
 from ...transport.moves import Move, newest_move, note_move
 from ...transport.promises import take_back
+from ...transport.registrations import register_moved, topic_ids_of
 from ..working.assembling import StoreMissing
 from ..working.resuming import counts
 from .around import Around
@@ -232,6 +234,7 @@ class _Moving:
         self._facts = group_facts(reset.processor, around.bus)
         self._local = LocalStates(reset.processor, around.states, around.backups)
         self._is_local = reset.processor.state_shape() is not None and not is_remote(reset.processor)
+        self._topics = topic_marks(topic_ids_of(around.bus, reset.processor))
         self._earlier = newest_move(around.bus, reset.processor.name)
         self._move = self._noted()
 
@@ -301,11 +304,11 @@ class _Moving:
         if shard.how is How.BACKUP and shard.backup is not None:
             install_backup(self._local, shard.bucket, shard.backup, stamp)
         elif shard.how is How.EMPTY:
-            install_empty(self._local, shard.bucket, {**shard.target, **stamp})
+            install_empty(self._local, shard.bucket, {**shard.target, **self._topics, **stamp})
         elif shard.how is How.REBUILT:
             install_empty(self._local, shard.bucket, stamp)
         elif current(self._local.folder(shard.bucket)) is not None:
-            position = shard.target if shard.how is How.PASSED else {}
+            position = {**shard.target, **self._topics} if shard.how is How.PASSED else {}
             committed = self._facts.of(shard.bucket).committed
             move_position(self._local, shard.bucket, {**position, **stamp}, committed)
 
@@ -319,7 +322,7 @@ class _Moving:
                 # It was sent. By the group's positions that could not be told any more when they are others.
                 state.clear_outbox()
             if shard.how is How.PASSED:
-                state.save_position(shard.target)
+                state.save_position({**shard.target, **self._topics})
 
     def take_back_promises(self) -> None:
         """Let consumers wait for what is written again, and not take it for complete."""
@@ -327,6 +330,7 @@ class _Moving:
 
     def set_positions(self) -> None:
         """Let the group go on at the target; after the same checkpoint as before, where the state is still of that."""
+        register_moved(self._bus, self._processor, [shard.bucket for shard in self._reset.shards])
         self._bus.catalog.set_committed(
             self._processor.name,
             [

@@ -27,6 +27,7 @@ from ...transport.beginning import expect_idle, note_begin, take_back_move
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.errors import BucketMismatch
 from ...transport.moves import Move, Retyped, newest_move, note_move
+from ...transport.registrations import register_inputs
 from ..working.changelog import changelog_of
 from .around import Around
 from .errors import MoveRefused
@@ -416,6 +417,7 @@ class _Reader:
                 for name, ends in self._borders.items()
                 for number in range(self._resize.after)
             ]
+            register_inputs(self._bus, self._name, dict.fromkeys(self._borders, self._resize.after))
             self._bus.catalog.set_committed(self._name, positions)
 
     def end(self) -> None:

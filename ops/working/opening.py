@@ -9,7 +9,7 @@ A bus or a store that does not answer is asked again, for as long as the shard i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from threading import Event
@@ -21,10 +21,12 @@ from ...state.checkpoints import Step, Steps, have_ids, last_id, offsets_in, ste
 from ...state.remote.errors import StoreUnreachable
 from ...state.remote.retrying import Seldom
 from ...state.store import Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
-from ...transport.bus import Bucket, Bus, Position
+from ...state.topic_ids import of_other_topics, topic_marks
+from ...transport.bus import Bucket, Bus, Position, Topic
 from ...transport.changelog import told_position
 from ...transport.errors import BusUnreachable
 from ...transport.moves import Move
+from ...transport.registrations import Registration, ShardRecord, record_shards, registration_of
 from .changelog import changelog_of, replay
 from .committed import committed_by
 from .moved import expect_current, move_of
@@ -33,12 +35,14 @@ from .resuming import (
     counts,
     expect_reached,
     expect_rebuildable,
+    expect_same_topics,
     first_kept,
     is_behind,
     resume,
     settle_prepared,
 )
 from .shard import Shard, new_shard
+from .topics import expect_shapes
 
 _LOG = logging.getLogger("penstock.worker")
 LOOK_AGAIN_S = 0.5
@@ -91,12 +95,14 @@ class Opened:
     Args:
         shard: ready to read on.
         begins: where to read on in each input; where nothing was ever read, at the first event that is kept.
+        topic_ids: of which topics that is.
         unsent: outputs that were saved with the state and are not on the bus.
         is_unlogged: whether its changelog is to be told the whole state, which was saved while the processor kept none.
     """
 
     shard: Shard
     begins: Sequence[Position]
+    topic_ids: Mapping[str, str]
     unsent: Outbox | None = None
     is_unlogged: bool = False
 
@@ -110,6 +116,8 @@ class _Facts:
         starts: first offsets that are kept.
         ends: offsets after the last event; looked at after the positions, which therefore do not lie beyond.
         compacted: the inputs that keep the latest event of each key only.
+        topic_ids: the ids of the inputs' topics, and of the changelog's.
+        registration: what was noted of the processor when it ran before.
         move: what was last done to positions and states from outside; None for nothing.
     """
 
@@ -117,6 +125,8 @@ class _Facts:
     starts: dict[str, dict[int, int]]
     ends: dict[str, dict[int, int]]
     compacted: frozenset[str]
+    topic_ids: dict[str, str]
+    registration: Registration
     move: Move | None
 
     def committed_at(self, number: int) -> Offsets:
@@ -148,6 +158,7 @@ class Openings:
         states: where its state is.
         backups: where copies of it are.
         threads: do the work.
+        worker: who opens them, as it is known when it comes back.
         from_earliest: go on with the first event that is kept where the right one is gone.
     """
 
@@ -159,9 +170,11 @@ class Openings:
         backups: Backups,
         threads: Executor,
         *,
+        worker: str,
         from_earliest: bool,
     ) -> None:
         self._processor = processor
+        self._worker = worker
         self._steps: Steps = steps_of(type(processor))
         self._changelog = changelog_of(type(processor))
         self._bus = bus
@@ -233,10 +246,18 @@ class Openings:
         move = move_of(self._bus, self._processor.name)
         committed = committed_by(type(self._processor), self._bus)
         found = {category.name: self._bus.catalog.describe(category.name) for category in self._processor.inputs()}
+        written = self._bus.catalog.topics([category.name for category in self._processor.outputs()])
+        read = {name: Topic(state.topic_id, state.spec.buckets) for name, state in found.items()}
+        expect_shapes(type(self._processor), {**written, **read})
         starts = {name: dict(category.starts) for name, category in found.items()}
         ends = {name: dict(category.ends) for name, category in found.items()}
         compacted = frozenset(name for name, category in found.items() if category.spec.compacted)
-        return _Facts(committed, starts, ends, compacted, move)
+        topic_ids = {name: topic.id for name, topic in read.items()}
+        if self._changelog is not None:
+            logs = self._bus.catalog.topics([self._changelog.name])
+            topic_ids.update((name, topic.id) for name, topic in logs.items())
+        registration = registration_of(self._bus, self._processor.name)
+        return _Facts(committed, starts, ends, compacted, topic_ids, registration, move)
 
     def _open(self, number: int, looked: Future[_Facts], dropped: Event) -> Opened:
         """Try until the store answers: one that is away for long stops no worker."""
@@ -262,19 +283,24 @@ class Openings:
 
     def _attempt(self, number: int, facts: _Facts, dropped: Event) -> Opened:
         committed, identity = facts.committed_at(number), self.identity(number)
+        self._expect_recorded_topics(number, facts)
         self._expect_reached(number, committed, facts, "its group's committed position")
         if identity is None:
+            self._record(number, committed, facts)
             return self._opened(number, None, committed, facts)
         self._backups.refresh(identity, facts.wanted_at(number), dropped)
         state = self._states.open(identity)
         try:
             expect_current(state, facts.move, identity.processor, number)
             # Before anything is settled: what belongs to another bus stays as it is.
+            others = of_other_topics(state.position(), facts.topic_ids)
+            expect_same_topics(identity.processor, facts.topic_ids, others, f"its state (bucket {number})")
             self._expect_reached(number, state.position(), facts, "its state")
             unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
             is_unlogged = self._is_unlogged(number, state, committed)
             if self._changelog is not None and not is_unlogged and not self._is_as_committed(state, committed):
                 replay(self._bus, self._changelog.name, number, state)
+            self._record(number, committed, facts)
             return replace(self._opened(number, state, committed, facts), unsent=unsent, is_unlogged=is_unlogged)
         except BaseException:
             state.close()
@@ -290,6 +316,21 @@ class Openings:
         if self._changelog is None or last_id(committed) or not any(reflects.values()):
             return False
         return is_behind(told_position(self._bus, Bucket(self._changelog.name, number)), reflects)
+
+    def _expect_recorded_topics(self, number: int, facts: _Facts) -> None:
+        """Refuse a topic other than the one of which the group's positions are, or were before they expired."""
+        record = facts.registration.shards.get(number)
+        before = {} if record is None else record.topic_ids
+        others = [name for name, topic_id in facts.topic_ids.items() if before.get(name, topic_id) != topic_id]
+        expect_same_topics(self._processor.name, facts.topic_ids, others, f"its record on the bus (bucket {number})")
+
+    def _record(self, number: int, committed: Offsets, facts: _Facts) -> None:
+        """Note on the bus of which topics the positions are that are committed from now on."""
+        before = facts.registration.shards.get(number)
+        has_committed = bool(offsets_in(committed)) or (before is not None and before.has_committed)
+        record = ShardRecord(facts.topic_ids, self._worker, has_committed)
+        if record != before:
+            record_shards(self._bus, self._processor.name, {number: record})
 
     def _expect_reached(self, number: int, position: Offsets, facts: _Facts, witness: str) -> None:
         """Refuse a position that the bus has never come to."""
@@ -330,9 +371,9 @@ class Openings:
             Position(Bucket(name, number), position.get(name, starts[number])) for name, starts in facts.starts.items()
         ]
         checkpoint_id = last_id(committed, saved or {}) if have_ids(self._steps) else None
-        resumption = Resumption(position, going_on.muted_until, checkpoint_id)
+        resumption = Resumption(position, going_on.muted_until, checkpoint_id, topic_marks(facts.topic_ids))
         shard = new_shard(self._processor, number, state, resumption, offsets_in(committed))
-        return Opened(shard, begins)
+        return Opened(shard, begins, facts.topic_ids)
 
     def _next_offset(self, bucket: Bucket, position: Offsets, committed: Offsets, facts: _Facts) -> int | None:
         """Return where to read on in a bucket; None for the first event, where nothing was ever read."""

@@ -11,10 +11,12 @@ from ...processors.kinds import Processor
 from ...state.checkpoints import is_remote, reads_again
 from ...transport.bus import Bucket, Bus, CategorySpec
 from ...transport.ensuring import ensure
-from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
+from ...transport.errors import CompactedInput, MissingCategory
 from ...transport.promises import WATERMARKS
+from ...transport.registrations import PROCESSORS
 from ..watching.reports import REPORTS
 from .changelog import changelog_of
+from .topics import expect_buckets
 
 Targets = dict[Bucket, int]
 """Where each input bucket ended when it was looked at."""
@@ -34,26 +36,14 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     _expect_rebuildable(processor, bus)
     changelog = changelog_of(processor)
     own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
-    ensure(bus, WATERMARKS, REPORTS, *own)
+    ensure(bus, WATERMARKS, REPORTS, PROCESSORS, *own)
     return opened(processor)
 
 
 def expect_categories(processor: type[Processor], categories: Iterable[AnyCategory], bus: Bus) -> None:
     """Raise MissingCategory or BucketMismatch where categories are not on the bus as a processor declares them."""
     for category in categories:
-        found = _buckets(processor, bus, category.name)
-        if found != category.buckets:
-            inputs = ", ".join(f"{other.name} ({other.buckets})" for other in processor.inputs())
-            or_else = (
-                f", or give it more, with its readers' states: `penstock category resize {category.name} {category.buckets} --app …`"
-                if found < category.buckets
-                else ""
-            )
-            raise BucketMismatch(
-                f"Category {category.name} has {found} buckets on the bus, but {processor.__name__} declares "
-                f"{category.buckets}; its inputs are {inputs}. Events of one key would meet in different buckets, so "
-                f"nothing was started. Declare buckets={found}{or_else}."
-            )
+        expect_buckets(processor, category, _buckets(processor, bus, category.name))
 
 
 def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:

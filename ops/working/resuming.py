@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from ...processors.errors import PenstockError
 from ...processors.kinds import Processor
 from ...processors.semantics import Semantics
 from ...state.checkpoints import offsets_in
 from ...state.store import LocalState, Offsets
+from ...state.topic_ids import without_topic_marks
 from ...transport.bus import Bucket
-from ...transport.errors import CompactedInput, OffsetOutOfRange
+from ...transport.errors import CompactedInput, OffsetOutOfRange, TopicRecreated
 
 _LOG = logging.getLogger("penstock.worker")
 
@@ -28,11 +30,13 @@ class Resumption:
         position: next unread offset by category; from the first event where a category is missing.
         muted_until: by category, up to where events are read for the state alone.
         checkpoint_id: that of the last checkpoint; None where checkpoints have none.
+        topic_marks: of which topics the position is.
     """
 
     position: Offsets
     muted_until: Offsets
     checkpoint_id: int | None = None
+    topic_marks: Offsets = field(default_factory=dict)
 
 
 def resume(processor: Processor, saved: Offsets | None, committed: Offsets) -> Resumption:
@@ -54,7 +58,7 @@ def resume(processor: Processor, saved: Offsets | None, committed: Offsets) -> R
 
 def is_behind(position: Offsets, other: Offsets) -> bool:
     """Tell whether a position lies before another in any input."""
-    return any(offset > position.get(name, 0) for name, offset in other.items())
+    return any(offset > position.get(name, 0) for name, offset in without_topic_marks(other).items())
 
 
 def counts(before: Offsets, after: Offsets, committed: Offsets, what: str) -> bool:
@@ -75,7 +79,7 @@ def counts(before: Offsets, after: Offsets, committed: Offsets, what: str) -> bo
             "took place, are gone from the bus (they expire when a group is idle for long). Nothing was changed. Restore a "
             "backup with `penstock state restore`, or give the processor another name to begin anew."
         )
-    return all(committed.get(name, -1) == offset for name, offset in after.items())
+    return all(committed.get(name, -1) == offset for name, offset in without_topic_marks(after).items())
 
 
 def settle_prepared(state: LocalState, committed: Offsets, what: str) -> None:
@@ -87,6 +91,31 @@ def settle_prepared(state: LocalState, committed: Offsets, what: str) -> None:
         state.apply()
     else:
         state.discard()
+
+
+def expect_same_topics(owner: str, topic_ids: Mapping[str, str], others: Collection[str], witness: str) -> None:
+    """Refuse to go on in topics that are not those of which a position is.
+
+    Args:
+        owner: the processor's name.
+        topic_ids: the bus's ids, by category.
+        others: the categories whose topics are others now.
+        witness: what says so, such as "its state".
+
+    Raises:
+        TopicRecreated: there are some, and a person must choose.
+    """
+    if not others:
+        return
+    names = ", ".join(f"{name} (topic id {topic_ids[name]})" for name in sorted(others))
+    raise TopicRecreated(
+        f"{owner} has read another topic of this name than the one that is on the bus now, says {witness}: {names} was deleted and created "
+        "again, or this is another cluster. Its old offsets stand for other events there: to go on from them would skip events, and count "
+        "what is gone together with what is new. The worker does not go on; its state is unchanged. Choose: begin with the first event of "
+        f"the new topic and an empty state (`penstock reset APP:PROCESSOR --to earliest`, with `--state empty` where it keeps state); name the cluster that the state "
+        "belongs to (`--kafka`), or the state that belongs to this one (`--dir`, or `--store` for remote state); or give the processor "
+        "another name, under which it reads from the first event."
+    )
 
 
 def first_kept(owner: str, bucket: Bucket, begin: int, start: int, *, from_earliest: bool) -> int:

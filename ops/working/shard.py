@@ -44,6 +44,7 @@ class Shard:
         muted_until: by category, the offset up to which outputs are on the bus already.
         committed: the group's positions, as far as is known.
         checkpoint_id: that of its last checkpoint; None where its checkpoints have none.
+        topic_marks: of which topics its position is.
         saved_position: the position at the last checkpoint.
         saved_low_ms: the low watermark at the last checkpoint.
         held: outputs that wait for their step of a checkpoint.
@@ -60,6 +61,7 @@ class Shard:
     muted_until: Offsets
     committed: Offsets
     checkpoint_id: int | None = None
+    topic_marks: Offsets = field(default_factory=dict)
     saved_position: Offsets = field(default_factory=dict)
     saved_low_ms: int = NEVER_MS
     held: list[HeldOutput] = field(default_factory=list)
@@ -107,6 +109,7 @@ class Shard:
             dict(self.position),
             self._reached(),
             self.checkpoint_id,
+            self.topic_marks,
             self.overlay.seal(),
             held,
             self.core.time.low_ms,
@@ -141,6 +144,7 @@ class Sealed:
         position: next unread offset by input category.
         reached: the group's positions after the checkpoint.
         checkpoint_id: the checkpoint's own; None where those have none.
+        topic_marks: of which topics the position is.
         changes: what changed in the state.
         held: outputs that wait for their step.
         low_ms: the low watermark; what belongs before it is in this checkpoint, or in earlier ones.
@@ -152,14 +156,16 @@ class Sealed:
     position: Offsets
     reached: Offsets
     checkpoint_id: int | None
+    topic_marks: Offsets
     changes: Changes
     held: list[HeldOutput]
     low_ms: int
 
     @property
     def standing(self) -> Offsets:
-        """The position that the state reflects after the checkpoint, with the checkpoint's id."""
-        return self.position if self.checkpoint_id is None else {**self.position, CHECKPOINT_ID: self.checkpoint_id}
+        """The position that the state reflects after the checkpoint, with the checkpoint's id and its topics'."""
+        position = {**self.position, **self.topic_marks}
+        return position if self.checkpoint_id is None else {**position, CHECKPOINT_ID: self.checkpoint_id}
 
     def positions(self) -> list[Position]:
         """Return the group's positions as they should be after the checkpoint."""
@@ -194,7 +200,11 @@ class Sealed:
 
 
 def new_shard(
-    processor: Processor, number: int, state: ShardState | None, going_on: Resumption, committed: Offsets
+    processor: Processor,
+    number: int,
+    state: ShardState | None,
+    going_on: Resumption,
+    committed: Offsets,
 ) -> Shard:
     """Return a shard that goes on at a position."""
     overlay = Overlay(state or NothingSaved(), join_of(processor))
@@ -209,6 +219,7 @@ def new_shard(
         going_on.muted_until,
         committed,
         going_on.checkpoint_id,
+        going_on.topic_marks,
         saved_position=dict(position),
         saved_low_ms=core.time.low_ms,
     )

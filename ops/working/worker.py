@@ -43,6 +43,7 @@ from .shard import Shard
 from .sweeping import Sweeper
 from .tally import Pending, Tally
 from .timekeeping import Timekeeping
+from .topics import TopicWatch
 
 _LOG = logging.getLogger("penstock.worker")
 POLL_WAIT_S = 0.1
@@ -118,7 +119,13 @@ class Worker:
         self._placement = Placement(type(processor))
         self._rejecting = Rejecting(type(processor), place.bus, self._codecs)
         self._openings = Openings(
-            processor, place.bus, place.states, place.backups, threads, from_earliest=from_earliest
+            processor,
+            place.bus,
+            place.states,
+            place.backups,
+            threads,
+            worker=place.identity,
+            from_earliest=from_earliest,
         )
         self._owned: set[Bucket] = set()
         self._is_told = False
@@ -140,6 +147,7 @@ class Worker:
         self._executing = Executing(processor, place.bus, self._reader, place.identity, threads)
         self._sending = Sending(processor, self._codecs, self._executing, self._clock, self.tally)
         self._saving = Saving(self._steps, self._executing, saver, self._pass_gap)
+        self._topics = TopicWatch(type(processor), place.bus, threads, self._clock)
         self._time = Timekeeping(processor, place.bus, asker or saver, self._clock)
         self._meeting = Meeting(list(self._inputs), self._clock)
 
@@ -177,8 +185,10 @@ class Worker:
     def turn(self) -> None:
         """Take over what was opened, poll once, process what came, and begin a checkpoint if one is due."""
         try:
+            self._topics.look()
             self._take_over()
             polled = self._poll()
+            self._topics.expect_declared(self._owned)
             self._time.wake({batch.bucket for batch in polled.batches})
             deferred = self._process_all(polled.batches)
             for bucket, end in polled.ended:
@@ -261,6 +271,7 @@ class Worker:
         self._open_wanted()
         for opened in self._openings.finished():
             shard = opened.shard
+            self._topics.expect(opened.topic_ids)
             self._shards[shard.number] = shard
             if opened.unsent is not None:
                 self._settle()

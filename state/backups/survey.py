@@ -14,6 +14,7 @@ from ..errors import StateError, StateInUse
 from ..folder import current, shard_folder
 from ..rocks import RocksShardState, explained, viewed
 from ..store import Offsets, ShardIdentity
+from ..topic_ids import without_topic_marks
 from .ages import is_late
 from .manifest import Manifest
 from .places import BackupPlace
@@ -144,7 +145,7 @@ def _is_behind(kept: KeptBackups, local: LocalState) -> bool:
     """Tell whether a backup is late. A state that does not go on needs no newer one, however old that is."""
     if kept.position is None or kept.age_s is None or kept.interval_s is None:
         return False
-    gone_on = any(offset > kept.position.get(name, 0) for name, offset in local.position.items())
+    gone_on = any(offset > kept.position.get(name, 0) for name, offset in without_topic_marks(local.position).items())
     return gone_on and is_late(kept.age_s, kept.interval_s)
 
 

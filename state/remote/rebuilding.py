@@ -22,6 +22,7 @@ from ...processors.changes import Changes
 from ...processors.kinds import Aggregator
 from ...processors.stores import Writing
 from ..store import Offsets, ShardIdentity
+from ..topic_ids import without_topic_marks
 from .addresses import Address, address_of
 from .errors import StoreMoved
 from .folder import RemoteStates, store_at
@@ -75,7 +76,7 @@ class Rebuilds:
             StoreRefused, StoreUnreachable: as they say.
         """
         there = [bucket for bucket in self._buckets if self._shape(bucket) not in {None, self._building}]
-        positions = {bucket: self._open(bucket, self._whole).position() for bucket in there}
+        positions = {bucket: without_topic_marks(self._open(bucket, self._whole).position()) for bucket in there}
         return {bucket: position for bucket, position in positions.items() if position}
 
     def broken_off(self) -> list[int]:
@@ -113,7 +114,7 @@ class Rebuilds:
         is_begun = self._shape(bucket) == self._building
         state = self._open(bucket, self._building if is_begun else self._whole)
         if not is_begun:
-            self._expect_at(bucket, position, state.position())
+            self._expect_at(bucket, position, without_topic_marks(state.position()))
         left = set(filter(within, self._slots(bucket)))
         replaced = _write(state, computed, left)
         if is_begun:

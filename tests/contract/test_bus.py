@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from penstock.processors.buckets import bucket_of
-from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader, Scanner
+from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader, Scanner, Topic
 from penstock.transport.errors import Aborted, BusError, CategoryExists, Fenced, GroupInUse, MissingCategory
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
@@ -102,6 +102,25 @@ def scan_all(bus: Bus, category: str) -> dict[Bucket, list[tuple[int, bytes | No
         ended.update(end.bucket for end in polled.ended)
     reader.close()
     return found
+
+
+def test_a_category_that_is_created_again_is_another_topic(bus: Bus, unique: str) -> None:
+    """Its id stays while it lives, whoever asks and whatever is written, and is another after it was deleted; its size is told too."""
+    spec = CategorySpec(unique, 2)
+    bus.catalog.create(spec)
+    first = bus.catalog.describe(unique).topic_id
+    send(bus, unique, [(b"k", b"v")])
+    bus.catalog.resize(unique, 3)
+    later = bus.catalog.topics([unique, "missing." + unique])
+    bus.catalog.delete(unique)
+    gone = bus.catalog.topics([unique])
+    bus.catalog.create(spec)
+    second = bus.catalog.topics([unique])[unique]
+
+    assert later == {unique: Topic(first, 3)}
+    assert gone == {}
+    assert second.id not in {"", first}
+    assert second.buckets == 2
 
 
 def test_a_category_is_as_it_was_created(bus: Bus, unique: str) -> None:

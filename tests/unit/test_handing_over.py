@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, ClassVar
 
 import pytest
@@ -105,7 +106,7 @@ def begun(machine: Machine, processor: type[ps.Processor]) -> None:
 
 def built(machine: Machine, handing_over: HandOver) -> dict[int, Manifest]:
     """Store the states that batch makes of the first 50 events: there each is of ten litres, so that one knows whose state it is."""
-    processor, batch = handing_over.processor, Machine(machine.folder.with_name("batch"), MemoryBus(), machine.place)
+    processor, batch = handing_over.processor, Machine(_new_folder(machine), MemoryBus(), machine.place)
     created(batch.bus, [processor])
     write(batch.bus, readings, made(0, 50, litres=10))
     batch.run(processor)
@@ -124,6 +125,10 @@ def built(machine: Machine, handing_over: HandOver) -> dict[int, Manifest]:
                 owner = claim(ShardBackups(machine.place, processor.name, bucket), identity)
                 manifests[bucket] = owner.store(snapshot, position)
     return manifests
+
+
+def _new_folder(machine: Machine) -> Path:
+    return Path(mkdtemp(prefix="batch", dir=machine.folder.parent))
 
 
 def bootstrap(

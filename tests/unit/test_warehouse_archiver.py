@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
 from itertools import count
@@ -17,7 +18,7 @@ import penstock as ps
 from penstock.backfill.archive import category_archive, segments
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
-from penstock.backfill.errors import ArchiveGap
+from penstock.backfill.errors import ArchiveGap, ArchiveRefused
 from penstock.backfill.warehouse.layout import DAY_MS, StoredFile
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.owners import bucket_notes
@@ -48,7 +49,7 @@ class ForgettingBus(MemoryBus):
 
     def describe(self, name: str) -> CategoryState:
         state = super().describe(name)
-        return CategoryState(state.spec, dict.fromkeys(state.ends, self.kept_from), state.ends)
+        return replace(state, starts=dict.fromkeys(state.ends, self.kept_from))
 
     def slice(self, bucket: Bucket, start: int, limit: int) -> list[StoredMessage]:
         return super().slice(bucket, max(start, self.kept_from), limit)
@@ -183,6 +184,27 @@ def test_a_gap_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
     tally = archive(bus, warehouse, accept_gaps=True).tally
 
     assert tally.gone == 300 - len(values(warehouse)) > 0
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_category_created_again_is_not_written_over_the_archive(tmp_path: Path, *, running: bool) -> None:
+    """Its offsets are those of files with other events; the positions of its group are gone with the topic."""
+    bus, warehouse = bus_with(readings(0, 300)), LocalWarehouse(tmp_path)
+    archiver = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
+    for _ in range(3):
+        archiver.turn()
+    archiver.save()
+    before = rows(warehouse)
+    if not running:
+        bus.kill_members(group_of("readings"))
+        bus.forget_group(group_of("readings"))
+    bus.delete("readings")
+    bus.create(CategorySpec.of(READINGS))
+    send(bus, readings(300, 400))
+
+    with pytest.raises(ArchiveRefused, match="readings was deleted and created again since it was archived"):
+        archiver.save() if running else archive(bus, warehouse)
+    assert rows(warehouse) == before
 
 
 def test_what_has_no_columns_is_counted_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

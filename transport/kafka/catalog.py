@@ -8,10 +8,10 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from ..bus import Bucket, CategorySpec, CategoryState, Position
+from ..bus import Bucket, CategorySpec, CategoryState, Position, Topic
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from .peeking import Peeking
 from .places import committed_in, to_commit
@@ -128,7 +128,27 @@ class KafkaCatalog:
             compacted="compact" in config["cleanup.policy"].value,
         )
         starts = self._offsets(name, buckets, OffsetSpec.earliest())
-        return CategoryState(spec, starts, self._offsets(name, buckets, OffsetSpec.latest()))
+        return CategoryState(spec, starts, self._offsets(name, buckets, OffsetSpec.latest()), self._topic(name).id)
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Return the id and size of topics, without those that are missing."""
+        found: dict[str, Topic] = {}
+        asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_LIMIT_S)
+        for name, future in asked.items():
+            try:
+                described = future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise translate(error.args[0], f"Category {name} was not described") from error
+            else:
+                found[name] = Topic(str(described.topic_id), len(described.partitions))
+        return found
+
+    def _topic(self, name: str) -> Topic:
+        try:
+            return self.topics([name])[name]
+        except KeyError:
+            raise self._missing(name) from None
 
     def ends(self, name: str) -> dict[int, int]:
         """Return the offset after the last event of each bucket."""
@@ -221,11 +241,14 @@ class KafkaCatalog:
     def _existing(self, name: str) -> int:
         buckets = self._buckets(name)
         if not buckets:
-            raise MissingCategory(
-                f"There is no category {name} on the bus at {self._settings.bootstrap}. Create it with `penstock category "
-                "create`; `penstock category list` shows those that exist."
-            )
+            raise self._missing(name)
         return buckets
+
+    def _missing(self, name: str) -> MissingCategory:
+        return MissingCategory(
+            f"There is no category {name} on the bus at {self._settings.bootstrap}. Create it with `penstock category "
+            "create`; `penstock category list` shows those that exist."
+        )
 
     def _buckets(self, name: str) -> int:
         # All topics are asked for: asking for one that is missing may create it on brokers that are set so.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ..bus import MESSAGE_LIMIT, Bucket, CategorySpec, CategoryState, Outgoing, Ownership, Position, Reader
+from ..bus import MESSAGE_LIMIT, Bucket, CategorySpec, CategoryState, Outgoing, Ownership, Position, Reader, Topic
 from ..errors import BusError, BusUnreachable, CategoryExists
 from .cluster import Cluster
 from .line import Line
@@ -91,6 +91,15 @@ class MemoryBus:
             return CategoryState(topic.spec, starts, ends, topic.topic_id)
 
         return self._line.request("describe", describe)
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Return the id and size of categories, without those that are missing."""
+
+        def ask() -> dict[str, Topic]:
+            there = {name: self.cluster.topics[name] for name in names if name in self.cluster.topics}
+            return {name: Topic(topic.topic_id, len(topic.logs)) for name, topic in there.items()}
+
+        return self._line.request("describe", ask)
 
     def ends(self, name: str) -> dict[int, int]:
         """Return the offset after the last event of each bucket, also of transactions that are still open."""

@@ -1,0 +1,258 @@
+"""A topic that is deleted and created again, or that somebody adds partitions to, is not read on as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from support.machines import Machine, created, read, write
+
+import penstock as ps
+from penstock.ops.driver import Driver
+from penstock.ops.moving.around import Around
+from penstock.ops.moving.planning import Policy
+from penstock.ops.moving.resetting import perform, plan_reset
+from penstock.ops.moving.targets import Edge
+from penstock.ops.working.topics import LOOK_EVERY_S, MISSING_LOOKS
+from penstock.state.backups.places import LocalPlace
+from penstock.state.topic_ids import of_other_topics, topic_marks, without_topic_marks
+from penstock.transport.bus import CategorySpec, Polled
+from penstock.transport.errors import BucketMismatch, TopicRecreated
+from penstock.transport.memory import MemoryBus
+from penstock.transport.registrations import forget_registration, registration_of
+
+EXACT = ps.Semantics.EXACTLY_ONCE
+EMPTY = Polled([], [])
+
+
+class Reading(ps.Record, frozen=True):
+    """What a meter shows."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2)
+totals = ps.Category("totals", Reading, key="meter", event_time="at", buckets=2)
+
+
+class Totals(ps.Stateful):
+    """Adds up."""
+
+    reads, writes, state = readings, totals, int
+    output_semantics: ClassVar[ps.Semantics] = ps.Semantics.AT_LEAST_ONCE
+
+    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
+        """Add."""
+        total = (state or 0) + event.litres
+        return total, [Reading(event.meter, event.at, total)]
+
+
+class ExactTotals(Totals):
+    """The same, with outputs once."""
+
+    output_semantics = EXACT
+
+
+class LoggedTotals(ExactTotals):
+    """The same, with a changelog."""
+
+    deterministic = False
+
+
+class Copies(ps.Stateless):
+    """Passes on."""
+
+    reads, writes = readings, totals
+    output_semantics = EXACT
+
+    def process(self, event: Reading) -> Iterable[Reading]:
+        """Pass on."""
+        yield event
+
+
+KINDS: tuple[type[ps.Processor], ...] = (Totals, ExactTotals, LoggedTotals, Copies)
+
+
+def made(count: int, start: int = 0) -> list[Reading]:
+    """Return readings of twenty meters, of one litre each."""
+    return [Reading(f"m{n % 20}", 1_000 * n, 1) for n in range(start, start + count)]
+
+
+def created_again(bus: MemoryBus, category: ps.Category[Any]) -> None:
+    """Delete a category, and create it again."""
+    bus.delete(category.name)
+    bus.create(CategorySpec.of(category))
+
+
+@pytest.mark.parametrize("processor", KINDS)
+@pytest.mark.parametrize("refilled", [10, 150])
+def test_a_topic_created_again_is_refused(processor: type[ps.Processor], refilled: int) -> None:
+    """Also where it has been filled past the old position, so that its offsets look right."""
+    driver = Driver(processor)
+    driver.send(readings, made(100))
+    driver._bury(driver.app.processors[0])
+    created_again(driver.bus, readings)
+    before = driver.read(totals)
+
+    with pytest.raises(TopicRecreated, match="deleted and created again"):
+        driver.send(readings, made(refilled))
+    assert driver.read(totals) == before
+
+
+@pytest.mark.parametrize("processor", KINDS)
+def test_positions_that_went_with_the_topic_make_no_new_processor(processor: type[ps.Processor]) -> None:
+    """Kafka drops a group's positions of a topic that is deleted; the state, or the record, still knows of them."""
+    driver = Driver(processor)
+    driver.send(readings, made(100))
+    driver._bury(driver.app.processors[0])
+    created_again(driver.bus, readings)
+    driver.bus.forget_group(processor.name)
+
+    with pytest.raises(TopicRecreated):
+        driver.send(readings, made(150))
+
+
+def test_a_state_that_alone_is_left_knows_its_topic() -> None:
+    """Where the bus has lost all that was noted, as another cluster has."""
+    driver = Driver(Totals)
+    driver.send(readings, made(100))
+    driver._bury(driver.app.processors[0])
+    created_again(driver.bus, readings)
+    driver.bus.forget_group(Totals.name)
+    forget_registration(driver.bus, Totals.name)
+
+    with pytest.raises(TopicRecreated, match=r"its state \(bucket"):
+        driver.send(readings, made(150))
+
+
+def test_a_changelog_created_again_is_refused() -> None:
+    """A state that is lost would be rebuilt of what it has logged since, as if that were all."""
+    driver = Driver(LoggedTotals)
+    driver.send(readings, made(100))
+    driver._bury(driver.app.processors[0])
+    spec = driver.bus.describe(f"{LoggedTotals.name}.changelog").spec
+    driver.bus.delete(spec.name)
+    driver.bus.create(spec)
+
+    with pytest.raises(TopicRecreated, match=r"\.changelog"):
+        driver.send(readings, made(10))
+
+
+@pytest.mark.parametrize("processor", KINDS)
+def test_a_running_worker_notices_a_topic_created_again(processor: type[ps.Processor]) -> None:
+    """Within seconds, also while nothing comes that it could read."""
+    driver = Driver(processor)
+    driver.send(readings, made(100))
+    created_again(driver.bus, readings)
+    driver.clock.advance(LOOK_EVERY_S)
+
+    with pytest.raises(TopicRecreated, match=r"deleted and created again while .* ran"):
+        looked(driver, processor, 2)
+
+
+def test_a_running_worker_notices_a_deleted_topic() -> None:
+    """When it is missing for some looks: brokers that start do not know all topics at once."""
+    driver = Driver(Copies)
+    driver.send(readings, made(100))
+    topics, looks = driver.bus.topics, 0
+
+    def without_readings(names: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return {name: topic for name, topic in topics(names).items() if name != readings.name}
+
+    driver.bus.topics = without_readings  # type: ignore[method-assign]
+    looked(driver, Copies, MISSING_LOOKS - 1)
+    with pytest.raises(TopicRecreated, match="was deleted while"):
+        looked(driver, Copies, 3)
+    assert looks == MISSING_LOOKS
+
+
+def looked(driver: Driver, processor: type[ps.Processor], times: int) -> None:
+    """Let a worker take turns in which it looks at its topics."""
+    worker = driver._workers[processor]
+    for _ in range(times):
+        worker.turn()
+        driver.clock.advance(LOOK_EVERY_S)
+
+
+@pytest.mark.parametrize("processor", KINDS)
+def test_buckets_added_by_others_are_not_read(processor: type[ps.Processor]) -> None:
+    """Keys would come in another bucket than that of their state."""
+    driver = Driver(processor)
+    driver.send(readings, made(20))
+    driver.bus.resize(readings.name, 3)
+
+    with pytest.raises(BucketMismatch, match=r"readings has 3 buckets on the bus, but .* declares 2"):
+        driver.send(readings, made(20, 20))
+    assert not [one for one in driver.read(totals) if one.at >= 20_000 and one.litres == 1]
+
+
+def test_a_worker_without_new_buckets_stops_too() -> None:
+    """Its keys come elsewhere from now on; and those of what it writes go elsewhere."""
+    for grown in (readings, totals):
+        driver = Driver(Totals)
+        driver.send(readings, made(20))
+        worker = driver._workers[Totals]
+        worker._reader.poll = lambda timeout_s: EMPTY  # type: ignore[method-assign]  # noqa: ARG005 - nothing comes
+        driver.bus.resize(grown.name, 3)
+        driver.clock.advance(LOOK_EVERY_S)
+
+        with pytest.raises(BucketMismatch, match=f"{grown.name} has 3 buckets"):
+            looked(driver, Totals, 2)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine on a bus of its own, where processors have run, and whose input was deleted and created again since."""
+    machine = Machine(tmp_path / "one", MemoryBus(), LocalPlace(tmp_path / "place"))
+    created(machine.bus, KINDS)
+    write(machine.bus, readings, made(100))
+    return machine
+
+
+@pytest.mark.parametrize("processor", KINDS)
+def test_a_reset_begins_with_the_new_topic(machine: Machine, processor: type[ps.Processor]) -> None:
+    """As the error says."""
+    machine.run(processor)
+    created_again(machine.bus, readings)
+    write(machine.bus, readings, made(150))
+    with pytest.raises(TopicRecreated):
+        machine.run(processor)
+    around = Around(machine.bus, machine.states, machine.place)
+    policy = None if processor is Copies else Policy.EMPTY
+    perform(plan_reset(processor, around, Edge.EARLIEST, policy), around)
+    machine.run(processor)
+    again = read(machine.bus, totals)[-150:]
+
+    assert sum(one.litres for one in again) > 0
+    assert len(read(machine.bus, totals)) == 250
+    assert registration_of(machine.bus, processor.name).inputs == {readings.name: 2}
+
+
+def test_a_backup_of_before_is_refused(machine: Machine) -> None:
+    """It counts what is gone, at offsets that stand for other events now."""
+    machine.run(Totals)
+    machine.back_up(Totals)
+    created_again(machine.bus, readings)
+    write(machine.bus, readings, made(150))
+    forget_registration(machine.bus, Totals.name)
+
+    with pytest.raises(TopicRecreated):
+        machine.run(Totals)
+
+
+def test_a_position_says_of_which_topics_it_is() -> None:
+    """And says nothing where it was put together from outside."""
+    ids = {"a": "id of a", "b": "id of b"}
+    position = {"a": 3, "b": 4, **topic_marks(ids)}
+
+    assert of_other_topics(position, ids) == []
+    assert of_other_topics(position, {**ids, "b": "another"}) == ["b"]
+    assert of_other_topics({"a": 3, "b": 4}, ids) == []
+    assert without_topic_marks(position) == {"a": 3, "b": 4}
+    assert all(0 <= mark < 2**63 for mark in topic_marks(ids).values())
