@@ -28,7 +28,7 @@ from ..state.topic_ids import topic_marks
 from ..transport.bus import Bus
 from ..transport.kafka import KafkaBus
 from ..transport.moves import newest_move
-from ..transport.registrations import topic_ids_of
+from ..transport.registrations import registration_of, topic_ids_of
 from .errors import BackfillRefused
 from .handing_over import WHAT, committed_by, plan_hand_over
 from .sources.borders import Borders, borders_of
@@ -223,8 +223,8 @@ def refuse_begun(processor: type[Processor], bus: Bus) -> None:
     move = newest_move(bus, processor.name)
     if move is not None and not move.done and move.what == WHAT:
         return
-    begun = committed_by(processor, bus)
-    if any(begun.values()):
+    begun, known = committed_by(processor, bus), registration_of(bus, processor.name)
+    if any(begun.values()) or any(shard.has_committed for shard in known.shards.values()):
         raise BackfillRefused(
             f"{processor.__name__} has run already: its group {processor.name} is at {begun}. Nothing was started. Give the processor "
             "another name, so that both can run side by side; or replace its state and its positions with `--overwrite`: its workers then go "

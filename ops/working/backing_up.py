@@ -46,24 +46,25 @@ class WorkerBackups:
         self._states = states
         self._keeper = BackupKeeper(place, every)
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event) -> None:
-        """Where the local state is missing or behind, put a newer one from a backup in its place, if there is one.
+    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event, *, expired: bool = False) -> bool:
+        """Where the local state is missing or behind, put a newer one from a backup in its place; return whether that was done.
 
-        A place that does not answer is waited for only where there is no local state to go on from.
+        A place that does not answer is waited for only where there is no local state to go on from. Where the group's positions have
+        expired, and so do not say what is behind, any newer backup is taken.
 
         Raises:
             BackupAbandoned: closed or dropped meanwhile; nothing was changed.
         """
         local = self._local_position(identity)
-        if not is_behind(local or {}, committed):
-            return
+        if not expired and not is_behind(local or {}, committed):
+            return False
         if local is None:
-            self._wait_for_backup(identity, dropped)
-            return
+            return self._wait_for_backup(identity, dropped)
         try:
-            self._restore_newer(identity, local)
+            return self._restore_newer(identity, local)
         except PlaceUnreachable as error:
             _LOG.warning("%s The state on this disk is caught up from the bus.", error)
+            return False
 
     def _local_position(self, identity: ShardIdentity) -> Offsets | None:
         """Return what the local state reflects; None where there is none, or one that was begun and never saved to."""
@@ -74,12 +75,12 @@ class WorkerBackups:
             position = state.position()
             return position if position or state.prepared() is not None else None
 
-    def _wait_for_backup(self, identity: ShardIdentity, dropped: Event) -> None:
+    def _wait_for_backup(self, identity: ShardIdentity, dropped: Event) -> bool:
         # Not from the bus meanwhile: it may have dropped early events that only the backup still has.
         waiting = Arrears(SAY_EVERY_S)
         while True:
             try:
-                self._restore_newer(identity, {})
+                restored = self._restore_newer(identity, {})
             except PlaceUnreachable as error:
                 if waiting.is_to_be_said():
                     self._say_waiting(identity, waiting.lasted_s(), error)
@@ -91,7 +92,7 @@ class WorkerBackups:
                     _LOG.warning(
                         "%s, bucket %d has waited %.0f s for its backup.", identity.processor, identity.bucket, waited_s
                     )
-                return
+                return restored
 
     def _say_waiting(self, identity: ShardIdentity, waited_s: float, error: PlaceUnreachable) -> None:
         _LOG.warning(
@@ -109,10 +110,10 @@ class WorkerBackups:
                 "bus, or, if the bus no longer keeps all that it was made of, it says so and changes nothing."
             )
 
-    def _restore_newer(self, identity: ShardIdentity, local: Offsets) -> None:
+    def _restore_newer(self, identity: ShardIdentity, local: Offsets) -> bool:
         newest = newest_position(self._place, identity)
         if newest is None or not is_behind(local, newest):
-            return
+            return False
         began_s, shard = time.monotonic(), shard_folder(self._states, identity)
         manifest = restore_shard(self._place, identity, shard, confirm=self._expect_open)
         if manifest is not None:
@@ -126,6 +127,7 @@ class WorkerBackups:
                 size_bytes / 1e6,
                 took_s,
             )
+        return manifest is not None
 
     def _expect_open(self) -> None:
         if self._closed.is_set():

@@ -15,24 +15,28 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from ...processors.kinds import Processor
 from ...processors.pausing import pauses
-from ...state.checkpoints import Step, Steps, have_ids, last_id, offsets_in, steps_of
+from ...state.checkpoints import Step, Steps, have_ids, is_remote, last_id, offsets_in, steps_of
 from ...state.remote.errors import StoreUnreachable
 from ...state.remote.retrying import Seldom
 from ...state.store import Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ...state.topic_ids import of_other_topics, topic_marks
 from ...transport.bus import Bucket, Bus, Position, Topic
 from ...transport.changelog import told_position
-from ...transport.errors import BusUnreachable
+from ...transport.errors import BusError, BusUnreachable
 from ...transport.moves import Move
 from ...transport.registrations import Registration, ShardRecord, record_shards, registration_of
 from .changelog import changelog_of, replay
 from .committed import committed_by
 from .moved import expect_current, move_of
 from .resuming import (
+    Remnant,
     Resumption,
     counts,
+    expect_known,
     expect_reached,
     expect_rebuildable,
     expect_same_topics,
@@ -52,10 +56,11 @@ LOOK_AGAIN_S = 0.5
 class Backups(Protocol):
     """What keeps copies of shards' states elsewhere. Any thread may call."""
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event) -> None:
-        """Where the local state is missing or behind, put a newer one from a backup in its place, if there is one.
+    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event, *, expired: bool = False) -> bool:
+        """Where the local state is missing or behind, put a newer one from a backup in its place; return whether that was done.
 
-        Whoever waits for that waits no longer than until nobody wants the shard any more, which `dropped` says.
+        Whoever waits for that waits no longer than until nobody wants the shard any more, which `dropped` says. Where the group's
+        positions have expired, any newer backup is taken.
         """
         ...
 
@@ -75,8 +80,9 @@ class Backups(Protocol):
 class NoBackups:
     """Nothing is kept elsewhere."""
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event) -> None:
+    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event, *, expired: bool = False) -> bool:  # noqa: ARG002 - none is kept
         """Do nothing."""
+        return False
 
     def adopt(self, identity: ShardIdentity, state: ShardState) -> None:
         """Do nothing."""
@@ -132,6 +138,11 @@ class _Facts:
     def committed_at(self, number: int) -> Offsets:
         return {name: offsets[number] for name, offsets in self.committed.items() if number in offsets}
 
+    def have_expired(self, number: int) -> bool:
+        """Tell whether the group had positions in a bucket that are gone."""
+        record = self.registration.shards.get(number)
+        return record is not None and record.has_committed and not offsets_in(self.committed_at(number))
+
     def wanted_at(self, number: int) -> Offsets:
         """Return what the position of a state has that is not behind."""
         return {**self.committed_at(number), **({} if self.move is None else self.move.stamp(number))}
@@ -183,6 +194,8 @@ class Openings:
         self._threads = threads
         self._from_earliest = from_earliest
         self._waiting: dict[int, _Opening] = {}
+        self._records: dict[int, ShardRecord] = {}
+        self._noting: Future[None] | None = None
         self._closed = Event()
         self._seldom = Seldom()
 
@@ -283,23 +296,32 @@ class Openings:
 
     def _attempt(self, number: int, facts: _Facts, dropped: Event) -> Opened:
         committed, identity = facts.committed_at(number), self.identity(number)
+        expired = facts.have_expired(number)
         self._expect_recorded_topics(number, facts)
         self._expect_reached(number, committed, facts, "its group's committed position")
         if identity is None:
+            if expired:
+                self._expect_known(number, {}, facts, is_last=False)
             self._record(number, committed, facts)
             return self._opened(number, None, committed, facts)
-        self._backups.refresh(identity, facts.wanted_at(number), dropped)
-        state = self._states.open(identity)
+        restored = self._backups.refresh(identity, facts.wanted_at(number), dropped, expired=expired)
+        state: Any = self._states.open(identity)  # of the kind that the row's steps ask for
         try:
             expect_current(state, facts.move, identity.processor, number)
             # Before anything is settled: what belongs to another bus stays as it is.
             others = of_other_topics(state.position(), facts.topic_ids)
             expect_same_topics(identity.processor, facts.topic_ids, others, f"its state (bucket {number})")
             self._expect_reached(number, state.position(), facts, "its state")
+            if expired and self._changelog is not None:
+                state.discard()  # where it was committed, it is in the changelog, which is replayed below
             unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
             is_unlogged = self._is_unlogged(number, state, committed)
-            if self._changelog is not None and not is_unlogged and not self._is_as_committed(state, committed):
+            is_behind_changelog = expired or not self._is_as_committed(state, committed)
+            if self._changelog is not None and not is_unlogged and is_behind_changelog:
                 replay(self._bus, self._changelog.name, number, state)
+            if expired:
+                is_last = not restored and facts.registration.shards[number].worker == self._worker
+                self._expect_known(number, state.position(), facts, is_last=is_last or self._is_shared)
             self._record(number, committed, facts)
             return replace(self._opened(number, state, committed, facts), unsent=unsent, is_unlogged=is_unlogged)
         except BaseException:
@@ -317,6 +339,17 @@ class Openings:
             return False
         return is_behind(told_position(self._bus, Bucket(self._changelog.name, number)), reflects)
 
+    def _expect_known(self, number: int, position: Offsets, facts: _Facts, *, is_last: bool) -> None:
+        left = {name: offset for name, offset in position.items() if name in facts.starts}
+        starts = {name: offsets[number] for name, offsets in facts.starts.items()}
+        remnant = Remnant(left, is_last, starts)
+        expect_known(type(self._processor), number, remnant, from_earliest=self._from_earliest)
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether all workers see how far a state is: in a store, or by the changelog."""
+        return self._changelog is not None or is_remote(type(self._processor))
+
     def _expect_recorded_topics(self, number: int, facts: _Facts) -> None:
         """Refuse a topic other than the one of which the group's positions are, or were before they expired."""
         record = facts.registration.shards.get(number)
@@ -328,9 +361,24 @@ class Openings:
         """Note on the bus of which topics the positions are that are committed from now on."""
         before = facts.registration.shards.get(number)
         has_committed = bool(offsets_in(committed)) or (before is not None and before.has_committed)
-        record = ShardRecord(facts.topic_ids, self._worker, has_committed)
+        record = self._records[number] = ShardRecord(facts.topic_ids, self._worker, has_committed)
         if record != before:
             record_shards(self._bus, self._processor.name, {number: record})
+
+    def note_committed(self, numbers: Sequence[int]) -> None:
+        """Note on the bus that the group has committed positions of open shards, where that is not noted yet; returns at once."""
+        first = [number for number in numbers if number in self._records and not self._records[number].has_committed]
+        if first and (self._noting is None or self._noting.done()):
+            records = {number: msgspec.structs.replace(self._records[number], has_committed=True) for number in first}
+            self._noting = self._threads.submit(self._note, records)
+
+    def _note(self, records: Mapping[int, ShardRecord]) -> None:
+        try:
+            record_shards(self._bus, self._processor.name, records)
+        except BusError as error:
+            _LOG.info("%s It is noted with the next checkpoint.", error)
+        else:
+            self._records.update(records)
 
     def _expect_reached(self, number: int, position: Offsets, facts: _Facts, witness: str) -> None:
         """Refuse a position that the bus has never come to."""

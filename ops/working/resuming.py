@@ -75,7 +75,7 @@ def counts(before: Offsets, after: Offsets, committed: Offsets, what: str) -> bo
     """
     if before and not committed:
         raise Undecided(
-            f"{what} was begun from {before} towards {after}, and the group's committed positions, which decide whether it "
+            f"{what} was begun from {offsets_in(before)} towards {offsets_in(after)}, and the group's committed positions, which decide whether it "
             "took place, are gone from the bus (they expire when a group is idle for long). Nothing was changed. Restore a "
             "backup with `penstock state restore`, or give the processor another name to begin anew."
         )
@@ -115,6 +115,63 @@ def expect_same_topics(owner: str, topic_ids: Mapping[str, str], others: Collect
         f"the new topic and an empty state (`penstock reset APP:PROCESSOR --to earliest`, with `--state empty` where it keeps state); name the cluster that the state "
         "belongs to (`--kafka`), or the state that belongs to this one (`--dir`, or `--store` for remote state); or give the processor "
         "another name, under which it reads from the first event."
+    )
+
+
+class PositionsExpired(PenstockError):
+    """A group's positions are gone from the bus, and what is left does not say how far it was: a person must choose."""
+
+
+@dataclass(frozen=True)
+class Remnant:
+    """What is left of a shard that has run, where its group's positions have expired.
+
+    Args:
+        position: how far its state is, by input; empty where there is none.
+        is_last: whether nobody can have gone on behind that: nobody else has had the shard, or the state is one that all share.
+        starts: the first offset that the bus keeps, by input.
+    """
+
+    position: Offsets
+    is_last: bool
+    starts: Offsets
+
+
+def expect_known(processor: type[Processor], number: int, left: Remnant, *, from_earliest: bool) -> None:
+    """See that what is left of a shard says where to go on, without what its semantics rule out.
+
+    Raises:
+        PositionsExpired: it does not, and a person must choose.
+    """
+    may_repeat = processor.output_semantics is Semantics.AT_LEAST_ONCE
+    whole = not any(left.starts.values())
+    shard = f"{processor.name}, bucket {number}"
+    at = ", ".join(f"{name} {left.position.get(name, start):,}" for name, start in sorted(left.starts.items()))
+    if from_earliest or (left.position and left.is_last) or (may_repeat and (left.position or whole)):
+        _LOG.warning(
+            "%s: its group's committed positions are gone from the bus, as they are after a week without workers. It goes on at %s%s.",
+            shard,
+            at,
+            "" if left.position and left.is_last else "; outputs that it had written behind that come again",
+        )
+        return
+    if left.position:
+        what = (
+            f"A state of it is left that is at {at}, but others may have gone on behind that, so that their outputs would come again; it "
+            f"promises them {processor.output_semantics.value.replace('_', ' ')}"
+        )
+    else:
+        again = "" if may_repeat else ", and write outputs again that are on the bus already"
+        gone = "" if whole else ", and leave out those that the bus has dropped, read or not"
+        what = (
+            f"No state of it is left here or in a backup that says how far it was: it would begin with the first events that are kept ({at})"
+            f"{again}{gone}"
+        )
+    raise PositionsExpired(
+        f"{shard}: it has run before, but its group's committed positions are gone from the bus (Kafka drops them a week after the last "
+        f"worker has left: `offsets.retention.minutes`). {what}. Nothing was read or changed. Choose: start it on the machine where it ran "
+        "last, or with the place of its backups (`--backup`); say where it goes on, with `penstock reset APP:PROCESSOR --to earliest`, "
+        "`latest` or a time; accept what is said above with `penstock run … --from-earliest`; or give the processor another name, to begin anew."
     )
 
 

@@ -496,6 +496,7 @@ class Worker:
                 self.tally.saved_ms = self._clock.now_ms()
                 self.tally.saving_s = self._clock.monotonic_s() - self._began_saving_s
                 self._time.saved(self._saving.saved)
+                self._openings.note_committed([sealed.number for sealed in self._saving.saved if sealed.reached])
         except Unsettled as error:
             _LOG.info("%s", error)
             self._pending.put_back(self._being_saved)

@@ -47,20 +47,26 @@ class Machine:
         return self.folder / "state"
 
     @contextmanager
-    def working(self, processor: type[ps.Processor], backups: Backups | None = None) -> Iterator[Worker]:
+    def working(
+        self, processor: type[ps.Processor], backups: Backups | None = None, *, from_earliest: bool = False
+    ) -> Iterator[Worker]:
         """Give a worker; it leaves in the end, as one that was stopped."""
         place = Place(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
-        worker = Worker(prepare(processor, self.bus), place, Inline(), Inline(), clock=self.clock)
+        worker = Worker(
+            prepare(processor, self.bus), place, Inline(), Inline(), clock=self.clock, from_earliest=from_earliest
+        )
         try:
             yield worker
         finally:
             worker.stop()
             worker.run()
 
-    def run(self, processor: type[ps.Processor], backups: Backups | None = None) -> None:
+    def run(
+        self, processor: type[ps.Processor], backups: Backups | None = None, *, from_earliest: bool = False
+    ) -> None:
         """Read to the end, save, and stop."""
         targets = ends_of(processor.inputs(), self.bus)
-        with self.working(processor, backups) as worker:
+        with self.working(processor, backups, from_earliest=from_earliest) as worker:
             worker.turn()
             while not worker.has_reached(targets):
                 worker.turn()

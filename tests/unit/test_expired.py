@@ -1,0 +1,381 @@
+"""A group's positions expire when no worker has run for a week: a processor that has run is not taken for one that never has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from support.machines import Machine, created, read, write
+
+import penstock as ps
+from penstock.backfill.bootstrap import refuse_begun
+from penstock.backfill.errors import BackfillRefused
+from penstock.ops.driver import Crash, Driver
+from penstock.ops.working.backing_up import WorkerBackups
+from penstock.ops.working.resuming import PositionsExpired, Undecided
+from penstock.state.backups.places import LocalPlace
+from penstock.state.checkpoints import Step
+from penstock.transport.bus import CategoryState
+from penstock.transport.errors import OffsetOutOfRange
+from penstock.transport.memory import MemoryBus
+from penstock.transport.registrations import forget_registration, registration_of
+
+LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
+
+
+class Reading(ps.Record, frozen=True):
+    """What a meter shows."""
+
+    meter: str
+    at: ps.EventTime
+    litres: int
+
+
+readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=1)
+totals = ps.Category("totals", Reading, key="meter", event_time="at", buckets=1)
+
+
+class Copies(ps.Stateless):
+    """Passes on."""
+
+    reads, writes = readings, totals
+    output_semantics: ClassVar[ps.Semantics] = LEAST
+
+    def process(self, event: Reading) -> Iterable[Reading]:
+        """Pass on."""
+        yield event
+
+
+class CopiesAtMost(Copies):
+    """The same, at most once."""
+
+    output_semantics = MOST
+
+
+class CopiesOnce(Copies):
+    """The same, once."""
+
+    output_semantics = EXACT
+
+
+class Totals(ps.Stateful):
+    """Adds up."""
+
+    reads, writes, state = readings, totals, int
+    state_semantics: ClassVar[ps.Semantics] = EXACT
+    output_semantics: ClassVar[ps.Semantics] = LEAST
+
+    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
+        """Add."""
+        total = (state or 0) + event.litres
+        return total, [Reading(event.meter, event.at, total)]
+
+
+class TotalsLeast(Totals):
+    """The same, counted at least once."""
+
+    state_semantics = LEAST
+
+
+class TotalsMost(Totals):
+    """The same, counted and written at most once."""
+
+    state_semantics, output_semantics = MOST, MOST
+
+
+class TotalsToldOnce(Totals):
+    """The same, counted once and written at most once."""
+
+    output_semantics = MOST
+
+
+class TotalsOnce(Totals):
+    """The same, counted and written once."""
+
+    output_semantics = EXACT
+
+
+class TotalsLogged(TotalsOnce):
+    """The same, with a changelog."""
+
+    deterministic = False
+
+
+class TotalsShared(ps.Aggregator):
+    """The same, in a store that all workers share."""
+
+    reads, writes, monoid = readings, totals, ps.Sum()
+    output_semantics, store = EXACT, ps.Remote()
+
+    def observe(self, event: Reading) -> int:
+        """Add."""
+        return event.litres
+
+    def result(self, key: str, window: ps.Window, value: int) -> Reading:
+        """Return the sum."""
+        return Reading(key, 0, value)
+
+
+STATELESS = (Copies, CopiesAtMost, CopiesOnce)
+LOCAL = (TotalsLeast, Totals, TotalsMost, TotalsToldOnce, TotalsOnce, TotalsLogged)
+REPEATING = (TotalsLeast, Totals)
+
+
+class Trimmed(MemoryBus):
+    """A bus that may drop the first events of the readings."""
+
+    start = 0
+
+    def describe(self, name: str) -> CategoryState:
+        """Return a category as it stands."""
+        found = super().describe(name)
+        return replace(found, starts=dict.fromkeys(found.starts, self.start)) if name == readings.name else found
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine on a bus of its own."""
+    machine = Machine(tmp_path / "one", Trimmed(), LocalPlace(tmp_path / "place"))
+    created(machine.bus, [*STATELESS, *LOCAL])
+    write(machine.bus, readings, made(0, 60))
+    return machine
+
+
+def made(begin: int, end: int) -> list[Reading]:
+    """Return readings of one meter, of a litre each."""
+    return [Reading("m", 1_000 * n, 1) for n in range(begin, end)]
+
+
+def expired(machine: Machine, processor: type[ps.Processor]) -> None:
+    """Let a processor read sixty events, and be away for so long that its positions expire; forty more have come."""
+    machine.run(processor)
+    machine.bus.forget_group(processor.name)
+    write(machine.bus, readings, made(60, 100))
+
+
+def elsewhere(machine: Machine) -> Machine:
+    """Return another machine on the same bus."""
+    return Machine(machine.folder.with_name("two"), machine.bus, machine.place)
+
+
+def backups(machine: Machine) -> WorkerBackups:
+    """Return what a worker restores from."""
+    return WorkerBackups(machine.place, machine.states, timedelta(hours=1))
+
+
+def written(machine: Machine) -> list[int]:
+    """Return how often each event's output is there, in order of the events."""
+    found = Counter(one.at // 1_000 for one in read(machine.bus, totals))
+    return [found[n] for n in range(100)]
+
+
+def last(machine: Machine) -> int:
+    """Return the newest total."""
+    return read(machine.bus, totals)[-1].litres
+
+
+ONCE, AGAIN = [1] * 100, [2] * 60 + [1] * 40
+
+
+@pytest.mark.parametrize("processor", [CopiesAtMost, CopiesOnce])
+def test_without_state_it_does_not_begin_anew(machine: Machine, processor: type[ps.Processor]) -> None:
+    """Its outputs would come a second time; unless a person says so."""
+    expired(machine, processor)
+    with pytest.raises(PositionsExpired, match=r"has run before.* outputs again that are on the bus"):
+        machine.run(processor)
+    before = written(machine)
+    machine.run(processor, from_earliest=True)
+
+    assert before == [1] * 60 + [0] * 40
+    assert written(machine) == AGAIN
+
+
+def test_outputs_that_may_repeat_do_where_all_events_are_there(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And that is said. Where the bus has dropped some, it is not known whether they were read."""
+    expired(machine, Copies)
+    machine.bus.start = 1  # type: ignore[attr-defined]
+    with pytest.raises(PositionsExpired, match="leave out those that the bus has dropped"):
+        machine.run(Copies)
+    machine.bus.start = 0  # type: ignore[attr-defined]
+    machine.run(Copies)
+
+    assert written(machine) == AGAIN
+    assert "positions are gone from the bus" in caplog.text
+
+
+@pytest.mark.parametrize("start", [0, 50])
+@pytest.mark.parametrize("processor", LOCAL)
+def test_the_worker_that_ran_last_goes_on_with_its_state(
+    machine: Machine, processor: type[ps.Processor], start: int
+) -> None:
+    """Nobody else can have gone on behind it: no output is missing or comes twice, of any row."""
+    expired(machine, processor)
+    machine.bus.start = start  # type: ignore[attr-defined]
+    machine.run(processor)
+
+    assert (written(machine), last(machine)) == (ONCE, 100)
+
+
+@pytest.mark.parametrize("processor", LOCAL)
+def test_another_machine_restores_the_backup(machine: Machine, processor: type[ps.Processor]) -> None:
+    """And goes on from its position, where outputs may repeat; what was logged since counts; otherwise a person is asked."""
+    machine.run(processor)
+    machine.back_up(processor)
+    write(machine.bus, readings, made(60, 80))
+    machine.run(processor)
+    machine.bus.forget_group(processor.name)
+    write(machine.bus, readings, made(80, 100))
+    machine.bus.start = 50  # type: ignore[attr-defined]
+    other = elsewhere(machine)
+    if processor in REPEATING:
+        other.run(processor, backups(other))
+        assert (written(other), last(other)) == ([1] * 60 + [2] * 20 + [1] * 20, 100)
+    elif processor is TotalsLogged:
+        other.run(processor, backups(other))
+        assert (written(other), last(other)) == (ONCE, 100)
+    else:
+        with pytest.raises(
+            PositionsExpired, match=r"A state of it is left that is at readings 60.*(at most|exactly) once"
+        ):
+            other.run(processor, backups(other))
+        assert written(other) == [1] * 80 + [0] * 20
+        other.run(processor, backups(other), from_earliest=True)
+        assert last(other) == 100
+
+
+@pytest.mark.parametrize("processor", LOCAL)
+def test_without_any_state_it_is_rebuilt_or_refused(machine: Machine, processor: type[ps.Processor]) -> None:
+    """Rebuilt from all events where these are there, and outputs may repeat; from the changelog, where there is one."""
+    expired(machine, processor)
+    other = elsewhere(machine)
+    if processor in REPEATING:
+        machine.bus.start = 1  # type: ignore[attr-defined]
+        with pytest.raises(PositionsExpired):
+            other.run(processor)
+        machine.bus.start = 0  # type: ignore[attr-defined]
+        other.run(processor)
+        assert (written(other), last(other)) == (AGAIN, 100)
+    elif processor is TotalsLogged:
+        other.run(processor)
+        assert (written(other), last(other)) == (ONCE, 100)
+    else:
+        with pytest.raises(PositionsExpired, match="No state of it is left"):
+            other.run(processor)
+        assert written(other) == [1] * 60 + [0] * 40
+
+
+def test_a_state_that_others_may_have_gone_on_from_is_not_the_last(machine: Machine) -> None:
+    """The bucket was elsewhere since: what that worker wrote would come again."""
+    machine.run(TotalsOnce)
+    other = elsewhere(machine)
+    write(machine.bus, readings, made(60, 80))
+    other.run(TotalsOnce)
+    machine.bus.forget_group(TotalsOnce.name)
+    write(machine.bus, readings, made(80, 100))
+    with pytest.raises(PositionsExpired, match="readings 60"):
+        machine.run(TotalsOnce)
+    other.run(TotalsOnce)
+
+    assert (written(machine), last(machine)) == (ONCE, 100)
+
+
+def test_a_backup_that_is_newer_than_the_state_here_is_taken(machine: Machine) -> None:
+    """Positions that would tell that the state is behind are gone."""
+    machine.run(Totals)
+    other = elsewhere(machine)
+    write(machine.bus, readings, made(60, 80))
+    other.run(Totals)
+    other.back_up(Totals)
+    machine.bus.forget_group(Totals.name)
+    write(machine.bus, readings, made(80, 100))
+    machine.run(Totals, backups(machine))
+
+    assert (written(machine), last(machine)) == (ONCE, 100)
+
+
+@pytest.mark.parametrize("processor", [TotalsOnce, TotalsLogged])
+def test_a_checkpoint_that_was_under_way_is_decided_or_refused(processor: type[ps.Processor]) -> None:
+    """It was prepared, and the positions that say whether it was committed are gone; what was logged with it says so, too."""
+    driver = Driver(processor)
+    driver.send(readings, made(0, 60))
+    driver._bury(processor)
+    worker = driver._worker(processor, die_before_applying)
+    driver._write(readings, made(60, 100))
+    for _ in range(3):
+        worker.turn()
+    with pytest.raises(Died):
+        worker.save()
+    driver._bury(processor)
+    driver.bus.forget_group(processor.name)
+    if processor is TotalsOnce:
+        with pytest.raises(Undecided):
+            driver.run()
+    else:
+        driver.run()
+
+    assert [one.litres for one in driver.read(totals)] == list(range(1, 101))
+
+
+class Died(ps.PenstockError):
+    """The process died."""
+
+
+def die_before_applying(gap: object) -> None:
+    """Die when the transaction is committed."""
+    if getattr(gap, "before", None) is Step.APPLY_STATE:
+        raise Died
+
+
+def test_a_store_that_all_share_says_how_far_it_is() -> None:
+    """Whichever worker goes on."""
+    driver = Driver(TotalsShared)
+    driver.send(readings, made(0, 60))
+    driver._bury(TotalsShared)
+    driver.bus.forget_group(TotalsShared.name)
+    driver.send(readings, made(60, 100))
+
+    assert [one.litres for one in driver.read(totals)] == [60, 100]
+
+
+@pytest.mark.parametrize("crash", [None, Step.COMMIT_TRANSACTION])
+def test_what_has_never_committed_begins_anew(crash: Step | None) -> None:
+    """It is noted after the first commit, and not before: a worker that died earlier leaves nothing to be asked about."""
+    driver = Driver(CopiesOnce)
+    driver.send(readings, [*made(0, 60), *([Crash(before=crash)] if crash else [])])
+    record = registration_of(driver.bus, CopiesOnce.name).shards[0]
+
+    assert record.has_committed
+    assert [one.litres for one in driver.read(totals)] == [1] * 60
+
+
+def test_a_purged_processor_begins_anew(machine: Machine) -> None:
+    """Nothing is known of it any more."""
+    expired(machine, CopiesOnce)
+    forget_registration(machine.bus, CopiesOnce.name)
+    machine.run(CopiesOnce)
+
+    assert written(machine) == AGAIN
+
+
+def test_a_bootstrap_does_not_take_it_for_new(machine: Machine) -> None:
+    """Its state would be replaced unasked."""
+    expired(machine, Totals)
+
+    with pytest.raises(BackfillRefused, match="has run already"):
+        refuse_begun(Totals, machine.bus)
+
+
+def test_a_state_that_is_behind_what_the_bus_keeps_is_refused(machine: Machine) -> None:
+    """As with positions: nothing is skipped."""
+    expired(machine, Totals)
+    machine.bus.start = 61  # type: ignore[attr-defined]
+
+    with pytest.raises(OffsetOutOfRange, match="1 events are gone"):
+        machine.run(Totals)
