@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice, takewhile
@@ -166,6 +166,15 @@ class RocksShardState:
         batch = WriteBatch(raw_mode=True)
         batch.delete(_DELTA_KEY, self._handle(_PREPARED))
         self._write(batch, self._synced)
+
+    def clear(self, keep: Collection[str]) -> None:
+        """Drop all values, and of the position all but some names."""
+        batch, handle = WriteBatch(raw_mode=True), self._handle(_POSITIONS)
+        for name in self.position().keys() - set(keep):
+            batch.delete(name.encode(), handle)
+        self._write(batch, self._synced)
+        while keys := [key for key, _ in islice(self.items(), _COPY_BATCH)]:
+            self.save(dict.fromkeys(keys))
 
     def snapshot(self, target: Path) -> None:
         """Write the state as of now to a new folder on the same disk, by hard links; takes a tenth of a second, not more.

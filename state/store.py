@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -98,10 +98,6 @@ class ShardState(Protocol):
 class LocalState(ShardState, Protocol):
     """State beside the worker. A delta is prepared, then decided elsewhere, then applied or discarded."""
 
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Return all that is saved, in order of keys."""
-        ...
-
     def prepare(self, delta: Delta) -> None:
         """Keep a delta beside the state, in place of one that was prepared before."""
         ...
@@ -119,6 +115,14 @@ class LocalState(ShardState, Protocol):
 
     def discard(self) -> None:
         """Drop the prepared delta; nothing where there is none."""
+        ...
+
+    def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Return what is saved, in order of keys, from a key on."""
+        ...
+
+    def clear(self, keep: Collection[str]) -> None:
+        """Drop all values, and of the position all but some names. The position goes first: dead in between, it is to be cleared again."""
         ...
 
 
@@ -182,10 +186,6 @@ class MemoryShardState:
         """Return the first saved keys of a range, with their values, in order of keys."""
         return [(key, self._values[key]) for key in sorted(self._values) if start <= key < end][:limit]
 
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Return all that is saved, in order of keys."""
-        return iter(sorted(self._values.items()))
-
     def position(self) -> Offsets:
         """Return the saved position; empty before the first save."""
         return dict(self._position)
@@ -224,6 +224,15 @@ class MemoryShardState:
     def discard(self) -> None:
         """Drop the prepared delta."""
         self._prepared = None
+
+    def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Return what is saved, in order of keys, from a key on."""
+        return iter([(key, self._values[key]) for key in sorted(self._values) if key >= start])
+
+    def clear(self, keep: Collection[str]) -> None:
+        """Drop all values, and of the position all but some names."""
+        self._position = {name: self._position[name] for name in keep if name in self._position}
+        self._values.clear()
 
     def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:
         """Save changes, position and outbox."""

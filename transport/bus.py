@@ -126,12 +126,14 @@ class CategorySpec:
         buckets: how many buckets.
         retention: how long events are kept; None for ever.
         compacted: keep the last message of each key instead.
+        deletions: of a compacted category, how long it is kept at least that a key was deleted; None for the bus's default.
     """
 
     name: str
     buckets: int
     retention: timedelta | None = None
     compacted: bool = False
+    deletions: timedelta | None = None
 
     @staticmethod
     def of(category: AnyCategory) -> CategorySpec:

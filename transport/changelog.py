@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from datetime import timedelta
 
 import msgspec
 
@@ -32,6 +33,9 @@ READ_WAIT_S = 1.0
 TIMEOUT_S = 600.0
 """How long a transaction may stay open that tells of a whole state."""
 
+DELETIONS = timedelta(days=30)
+"""How long it is kept that a key was deleted: a state that is further behind is made anew of the whole changelog."""
+
 _CHANGE = b"k"
 _POSITION = b"p"
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,7 +44,9 @@ _decode = msgspec.msgpack.Decoder(Offsets).decode
 
 def changelog_spec(processor: type[Processor]) -> CategorySpec:
     """Return the category of a processor's changelog, for those that have one."""
-    return CategorySpec(f"{processor.name}.changelog", processor.inputs()[0].buckets, compacted=True)
+    return CategorySpec(
+        f"{processor.name}.changelog", processor.inputs()[0].buckets, compacted=True, deletions=DELETIONS
+    )
 
 
 def logged_changes(changes: Iterable[tuple[bytes, bytes | None]], position: Offsets, number: int) -> Iterator[Outgoing]:

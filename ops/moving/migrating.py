@@ -447,7 +447,7 @@ class _Moving:
             changelog = changelog_of(self._processor)
             is_logged = changelog is not None and changelog.name in self._bus.catalog.names()
             if is_logged and is_behind(state.position(), committed):
-                replay(self._bus, changelog_spec(self._processor).name, shard.bucket, state)
+                replay(self._bus, changelog_spec(self._processor).name, shard.bucket, state, time.time_ns() // 10**6)
             yield state
         finally:
             state.close()

@@ -9,7 +9,7 @@ A bus or a store that does not answer is asked again, for as long as the shard i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from threading import Event
@@ -171,6 +171,7 @@ class Openings:
         threads: do the work.
         worker: who opens them, as it is known when it comes back.
         from_earliest: go on with the first event that is kept where the right one is gone.
+        now_ms: tells the time (milliseconds since 1970, UTC).
     """
 
     def __init__(
@@ -183,6 +184,7 @@ class Openings:
         *,
         worker: str,
         from_earliest: bool,
+        now_ms: Callable[[], int],
     ) -> None:
         self._processor = processor
         self._worker = worker
@@ -193,6 +195,7 @@ class Openings:
         self._backups = backups
         self._threads = threads
         self._from_earliest = from_earliest
+        self._now_ms = now_ms
         self._waiting: dict[int, _Opening] = {}
         self._records: dict[int, ShardRecord] = {}
         self._noting: Future[None] | None = None
@@ -318,7 +321,7 @@ class Openings:
             is_unlogged = self._is_unlogged(number, state, committed)
             is_behind_changelog = expired or not self._is_as_committed(state, committed)
             if self._changelog is not None and not is_unlogged and is_behind_changelog:
-                replay(self._bus, self._changelog.name, number, state)
+                replay(self._bus, self._changelog.name, number, state, self._now_ms())
             if expired:
                 is_last = not restored and facts.registration.shards[number].worker == self._worker
                 self._expect_known(number, state.position(), facts, is_last=is_last or self._is_shared)

@@ -126,6 +126,7 @@ class Worker:
             threads,
             worker=place.identity,
             from_earliest=from_earliest,
+            now_ms=self._clock.now_ms,
         )
         self._owned: set[Bucket] = set()
         self._is_told = False

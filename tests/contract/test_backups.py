@@ -1196,7 +1196,7 @@ def test_an_unexpected_error_ends_neither_the_keeper_nor_other_backups(
 @contextmanager
 def refreshing(
     place: BackupPlace, states: Path, dropped: threading.Event | None = None
-) -> Iterator[tuple[WorkerBackups, Future[None]]]:
+) -> Iterator[tuple[WorkerBackups, Future[bool]]]:
     """Have a worker look for a state that its group has committed for; in a thread of its own."""
     with closing(WorkerBackups(place, states, OFTEN)) as backups, ThreadPoolExecutor(1) as threads:
         refreshed = threads.submit(backups.refresh, ME, {"flights": 1}, dropped or threading.Event())

@@ -123,6 +123,14 @@ def test_a_category_that_is_created_again_is_another_topic(bus: Bus, unique: str
     assert second.buckets == 2
 
 
+def test_deletions_are_kept_for_as_long_as_was_asked_for(bus: Bus, unique: str) -> None:
+    """In a compacted category."""
+    spec = CategorySpec(unique, 1, compacted=True, deletions=timedelta(days=30))
+    bus.catalog.create(spec)
+
+    assert bus.catalog.describe(unique).spec == spec
+
+
 def test_a_category_is_as_it_was_created(bus: Bus, unique: str) -> None:
     """Buckets and retention are what was asked for, and it begins empty."""
     spec = CategorySpec(unique, 3, timedelta(days=2))

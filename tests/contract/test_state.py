@@ -172,6 +172,15 @@ def test_a_discarded_delta_never_was(states: StateFolder) -> None:
     state.close()
 
 
+def test_a_cleared_state_holds_nothing_but_what_is_kept(scanned: LocalState) -> None:
+    """Neither values nor offsets; what was deleted is no trace of it."""
+    scanned.save_together({b"a": b"1", b"\xffb": b"2"}, {"events": 3, "kept": 4})
+    scanned.clear(keep=["kept", "missing"])
+
+    assert list(scanned.items()) == []
+    assert scanned.position() == {"kept": 4}
+
+
 def test_a_state_is_viewed_without_disturbing_its_owner(tmp_path: Path) -> None:
     """A look at an open state shows what was saved, and the owner goes on."""
     state = RocksStateFolder(tmp_path).open(ME)

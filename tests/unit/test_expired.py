@@ -176,7 +176,8 @@ def written(machine: Machine) -> list[int]:
 
 def last(machine: Machine) -> int:
     """Return the newest total."""
-    return read(machine.bus, totals)[-1].litres
+    newest: Reading = read(machine.bus, totals)[-1]
+    return newest.litres
 
 
 ONCE, AGAIN = [1] * 100, [2] * 60 + [1] * 40

@@ -139,7 +139,11 @@ def openings(bus: MemoryBus) -> Iterator[Callable[[StateFolder], Openings]]:
     with ThreadPoolExecutor(1) as threads:
 
         def make(states: StateFolder) -> Openings:
-            made.append(Openings(SUBJECT(), bus, states, NoBackups(), threads, worker="it", from_earliest=False))
+            made.append(
+                Openings(
+                    SUBJECT(), bus, states, NoBackups(), threads, worker="it", from_earliest=False, now_ms=lambda: 0
+                )
+            )
             return made[-1]
 
         yield make

@@ -89,6 +89,8 @@ class KafkaCatalog:
         config = {"retention.ms": str(retention_ms), "cleanup.policy": "delete"}
         if spec.compacted:
             config |= _COMPACTED
+        if spec.deletions is not None:
+            config["delete.retention.ms"] = str(spec.deletions // timedelta(milliseconds=1))
         self._expect_admission()
         topic = NewTopic(spec.name, num_partitions=spec.buckets, replication_factor=-1, config=config)
         with translated(f"Category {spec.name} was not created"):
@@ -121,11 +123,13 @@ class KafkaCatalog:
         with translated(f"Category {name} was not described"):
             config = self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource].result()
         retention_ms = int(config["retention.ms"].value)
+        compacted = "compact" in config["cleanup.policy"].value
         spec = CategorySpec(
             name,
             buckets,
             None if retention_ms < 0 else timedelta(milliseconds=retention_ms),
-            compacted="compact" in config["cleanup.policy"].value,
+            compacted=compacted,
+            deletions=timedelta(milliseconds=int(config["delete.retention.ms"].value)) if compacted else None,
         )
         starts = self._offsets(name, buckets, OffsetSpec.earliest())
         return CategoryState(spec, starts, self._offsets(name, buckets, OffsetSpec.latest()), self._topic(name).id)

@@ -1,0 +1,174 @@
+"""A key that was deleted does not come back from the changelog, which forgets in time that it was."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from support.machines import Machine, created, read, write
+
+import penstock as ps
+from penstock.state.backups.places import LocalPlace
+from penstock.state.checkpoints import steps_of
+from penstock.transport.bus import Bucket
+from penstock.transport.changelog import DELETIONS
+from penstock.transport.memory import MemoryBus, StoredMessage
+
+
+class Visit(ps.Record, frozen=True):
+    """Somebody comes, or goes."""
+
+    guest: str
+    at: ps.EventTime
+    goes: bool = False
+
+
+class Count(ps.Record, frozen=True):
+    """How often somebody has come since he went last."""
+
+    guest: str
+    at: ps.EventTime
+    times: int
+
+
+visits = ps.Category("visits", Visit, key="guest", event_time="at", buckets=1)
+counts = ps.Category("counts", Count, key="guest", event_time="at", buckets=1)
+LOG = Bucket("stays.changelog", 0)
+
+
+class Plain(ps.Stateful):
+    """Counts visits until the guest goes."""
+
+    name = "stays"
+    reads, writes, state = visits, counts, int
+    output_semantics = ps.Semantics.EXACTLY_ONCE
+
+    def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int | None, list[Count]]:
+        """Count."""
+        if event.goes:
+            return None, []
+        times = (state or 0) + 1
+        return times, [Count(event.guest, event.at, times)]
+
+
+class Stays(Plain):
+    """The same, with a changelog."""
+
+    name = "stays"
+    deterministic = False
+
+
+class Cleaned(MemoryBus):
+    """A bus that keeps of a changelog what Kafka's cleaner leaves: the last value of each key, and no old deletions."""
+
+    cleaned_to = 0
+
+    def clean(self) -> None:
+        """Clean what is there."""
+        self.cleaned_to = self.ends(LOG.category)[0]
+
+    def slice(self, bucket: Bucket, start: int, limit: int) -> list[StoredMessage]:
+        """Return up to `limit` messages of a bucket from an offset on."""
+        messages = super().slice(bucket, start, limit)
+        if bucket != LOG:
+            return messages
+        newest = {message.key(): message.at for message in super().slice(bucket, 0, self.cleaned_to)}
+        return [
+            message
+            for message in messages
+            if message.at >= self.cleaned_to or (newest[message.key()] == message.at and message.value() is not None)
+        ]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine on a bus that forgets."""
+    machine = Machine(tmp_path / "one", Cleaned(), LocalPlace(tmp_path / "place"))
+    machine.bus._now_ms = machine.clock.now_ms
+    created(machine.bus, [Stays])
+    return machine
+
+
+def elsewhere(machine: Machine) -> Machine:
+    """Return another machine on the same bus, at the same time."""
+    return Machine(machine.folder.with_name("two"), machine.bus, machine.place, machine.clock)
+
+
+def after(machine: Machine, time: timedelta) -> None:
+    """Let time pass, in which the changelog is cleaned."""
+    machine.clock.advance(time.total_seconds())
+    machine.bus.clean()  # type: ignore[attr-defined]
+
+
+def last(machine: Machine) -> tuple[str, int]:
+    """Return the newest count."""
+    found = read(machine.bus, counts)[-1]
+    return found.guest, found.times
+
+
+@pytest.mark.parametrize("replayed_before", [False, True])
+def test_a_key_deleted_long_ago_does_not_come_back(machine: Machine, *, replayed_before: bool) -> None:
+    """The machine that comes back has the old state; the changelog has nothing of the key any more."""
+    other = elsewhere(machine)
+    write(machine.bus, visits, [Visit("a", 1), Visit("a", 2), Visit("b", 3)])
+    machine.run(Stays)
+    if replayed_before:
+        write(machine.bus, visits, [Visit("c", 4)])
+        other.run(Stays)
+        write(machine.bus, visits, [Visit("c", 5)])
+        machine.run(Stays)
+    write(machine.bus, visits, [Visit("a", 6, goes=True), Visit("b", 7)])
+    other.run(Stays)
+    after(machine, DELETIONS)
+    write(machine.bus, visits, [Visit("b", 8)])
+    other.run(Stays)
+    write(machine.bus, visits, [Visit("a", 9)])
+    machine.run(Stays)
+
+    assert last(machine) == ("a", 1)
+    assert machine.state(Stays) == {b"a": b"\x01", b"b": b"\x03"} | ({b"c": b"\x02"} if replayed_before else {})
+
+
+def test_a_short_absence_replays_the_rest_alone(machine: Machine) -> None:
+    """What was deleted since is in the changelog still; what came before is not read again."""
+    other = elsewhere(machine)
+    write(machine.bus, visits, [Visit("a", 1), Visit("b", 2)])
+    other.run(Stays)
+    machine.run(Stays)
+    write(machine.bus, visits, [Visit("b", 3)])
+    other.run(Stays)
+    write(machine.bus, visits, [Visit("c", 4)])
+    machine.run(Stays)
+    machine.clock.advance(60)
+    write(machine.bus, visits, [Visit("a", 5, goes=True)])
+    other.run(Stays)
+    write(machine.bus, visits, [Visit("a", 6)])
+    machine.run(Stays)
+
+    assert last(machine) == ("a", 1)
+    assert machine.state(Stays) == {b"a": b"\x01", b"b": b"\x02", b"c": b"\x01"}
+
+
+def test_a_state_of_before_there_was_a_changelog_is_written_to_it(machine: Machine) -> None:
+    """A machine that loses it has all of it from there, and not only what has changed since."""
+    write(machine.bus, visits, [Visit("a", 1), Visit("a", 2), Visit("b", 3)])
+    machine.run(Plain)
+    before = LOG.category in machine.bus.names()
+    write(machine.bus, visits, [Visit("b", 4)])
+    machine.run(Stays)
+    other = elsewhere(machine)
+    write(machine.bus, visits, [Visit("a", 5)])
+    other.run(Stays)
+
+    assert not before
+    assert steps_of(Plain) != steps_of(Stays)
+    assert last(other) == ("a", 3)
+    assert other.state(Stays) == {b"a": b"\x03", b"b": b"\x02"}
+
+
+def test_deletions_are_kept_for_long(machine: Machine) -> None:
+    """Longer than Kafka's day."""
+    machine.run(Stays)
+
+    assert machine.bus.describe(LOG.category).spec.deletions == DELETIONS > timedelta(days=7)
