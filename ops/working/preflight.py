@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ...processors.categories import AnyCategory
 from ...processors.dead_letters import dead_letters_of
@@ -11,12 +11,17 @@ from ...processors.kinds import Processor
 from ...state.checkpoints import is_remote, reads_again
 from ...transport.bus import Bucket, Bus, CategorySpec
 from ...transport.ensuring import ensure
-from ...transport.errors import CompactedInput, MissingCategory
+from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
 from ...transport.promises import WATERMARKS
-from ...transport.registrations import PROCESSORS
+from ...transport.registrations import PROCESSORS, register_inputs, registration_of
 from ..watching.reports import REPORTS
 from .changelog import changelog_of
 from .topics import expect_buckets
+
+
+class OtherInputs(PenstockError):
+    """A processor of the same name has read other categories: rename one of them, or remove what is left of the other."""
+
 
 Targets = dict[Bucket, int]
 """Where each input bucket ended when it was looked at."""
@@ -27,17 +32,60 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
 
     Raises:
         MissingCategory: a category is not on the bus.
-        BucketMismatch: a category has another number of buckets than declared; one key could be in two shards.
+        BucketMismatch: a category has another number of buckets than declared, or than it had when state was made of it.
         CompactedInput: a state that is lost could not be built again from an input.
+        OtherInputs: a processor of its name has read other categories.
         ProcessorFailed: its `open` raised.
     """
     processor.check()
     expect_categories(processor, (*processor.inputs(), *processor.outputs()), bus)
     _expect_rebuildable(processor, bus)
+    _register(processor, bus)
     changelog = changelog_of(processor)
     own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
     ensure(bus, WATERMARKS, REPORTS, PROCESSORS, *own)
     return opened(processor)
+
+
+def _register(processor: type[Processor], bus: Bus) -> None:
+    """Note on the bus what a processor reads, or see that it is what was noted."""
+    known = registration_of(bus, processor.name)
+    declared = {category.name: category.buckets for category in processor.inputs()}
+    if known.inputs == declared:
+        return
+    if known.inputs is not None and known.shards:
+        _expect_same_inputs(processor, known.inputs)
+        if processor.state_shape() is not None and any(shard.has_committed for shard in known.shards.values()):
+            _expect_same_buckets(processor, known.inputs)
+    register_inputs(bus, processor.name, declared)
+
+
+def _expect_same_inputs(processor: type[Processor], before: Mapping[str, int]) -> None:
+    declared = {category.name for category in processor.inputs()}
+    if declared != before.keys():
+        raise OtherInputs(
+            f"{processor.__name__} reads {_listed(declared)}, but on this bus a processor called {processor.name} has read {_listed(before)}. Both "
+            "would share one group, its positions and its states, and each would spoil the other's. Nothing was started. Give one of them "
+            f'another name (`name = "…"` in the class). If it is the same processor, and its inputs were changed: `penstock undeploy '
+            f"{processor.name} --purge` removes what is left of it, and it begins anew; or choose with `penstock reset APP:PROCESSOR` where it "
+            "goes on."
+        )
+
+
+def _expect_same_buckets(processor: type[Processor], before: Mapping[str, int]) -> None:
+    changed = [category for category in processor.inputs() if category.buckets != before[category.name]]
+    if changed:
+        sizes = ", ".join(f"{one.name} ({before[one.name]} then, {one.buckets} now)" for one in changed)
+        raise BucketMismatch(
+            f"{processor.__name__} has state that was made when its inputs had another number of buckets: {sizes}. Keys lie in other buckets now "
+            "than their state, so they would begin anew beside it. Nothing was started. Buckets are added, and state is moved along, with "
+            "`penstock category resize`; where another tool has added them, give the processor another name, and let it read a category that "
+            "a penstock.Repartition writes; or begin with an empty state (`penstock reset APP:PROCESSOR --to latest --state empty`)."
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def expect_categories(processor: type[Processor], categories: Iterable[AnyCategory], bus: Bus) -> None:

@@ -15,6 +15,7 @@ from penstock.ops.moving.around import Around
 from penstock.ops.moving.planning import Policy
 from penstock.ops.moving.resetting import perform, plan_reset
 from penstock.ops.moving.targets import Edge
+from penstock.ops.working.preflight import OtherInputs
 from penstock.ops.working.topics import LOOK_EVERY_S, MISSING_LOOKS
 from penstock.state.backups.places import LocalPlace
 from penstock.state.topic_ids import of_other_topics, topic_marks, without_topic_marks
@@ -256,3 +257,66 @@ def test_a_position_says_of_which_topics_it_is() -> None:
     assert of_other_topics({"a": 3, "b": 4}, ids) == []
     assert without_topic_marks(position) == {"a": 3, "b": 4}
     assert all(0 <= mark < 2**63 for mark in topic_marks(ids).values())
+
+
+refunds = ps.Category("refunds", Reading, key="meter", event_time="at", buckets=2)
+
+
+class OtherTotals(Totals):
+    """Another processor, which somebody has given the same name."""
+
+    name, reads = "totals", refunds
+
+
+@pytest.mark.parametrize("processor", [Totals, Copies])
+def test_two_processors_of_one_name_are_told_apart(machine: Machine, processor: type[ps.Processor]) -> None:
+    """They would share a group and states; each is named with what it reads, and the first goes on."""
+    created(machine.bus, [OtherTotals])
+    machine.run(processor)
+    other = type("Other", (OtherTotals,), {"name": processor.name, "__doc__": "Another."})
+
+    with pytest.raises(OtherInputs, match=f"reads refunds, but .* called {processor.name} has read readings"):
+        machine.run(other)
+    write(machine.bus, readings, made(20, 100))
+    machine.run(processor)
+    assert len(read(machine.bus, totals)) == 120
+
+
+def test_a_purged_name_may_be_used_again(machine: Machine) -> None:
+    """And so may that of a processor whose inputs were chosen anew by a reset."""
+    created(machine.bus, [OtherTotals])
+    machine.run(Totals)
+    forget_registration(machine.bus, Totals.name)
+    machine.bus.forget_group(Totals.name)
+    machine.lose(Totals)
+    write(machine.bus, refunds, made(7))
+    machine.run(OtherTotals)
+
+    assert registration_of(machine.bus, Totals.name).inputs == {refunds.name: 2}
+    assert len(read(machine.bus, totals)) == 107
+
+
+def test_a_reset_chooses_other_inputs(machine: Machine) -> None:
+    """Where the processor's inputs were changed, and it is to go on under its name."""
+    created(machine.bus, [OtherTotals])
+    machine.run(Totals)
+    write(machine.bus, refunds, made(7))
+    around = Around(machine.bus, machine.states, machine.place)
+    perform(plan_reset(OtherTotals, around, Edge.EARLIEST, Policy.EMPTY), around)
+    machine.run(OtherTotals)
+
+    assert len(read(machine.bus, totals)) == 107
+
+
+def test_state_made_with_other_buckets_is_not_gone_on_with(machine: Machine) -> None:
+    """Declaring the number that another tool has made it does not bring the state to where its keys are; without state it is enough."""
+    machine.run(Totals)
+    machine.run(Copies)
+    machine.bus.resize(readings.name, 3)
+    more = ps.Category("readings", Reading, key="meter", event_time="at", buckets=3)
+    grown = [type(one.__name__, (one,), {"name": one.name, "reads": more, "__doc__": "."}) for one in (Totals, Copies)]
+
+    with pytest.raises(BucketMismatch, match=r"readings \(2 then, 3 now\)"):
+        machine.run(grown[0])
+    machine.run(grown[1])
+    assert registration_of(machine.bus, Copies.name).inputs == {readings.name: 3}
