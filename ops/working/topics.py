@@ -105,15 +105,29 @@ class TopicWatch:
         now_s = self._clock.monotonic_s()
         if self._answer is None and self._expected and now_s - self._asked_s >= LOOK_EVERY_S:
             self._asked_s = now_s
-            names = {*self._expected, *(category.name for category in categories_of(self._processor))}
-            self._answer = self._threads.submit(self._bus.catalog.topics, names)
+            self._answer = self._threads.submit(self._bus.catalog.topics, self._names)
+
+    def expect_same(self) -> None:
+        """Ask the bus at once: where a position is not on it any more, the topic may be another.
+
+        Raises:
+            TopicRecreated, BucketMismatch: as `look`.
+        """
+        self._compare(self._bus.catalog.topics(self._names))
+
+    @property
+    def _names(self) -> set[str]:
+        return {*self._expected, *(category.name for category in categories_of(self._processor))}
 
     def _judge(self, answer: Future[dict[str, Topic]]) -> None:
         try:
             topics = answer.result()
         except BusUnreachable as error:
             _LOG.debug("%s", error)  # the reader says so, too, and waits
-            return
+        else:
+            self._compare(topics)
+
+    def _compare(self, topics: Mapping[str, Topic]) -> None:
         expect_shapes(self._processor, topics)
         for name, topic_id in self._expected.items():
             if name in topics and topics[name].id != topic_id:

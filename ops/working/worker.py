@@ -27,7 +27,16 @@ from ...state.store import StateFolder
 from ...transport.bus import Bucket, Bus, Polled, Position, RawBatch, Reader
 from ...transport.codec_of import Codecs
 from ...transport.codecs import Decoded
-from ...transport.errors import Aborted, BusUnreachable, DeliveryFailed, Dismissed, Fenced, Unsettled
+from ...transport.errors import (
+    Aborted,
+    BusUnreachable,
+    DeliveryFailed,
+    Dismissed,
+    Fenced,
+    MissingCategory,
+    OffsetOutOfRange,
+    Unsettled,
+)
 from .attempting import attempt_all, do_all
 from .clock import Clock, SystemClock
 from .executing import Executing
@@ -205,7 +214,11 @@ class Worker:
 
     def _poll(self) -> Polled:
         self._reader.at_most = self._pace.at_most
-        polled = self._reader.poll(SAVING_POLL_WAIT_S if self._saving.under_way else POLL_WAIT_S)
+        try:
+            polled = self._reader.poll(SAVING_POLL_WAIT_S if self._saving.under_way else POLL_WAIT_S)
+        except (OffsetOutOfRange, MissingCategory):
+            self._topics.expect_same()  # which says more, where that is why
+            raise
         if len(self._inputs) == 1:
             return polled
         met = self._meeting.after(polled)

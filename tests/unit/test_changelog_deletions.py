@@ -13,7 +13,7 @@ from penstock.state.backups.places import LocalPlace
 from penstock.state.checkpoints import steps_of
 from penstock.transport.bus import Bucket
 from penstock.transport.changelog import DELETIONS
-from penstock.transport.memory import MemoryBus, StoredMessage
+from penstock.transport.memory import MemoryBus
 
 
 class Visit(ps.Record, frozen=True):
@@ -59,33 +59,11 @@ class Stays(Plain):
     deterministic = False
 
 
-class Cleaned(MemoryBus):
-    """A bus that keeps of a changelog what Kafka's cleaner leaves: the last value of each key, and no old deletions."""
-
-    cleaned_to = 0
-
-    def clean(self) -> None:
-        """Clean what is there."""
-        self.cleaned_to = self.ends(LOG.category)[0]
-
-    def slice(self, bucket: Bucket, start: int, limit: int) -> list[StoredMessage]:
-        """Return up to `limit` messages of a bucket from an offset on."""
-        messages = super().slice(bucket, start, limit)
-        if bucket != LOG:
-            return messages
-        newest = {message.key(): message.at for message in super().slice(bucket, 0, self.cleaned_to)}
-        return [
-            message
-            for message in messages
-            if message.at >= self.cleaned_to or (newest[message.key()] == message.at and message.value() is not None)
-        ]
-
-
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus that forgets."""
-    machine = Machine(tmp_path / "one", Cleaned(), LocalPlace(tmp_path / "place"))
-    machine.bus._now_ms = machine.clock.now_ms
+    machine = Machine(tmp_path / "one", MemoryBus(), LocalPlace(tmp_path / "place"))
+    machine.bus.cluster.now_ms = machine.clock.now_ms
     created(machine.bus, [Stays])
     return machine
 
@@ -98,7 +76,8 @@ def elsewhere(machine: Machine) -> Machine:
 def after(machine: Machine, time: timedelta) -> None:
     """Let time pass, in which the changelog is cleaned."""
     machine.clock.advance(time.total_seconds())
-    machine.bus.clean()  # type: ignore[attr-defined]
+    now_ms = machine.clock.now_ms()
+    machine.bus.cluster.log(LOG).compact(now_ms, now_ms)
 
 
 def last(machine: Machine) -> tuple[str, int]:
