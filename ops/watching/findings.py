@@ -89,6 +89,18 @@ def _not_run(it: Standing) -> Iterator[Finding]:
         )
 
 
+def _recreated(it: Standing) -> Iterator[Finding]:
+    if it.recreated:
+        yield Finding(
+            Weight.CRITICAL,
+            "recreated",
+            it.node.name,
+            f"{', '.join(it.recreated)} was deleted and created again since it was read: its positions stand for other events now. Nothing of the "
+            "new topic is processed. Begin with its first event: `penstock reset APP:PROCESSOR --to earliest`, with `--state empty` where it "
+            "keeps state.",
+        )
+
+
 def _failed(it: Standing) -> Iterator[Finding]:
     for worker in it.workers:
         if worker.ended and worker.ended != STOPPED:
@@ -253,6 +265,7 @@ def _versions(it: Standing) -> Iterator[Finding]:
 _LOOKS: tuple[Callable[[Standing], Iterator[Finding]], ...] = (
     _unreadable,
     _not_run,
+    _recreated,
     _failed,
     _silent,
     _unowned,

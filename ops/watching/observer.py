@@ -20,6 +20,7 @@ from ...transport.bus import Bucket, Bus, CategoryState, Position
 from ...transport.ensuring import ensure
 from ...transport.errors import BusError, MissingCategory
 from ...transport.promises import WATERMARKS, Place, Promise, Promises
+from ...transport.registrations import Registration, registrations_on
 from ..working.clock import SystemClock
 from .findings import findings_of
 from .reports import LOOK_BACK, RATES_OVER_S, REPORTS, SILENT_AFTER_S, Node, Report, Reports, ShardReport, Stretch
@@ -27,6 +28,8 @@ from .standing import Picture, ShardStanding, Standing, WorkerStanding
 
 READ_WAIT_S = 1.0
 HOUR_MS = 3_600_000
+REGISTRATIONS_EVERY_MS = 10_000
+"""How often it is read what is registered of processors."""
 
 
 class Observer:
@@ -59,6 +62,8 @@ class Observer:
         self._promises = Promises(bus)
         self._waiting: dict[Position, int] = {}
         self._still = Still()
+        self._registered: dict[str, Registration] = {}
+        self._registered_ms: int | None = None
 
     def look(self) -> Picture:
         """Return how all of them stand now."""
@@ -114,8 +119,32 @@ class Observer:
             for name in categories.keys() & set(node.inputs):
                 with asked.isolated(f"its positions in {name}", [node.name]):
                     committed[node.name, name] = catalog.committed(node.name, name)
-        found = OnBus(categories, committed, {}, asked.unread)
+        self._read_registrations(nodes, asked)
+        found = OnBus(categories, committed, {}, asked.unread, self._recreated(nodes, categories))
         return found._replace(waiting_ms=self._waiting_since(nodes, found, asked))
+
+    def _read_registrations(self, nodes: Sequence[Node], asked: _Asked) -> None:
+        """Read what is registered of processors, but not at each look: it changes seldom."""
+        now_ms = self._now_ms()
+        if self._registered_ms is None or now_ms - self._registered_ms >= REGISTRATIONS_EVERY_MS:
+            with asked.isolated("of which topics its positions are", [node.name for node in nodes]):
+                self._registered, self._registered_ms = registrations_on(self._bus), now_ms
+
+    def _recreated(self, nodes: Sequence[Node], categories: Mapping[str, CategoryState]) -> dict[str, list[str]]:
+        """Return by processor the inputs whose topics are others than those that it has read."""
+        records = {name: list(known.shards.values()) for name, known in self._registered.items()}
+        return {
+            node.name: [
+                name
+                for name in node.inputs
+                if name in categories
+                and any(
+                    record.topic_ids.get(name, categories[name].topic_id) != categories[name].topic_id
+                    for record in records.get(node.name, ())
+                )
+            ]
+            for node in nodes
+        }
 
     def _waiting_since(self, nodes: Sequence[Node], on_bus: OnBus, asked: _Asked) -> dict[Position, int | None]:
         """Return since when the first unread events wait, None where the bus does not say; a position that has not moved is not asked for again."""
@@ -183,12 +212,14 @@ class OnBus(NamedTuple):
         committed: the positions of processors in their inputs, by bucket.
         waiting_ms: since when the event at a position waits; None where the bus did not say, left out where no event is readable yet.
         unanswered: what the bus did not say, by processor.
+        recreated: the inputs whose topics are others than those that were read, by processor.
     """
 
     categories: Mapping[str, CategoryState]
     committed: Mapping[tuple[str, str], Mapping[int, int]]
     waiting_ms: Mapping[Position, int | None]
     unanswered: Mapping[str, Sequence[str]]
+    recreated: Mapping[str, Sequence[str]]
 
     def unread(self, node: Node) -> list[Position]:
         """Return where a processor goes on, for the buckets in which something is left."""
@@ -236,7 +267,8 @@ def _standing(
     )
     workers = tuple(_worker(stretch, now_ms) for stretch in stretches)
     unanswered = tuple(on_bus.unanswered.get(node.name, ()))
-    return Standing(node, now_ms, shards, workers, on_bus.dead_letters(node), unanswered)
+    recreated = tuple(on_bus.recreated.get(node.name, ()))
+    return Standing(node, now_ms, shards, workers, on_bus.dead_letters(node), unanswered, recreated=recreated)
 
 
 class _Told(NamedTuple):

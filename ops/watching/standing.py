@@ -107,6 +107,7 @@ class Standing:
         dead_letters: how many the bus keeps; None where that cannot be read.
         unread: the figures that cannot be read now, each with the reason.
         watermark_still_s: for how long its low watermark has stood still although events wait, as far as whoever looks has seen.
+        recreated: the inputs that were deleted and created again since it has read them.
     """
 
     node: Node
@@ -116,6 +117,7 @@ class Standing:
     dead_letters: int | None
     unread: tuple[str, ...] = ()
     watermark_still_s: float = 0.0
+    recreated: tuple[str, ...] = ()
 
     @property
     def running(self) -> tuple[WorkerStanding, ...]:

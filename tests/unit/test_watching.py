@@ -20,7 +20,7 @@ from support.pictures import NODE, NOW_MS, report, shard, standing, worker
 from penstock.ops.watching.findings import Weight, findings_of
 from penstock.ops.watching.graph import Drawing, drawn
 from penstock.ops.watching.measures import OF_PROCESSOR, OF_SHARD, OF_WORKER, Measure
-from penstock.ops.watching.observer import Observer, in_order
+from penstock.ops.watching.observer import REGISTRATIONS_EVERY_MS, Observer, in_order
 from penstock.ops.watching.prometheus import Scraped
 from penstock.ops.watching.reports import REPORTS, Node, Report, outgoing
 from penstock.ops.watching.standing import Picture, Standing
@@ -29,6 +29,7 @@ from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.ensuring import ensure
 from penstock.transport.errors import BusError
 from penstock.transport.memory import MemoryBus
+from penstock.transport.registrations import ShardRecord, record_shards
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -190,6 +191,27 @@ def test_who_runs_it_and_how_fast_comes_from_reports() -> None:
     assert seen.total("rate_in") == seen.shards[0].rate_in == 50.0
     assert (seen.total("bytes_in"), seen.total("rate_out")) == (5_000.0, 25.0)
     assert seen.behind_bytes == 1_000
+
+
+def test_a_topic_that_was_created_again_is_seen() -> None:
+    """Whether or not a worker runs, which would idle there; and until its positions are of the new one."""
+    world = World()
+    catalog = world.bus.catalog
+    record_shards(world.bus, NODE.name, {0: ShardRecord({"enriched": catalog.describe("enriched").topic_id})})
+    with world.observer() as observer:
+        before = observer.look()
+        catalog.delete("enriched")
+        catalog.create(CategorySpec("enriched", 2))
+        recreated = observer.look()
+        record_shards(world.bus, NODE.name, {0: ShardRecord({"enriched": catalog.describe("enriched").topic_id})})
+        world.now_ms += REGISTRATIONS_EVERY_MS
+        after = observer.look()
+
+    assert [one.kind for one in (*before.wrong, *after.wrong)] == []
+    [wrong] = recreated.wrong
+    assert (wrong.kind, wrong.weight) == ("recreated", Weight.CRITICAL)
+    assert "enriched was deleted and created again" in wrong.says
+    assert "penstock reset" in wrong.says
 
 
 def test_counts_of_a_process_that_was_started_again_begin_anew() -> None:
