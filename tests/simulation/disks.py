@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.processors.changes import Changes
@@ -149,6 +149,21 @@ class SimulatedState:
     def discard(self) -> None:
         """Drop the delta."""
         self._write("discard state", Content.discard)
+
+    def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Return what is saved, in order of keys."""
+        return self._opened.content.items(start)
+
+    def clear(self, keep: Collection[str]) -> None:
+        """Drop the position, then all values."""
+        kept = {name: offset for name, offset in self.position().items() if name in keep}
+        values = [key for key, _ in self.items()]
+
+        def clear_position(content: Content) -> None:
+            content._position = kept
+
+        self._write("clear position", clear_position)
+        self._write("clear values", lambda content: content.save(dict.fromkeys(values)))
 
     def apply(self) -> None:
         """Make the delta part of the state; durable with the next write."""
