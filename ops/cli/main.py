@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ...processors.errors import PenstockError
+from ...transport.kafka.answering import calls_left_behind
 from ..logs.setting_up import LogFormat, LogLevel, in_json, set_up
 from . import (
     alerting,
@@ -97,6 +99,19 @@ def penstock(
 
 def main() -> None:
     """Run the command; an error that the user can act on is a paragraph and an exit code, never a stack trace."""
+    try:
+        _run()
+    except SystemExit as ended:
+        if calls_left_behind():
+            # Python waits for no such thread, and one that comes back while Python is taken down aborts the process.
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        raise
+
+
+def _run() -> None:
     try:
         app()
     except PenstockError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.progress import Progress, TaskID
@@ -14,7 +17,9 @@ from rich.progress import Progress, TaskID
 from ...processors.apps import App, AppName
 from ...processors.kinds import Processor
 from ...state.backups.ages import Ages
+from ...state.backups.arrears import Arrears
 from ...state.backups.places import open_place
+from ...transport.errors import BusRefuses, BusUnreachable
 from ...transport.kafka import KafkaBus
 from ..nodes import levels_of, penstock_command, run_together
 from ..spans import span
@@ -26,9 +31,22 @@ from ..working.preflight import ends_of, prepare
 from ..working.worker import Worker
 from .categories import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
-from .output import as_json, note, progress
+from .output import as_json, complain, note, progress
 from .root import handed_on
-from .signals import interrupt, stopping_on_signals
+from .signals import NOT_SAVED, breaking_off, ending_within, interrupt, stopping_on_signals
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("penstock.worker")
+STOP_WITHIN_S = 30.0
+"""How long a worker may take to end when it is told to, by default."""
+SAY_EVERY_S = 30.0
+"""How often it is said that a broker is waited for."""
+ASK_AGAIN_S = 1.0
+NOT_SAVED_MEANS = (
+    "Nothing is lost: what came after the last checkpoint is processed again when it is started again, by the semantics that it declares "
+    "(outputs at least once may repeat, outputs at most once may be missing). Other workers get its buckets when its session ends."
+)
 
 
 @dataclass(frozen=True)
@@ -39,11 +57,15 @@ class Stopping:
         until_end: stop at the end of the input as it is at the start.
         keep_place: leave the buckets waiting for this worker's return.
         from_earliest: leave out events that are gone from the bus.
+        fail_fast: end at once where no broker answers at the start.
+        stop_within_s: how long it may take to end when it is told to.
     """
 
     until_end: bool
     keep_place: bool
     from_earliest: bool
+    fail_fast: bool = False
+    stop_within_s: float = STOP_WITHIN_S
 
     def options(self) -> list[str]:
         """Return it as the command line has it."""
@@ -51,6 +73,8 @@ class Stopping:
             ["--until-end"] * self.until_end
             + ["--keep-place"] * self.keep_place
             + ["--from-earliest"] * self.from_earliest
+            + ["--fail-fast"] * self.fail_fast
+            + ["--stop-within", str(self.stop_within_s)]
         )
 
 
@@ -73,6 +97,19 @@ def run(
             "--from-earliest", help="Where the bus has dropped events that are still to be read, go on without them."
         ),
     ] = False,
+    fail_fast: Annotated[
+        bool,
+        typer.Option("--fail-fast", help="Where no broker answers at the start, end with an error and do not wait."),
+    ] = False,
+    stop_within: Annotated[
+        float,
+        typer.Option(
+            "--stop-within",
+            metavar="SECONDS",
+            min=1.0,
+            help="When stopped, end after this time also where the last checkpoint cannot be saved; it is then done again.",
+        ),
+    ] = STOP_WITHIN_S,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
@@ -96,16 +133,17 @@ def run(
     """Run a processor, or every processor of an app in a process of its own.
 
     Start the same command again, here or elsewhere, to share the work: workers of one processor divide its buckets.
-    SIGTERM or Ctrl-C stop it after a last checkpoint; SIGUSR1 does the same as with --keep-place.
+    SIGTERM or Ctrl-C stop it after a last checkpoint; SIGUSR1 does the same as with --keep-place. Where no broker answers, it waits;
+    told to stop then, it ends after --stop-within, and with 75.
 
     Example: penstock run examples/flights/app.py:Scorer --until-end
     """
     name = AppName.parse(target)
     app = name.load()
     bus = connect(kafka, folder)
+    stopping = Stopping(until_end, keep_place, from_earliest, fail_fast, stop_within)
     if create:
-        create_missing(bus, name)
-    stopping = Stopping(until_end, keep_place, from_earliest)
+        _when_answered(lambda: create_missing(bus, name), stopping)
     if len(app.processors) == 1:
         place = open_place(backup, webhdfs) if backup else None
         around = Surroundings(folder / "state", place, timedelta(seconds=backup_every), store)
@@ -140,13 +178,15 @@ def _run_one(
 ) -> None:
     backups, ages, pulse = backups_of(around), Ages({}, 0.0), Pulse()
     with (
+        ending_within(stopping.stop_within_s, NOT_SAVED_MEANS),
         told_at(health, pulse),
-        closing(prepare(processor, bus)) as opened,
+        closing(_when_answered(lambda: prepare(processor, bus), stopping)) as opened,
         assembled(opened, bus, around, from_earliest=stopping.from_earliest, backups=backups) as worker,
         stopping_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
         progress() as bars,
     ):
-        at_end = AtEnd(ends_of(processor.inputs(), bus), processor.name, bus)
+        targets = _when_answered(lambda: ends_of(processor.inputs(), bus), stopping) if stopping.until_end else {}
+        at_end = AtEnd(targets, processor.name, bus)
         relax_collector()
         bar = bars.add_task(processor.__name__, total=None)
 
@@ -163,6 +203,31 @@ def _run_one(
         as_json({"processor": processor.name, **asdict(worker.tally), **_described(ages)})
     else:
         note(f"{processor.__name__}: {worker.tally}")
+    if not worker.is_saved:
+        complain(f"{processor.__name__} was told to stop and could not save its last checkpoint. {NOT_SAVED_MEANS}")
+        raise typer.Exit(NOT_SAVED)
+
+
+def _when_answered(ask: Callable[[], T], stopping: Stopping) -> T:
+    """Ask the bus again and again until it answers, unless that was not wanted; a bus that refuses us does answer."""
+    waiting = Arrears(SAY_EVERY_S)
+    with breaking_off("No broker has answered, so nothing was read."):
+        while True:
+            try:
+                answer = ask()
+            except BusUnreachable as error:
+                if stopping.fail_fast or isinstance(error, BusRefuses):
+                    raise
+                if waiting.is_to_be_said():
+                    _LOG.warning(
+                        "Waiting for Kafka, for %.0f s so far (--fail-fast ends instead). %s", waiting.lasted_s(), error
+                    )
+                time.sleep(ASK_AGAIN_S)
+            else:
+                waited_s = waiting.end()
+                if waited_s is not None:
+                    _LOG.warning("Kafka answers, after %.0f s.", waited_s)
+                return answer
 
 
 def _lateness(ages: Ages) -> str:
@@ -194,6 +259,11 @@ def _show_progress(bus: KafkaBus, watched: dict[type[Processor], TaskID], bars: 
     """Show how far each processor's committed positions are."""
     if bars.disable:
         return
+    with suppress(BusUnreachable):  # it is waited for by those who work
+        _show_positions(bus, watched, bars)
+
+
+def _show_positions(bus: KafkaBus, watched: dict[type[Processor], TaskID], bars: Progress) -> None:
     for processor, bar in watched.items():
         states = [bus.catalog.describe(category.name) for category in processor.inputs()]
         done = sum(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import typer
 
-from .output import note
+from .output import complain, note
+
+NOT_SAVED = 75
+"""How a process ends that was told to stop and could not save what it had done (EX_TEMPFAIL of sysexits.h)."""
+LAST_WORD_S = 2.0
+"""How long such a process may take to say so."""
 
 
 def interrupt() -> None:
@@ -60,3 +68,41 @@ def breaking_off(says: str) -> Iterator[None]:
         raise typer.Exit(128 + number) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def ending_within(limit_s: float, says: str) -> Iterator[None]:
+    """End the process a while after it was told to stop, if the block has not ended by then; nothing is tidied up.
+
+    A call of a client whose broker is away may not come back for minutes, and Python handles no signal meanwhile: so the system notes
+    signals in a socket, which a thread reads. To be used with handlers, as of `stopping_on_signals`.
+
+    Args:
+        limit_s: how long the block may take after SIGTERM, SIGINT or SIGUSR1.
+        says: what it means for the data that it did not end.
+    """
+    noted, notes = socket.socketpair()
+    notes.setblocking(False)
+    ended = threading.Event()
+
+    def watch() -> None:
+        with noted:
+            if noted.recv(1) and not ended.wait(limit_s):
+                _say(f"Told to stop, it has not ended within {limit_s:g} s, and is ended now. {says}")
+                os._exit(NOT_SAVED)
+
+    threading.Thread(target=watch, name="end", daemon=True).start()
+    before = signal.set_wakeup_fd(notes.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(before)
+        notes.close()
+
+
+def _say(text: str) -> None:
+    """Say something, unless that takes long, too."""
+    saying = threading.Thread(target=complain, args=(text,), daemon=True)
+    saying.start()
+    saying.join(LAST_WORD_S)

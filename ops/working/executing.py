@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from typing import cast
+from typing import NamedTuple, cast
 
 from ...processors.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError
@@ -17,7 +17,7 @@ from ...state.checkpoints import Step, steps_of
 from ...state.store import Outbox
 from ...transport.bus import Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
 from ...transport.changelog import rewrite
-from ...transport.errors import BusUnreachable, DeliveryFailed, Fenced
+from ...transport.errors import Aborted, BusUnreachable, DeliveryFailed, Fenced, Unsettled
 from .changelog import changelog_of, logged
 from .shard import Sealed, Shard
 
@@ -62,7 +62,7 @@ class Executing:
         self._threads = threads
         self._writer: Writer | TransactionalWriter | None = None
         self._outside: Writer | None = None
-        self._opening: Future[Writer] | None = None
+        self._opening: _Opening | None = None
         self._abandoned = False
         self._waiting: list[tuple[str, list[Outgoing]]] | None = None
 
@@ -84,22 +84,26 @@ class Executing:
         if self._writer is not None:
             return True
         if self._opening is None:
-            self._opening = self._threads.submit(self._open)
-        if not self._opening.done():
+            self._opening = _Opening(self._reader, self._threads.submit(self._open, self._reader))
+        reader, writer = self._opening
+        if not writer.done():
             return False
-        opening, self._opening = self._opening, None
+        self._opening = None
+        if reader is not self._reader:
+            _discard(writer)
+            return False
         try:
-            self._writer = opening.result()
-        except (BusUnreachable, Fenced) as error:
+            self._writer = writer.result()
+        except (BusUnreachable, DeliveryFailed, Aborted, Fenced, Unsettled) as error:
             _LOG.warning("%s", error)
             return False
         self._outside = self._bus.writer() if self._sends_outside else None
         return True
 
-    def _open(self) -> Writer:
+    def _open(self, reader: Reader) -> Writer:
         """Open a writer. One of transactions ends what an earlier one of this worker has left open, before anybody looks for positions."""
         if self._transactional:
-            return self._bus.transactional_writer(self._identity, self._reader, self.timeout_s, self.written)
+            return self._bus.transactional_writer(self._identity, reader, self.timeout_s, self.written)
         return self._bus.writer()
 
     @property
@@ -206,7 +210,7 @@ class Executing:
             reader: the membership from now on, which may be another.
         """
         self._reader, self._waiting = reader, None
-        self.close()
+        self._close_writers()
 
     def abandon(self) -> None:
         """Send, save and commit nothing any more, in no thread. What a step under way does is done; none follows it."""
@@ -219,9 +223,11 @@ class Executing:
 
     def close(self) -> None:
         """Let go of the connections; what was not flushed or committed is dropped."""
-        opening, self._opening = self._opening, None
-        if opening is not None and opening.exception() is None:
-            self._writer = opening.result()
+        if self._opening is not None:
+            self._opening.writer.add_done_callback(_discard)
+        self._close_writers()
+
+    def _close_writers(self) -> None:
         writers, self._writer, self._outside = (self._writer, self._outside), None, None
         for writer in filter(None, writers):
             writer.close()
@@ -239,6 +245,19 @@ class Executing:
 
     def _commit(self, positions: Sequence[Position]) -> None:
         self._transactions.commit(positions)
+
+
+class _Opening(NamedTuple):
+    """A writer that is being opened, for a membership that may have ended by then."""
+
+    reader: Reader
+    writer: Future[Writer]
+
+
+def _discard(writer: Future[Writer]) -> None:
+    """Close a writer that nobody wants any more, if it was opened at all."""
+    if not writer.cancelled() and writer.exception() is None:
+        writer.result().close()
 
 
 def _positions(shards: Sequence[Sealed]) -> list[Position]:

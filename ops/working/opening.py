@@ -26,7 +26,7 @@ from ...state.store import Offsets, Outbox, RemoteState, ShardIdentity, ShardSta
 from ...state.topic_ids import of_other_topics, topic_marks
 from ...transport.bus import Bucket, Bus, Position, Topic
 from ...transport.changelog import told_position
-from ...transport.errors import BusError, BusUnreachable
+from ...transport.errors import BusError, BusUnreachable, Unsettled
 from ...transport.moves import Move
 from ...transport.registrations import Registration, ShardRecord, record_shards, registration_of
 from .changelog import changelog_of, replay
@@ -252,7 +252,7 @@ class Openings:
         while True:
             try:
                 return self._ask()
-            except BusUnreachable as error:
+            except (BusUnreachable, Unsettled) as error:
                 if self._closed.wait(LOOK_AGAIN_S):
                     raise
                 _LOG.info("%s", error)

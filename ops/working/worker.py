@@ -67,7 +67,7 @@ REJOIN_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 30.0)
 QUIET_S = 600.0
 """How long a membership must last for the next loss to count as the first one."""
 
-_TAKEN_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable, BusUnreachable, DeliveryFailed)
+_TAKEN_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable, BusUnreachable, DeliveryFailed, Unsettled)
 """What leaves open how far a checkpoint came, or ends with an outage: the shards are opened again, which finds out, and waits."""
 
 
@@ -148,6 +148,7 @@ class Worker:
         self._dismissals = 0
         self._dismissed_s = 0.0
         self._has_failed = False
+        self._has_started_over = False
         self.is_saved = False
         self._stopping = False
         self._keeps_place = False
@@ -177,7 +178,7 @@ class Worker:
         try:
             while not (self._stopping or finished(self)):
                 self.turn()
-            self.is_saved = self.save()
+            self.save()
             if not (keep_place or self._keeps_place):
                 self._reader.leave()
         except BaseException:
@@ -301,7 +302,7 @@ class Worker:
     def _open_wanted(self) -> None:
         """Begin to open shards, each once; not before outputs of an earlier life are ended, so that the positions are final."""
         if self._unopened and self._clock.monotonic_s() >= self._open_at_s and self._executing.is_ready():
-            numbers, self._unopened = sorted(self._unopened), set()
+            numbers, self._unopened, self._has_started_over = sorted(self._unopened), set(), False
             self._openings.begin(numbers)
 
     def _adopt(self, shard: Shard) -> None:
@@ -476,7 +477,8 @@ class Worker:
             self._begin()
             self._settle()
             saved = not any(shard.has_news for shard in self._shards.values())
-        return saved  # noqa: RET504 - the block may be broken off
+        self.is_saved = saved and not self._has_started_over
+        return self.is_saved
 
     @contextmanager
     def _starting_over(self) -> Iterator[None]:
@@ -571,6 +573,7 @@ class Worker:
         """Drop what is not saved, and go on from the last checkpoint with whatever is still ours."""
         if error is not None:
             _LOG.warning("%s", error)
+        self._has_started_over = True
         self._saving.abandon()
         do_all([lambda: self._close_shards(set(self._shards)), self._openings.stop])
         self._executing.start_over(self._reader)
@@ -627,7 +630,7 @@ class Worker:
 def _pause_s(error: PenstockError | None) -> float:
     if isinstance(error, Fenced | StoreFenced):
         return FENCED_PAUSE_S
-    return OUTAGE_PAUSE_S if isinstance(error, BusUnreachable | DeliveryFailed) else 0.0
+    return OUTAGE_PAUSE_S if isinstance(error, BusUnreachable | DeliveryFailed | Unsettled) else 0.0
 
 
 def _ordinal(number: int) -> str:

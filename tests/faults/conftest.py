@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 from penstock.ops.local import LocalServices
 from penstock.ops.local.lock import exclusive
 
-SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py")
+SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py", "test_broker_outage.py")
 """The files whose tests share an HDFS, or a broker behind a proxy."""
 
 

@@ -39,19 +39,36 @@ class KafkaProxy:
         self.falsify: Falsify = lambda _: None
         self.answers = 0
         self._counting = threading.Lock()
+        self._cut = False
+        self._connections: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         """Take no more connections."""
         self._listener.close()
 
+    def cut_off(self) -> None:
+        """Let nobody reach the broker from now on."""
+        self._cut = True
+        for connection in list(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def let_through(self) -> None:
+        """Let everybody reach the broker again."""
+        self._cut = False
+
     def _accept(self) -> None:
         while True:
             try:
                 client, _ = self._listener.accept()
+                if self._cut:
+                    client.close()
+                    continue
                 server = socket.create_connection(("127.0.0.1", self.target_port))
             except OSError:
                 return
+            self._connections |= {client, server}
             versions: dict[int, int] = {}
             threading.Thread(target=self._pass_requests, args=(client, server, versions), daemon=True).start()
             threading.Thread(target=self._pass_answers, args=(server, client, versions), daemon=True).start()

@@ -6,8 +6,16 @@ The client's transactional calls take a time limit and yet have been seen to wai
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from threading import Thread
+
+_CALLING = "a call to Kafka"
+
+
+def calls_left_behind() -> bool:
+    """Tell whether a call is still under way, with somebody waiting for it or not."""
+    return any(thread.name == _CALLING for thread in threading.enumerate())
 
 
 class NoAnswer(Exception):
@@ -34,7 +42,7 @@ def answered(call: Callable[[], object], within_s: float) -> None:
         else:
             answers.append(None)
 
-    thread = Thread(target=make, name="a call to Kafka", daemon=True)
+    thread = Thread(target=make, name=_CALLING, daemon=True)
     thread.start()
     thread.join(within_s)
     if not answers:

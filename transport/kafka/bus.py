@@ -10,7 +10,7 @@ from .catalog import KafkaCatalog
 from .leftovers import Leftovers
 from .reader import GroupReader, KafkaScanner, open_scanner
 from .settings import KafkaSettings
-from .transactions import KafkaTransactionalWriter
+from .transactions import OPENING_LIMIT_S, STEP_LIMIT_S, KafkaTransactionalWriter
 from .writer import KafkaWriter
 
 
@@ -56,4 +56,5 @@ class KafkaBus:
             raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
         leftovers = Leftovers(self.settings, self.catalog, writes, None if member is None else member.group)
         membership = (lambda: None) if member is None else member.membership
-        return KafkaTransactionalWriter(self.settings, identity, membership, timeout_s, leftovers)
+        limit_s = OPENING_LIMIT_S if member is None else STEP_LIMIT_S  # a worker asks again, and waits in its own way
+        return KafkaTransactionalWriter(self.settings, identity, membership, timeout_s, leftovers, limit_s)

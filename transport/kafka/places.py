@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
@@ -9,6 +10,8 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from ..bus import Bucket, Position
 
 _CHECKPOINT = "checkpoint "
+_MEMBERSHIP = b"CGMDv2:"
+"""How the client library's note of a membership begins; the generation follows, as four bytes."""
 
 
 def to_read(positions: Iterable[Position]) -> list[TopicPartition]:
@@ -38,3 +41,12 @@ def _checkpoint_id_of(committed: TopicPartition) -> int:
     """Return which checkpoint committed a position; 0 where it was none that has an id, or another program."""
     digits = (committed.metadata or "").removeprefix(_CHECKPOINT)
     return int(digits) if digits.isdecimal() else 0
+
+
+def is_membership(noted: bytes) -> bool:
+    """Tell whether the client's note of a membership is of one, and not of a member that is joining, or was dismissed.
+
+    A broker takes positions that come without a generation from anybody, as long as the group has no members.
+    """
+    generation = noted.removeprefix(_MEMBERSHIP)[:4]
+    return int.from_bytes(generation, sys.byteorder, signed=True) >= 0

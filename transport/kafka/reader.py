@@ -12,10 +12,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
 from ..errors import BusUnreachable, Dismissed, OffsetOutOfRange, Unsettled
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
-from .places import to_commit, to_read
+from .places import is_membership, to_commit, to_read
 from .settings import KafkaSettings
 from .translation import passes, translate, translated
 
+SEEK_LIMIT_S = 5.0
+"""How long the client may refuse to move in a bucket; if it has lost the bucket, the next poll says so."""
 POLL_LIMIT = 10_000
 """How many messages a poll gives at most."""
 
@@ -138,7 +140,7 @@ class GroupReader(KafkaScanner):
 
     def _seek(self, partition: TopicPartition) -> None:
         """Move the client's own position; it refuses while it is still taking the bucket over."""
-        deadline = time.monotonic() + SETTLE_LIMIT_S
+        deadline = time.monotonic() + SEEK_LIMIT_S
         while True:
             try:
                 self._consumer.seek(partition)
@@ -154,6 +156,8 @@ class GroupReader(KafkaScanner):
         offsets = to_commit(positions)
         if not offsets:
             return
+        if not is_membership(self.membership()):
+            raise Unsettled(f"{self._what}: positions were not saved, since this is no member of the group just now.")
         try:
             with translated(f"{self._what}: positions were not saved"):
                 self._consumer.commit(offsets=offsets, asynchronous=False)

@@ -11,12 +11,12 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from ..bus import Outgoing, Position
-from ..errors import Aborted, BusError, BusUnreachable, Fenced
+from ..errors import Aborted, BusError, BusUnreachable, DeliveryFailed, Fenced
 from .answering import NoAnswer, answered
 from .leftovers import ABORTED_KEY, Found, Leftovers
-from .places import to_commit
+from .places import is_membership, to_commit
 from .settings import KafkaSettings
-from .translation import translate, translated
+from .translation import is_done_again, is_waited_for, translate, translated
 from .writer import KafkaWriter
 
 _LOG = logging.getLogger("penstock.kafka")
@@ -30,20 +30,6 @@ coordinator for ever."""
 ANSWER_LIMIT_S = 3 * STEP_LIMIT_S
 """How long is waited for an attempt to come back at all, whatever limit it was given."""
 
-# What befalls messages that may well arrive when they are sent again in another transaction.
-_PASSING = frozenset(
-    {
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._PURGE_QUEUE,
-        KafkaError._PURGE_INFLIGHT,
-        KafkaError._FENCED,
-        KafkaError._FATAL,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
-
 
 class KafkaTransactionalWriter(KafkaWriter):
     """A producer of transactions; each begins with the first message after a commit.
@@ -55,6 +41,7 @@ class KafkaTransactionalWriter(KafkaWriter):
             one that is no member any more (KIP-447).
         timeout_s: how long a transaction may stay open.
         leftovers: what an earlier writer of the identity may have left open without the coordinator knowing.
+        opening_limit_s: how long it tries to open while no broker answers.
     """
 
     def __init__(
@@ -64,23 +51,24 @@ class KafkaTransactionalWriter(KafkaWriter):
         membership: Callable[[], Any],
         timeout_s: float,
         leftovers: Leftovers,
+        opening_limit_s: float = OPENING_LIMIT_S,
     ) -> None:
         super().__init__(settings.for_transactional_writer(identity, timeout_s))
         self._identity = identity
         self._membership = membership
-        self._member = membership()
+        self._member: bytes | None = None
         self._begun = False
         self._answers = True
         # The client looks for the coordinator at once where it is connected to a broker already, and otherwise half a second later.
         with suppress(KafkaException):
             self._producer.list_topics(timeout=STEP_LIMIT_S)
         # Ends what a dead process of this identity left open, and fences one that is not quite dead.
-        self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S), OPENING_LIMIT_S)
-        self._abort_leftovers(leftovers)
+        self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S), opening_limit_s)
+        self._abort_leftovers(leftovers, opening_limit_s)
 
-    def _abort_leftovers(self, leftovers: Leftovers) -> None:
+    def _abort_leftovers(self, leftovers: Leftovers, limit_s: float) -> None:
         """Abort what is still open in the log although the coordinator takes it for ended; see `Leftovers`."""
-        deadline = time.monotonic() + OPENING_LIMIT_S
+        deadline = time.monotonic() + limit_s
         while True:
             try:
                 found = leftovers.find()
@@ -129,6 +117,13 @@ class KafkaTransactionalWriter(KafkaWriter):
         """Make what was sent and the positions count."""
         self._begin()
         offsets = to_commit(positions)
+        if offsets and self._member is None:
+            self.enlist()
+        if offsets and not is_membership(self._member or b""):
+            raise Aborted(
+                f"Transaction of {self._identity}: its worker was no member of its group when the checkpoint began. It is taken back, and "
+                "its input is read again by whoever owns the buckets."
+            )
         try:
             if offsets:
                 self._persist(
@@ -143,7 +138,7 @@ class KafkaTransactionalWriter(KafkaWriter):
     def _failure(self, failed: Sequence[tuple[KafkaError, str]]) -> BusError:
         """A transaction that ran out of time, or whose writer was fenced, is begun again; other failures would come again."""
         failure = super()._failure(failed)
-        return Aborted(f"{failure} The transaction is taken back.") if failed[0][0].code() in _PASSING else failure
+        return Aborted(f"{failure} The transaction is taken back.") if isinstance(failure, DeliveryFailed) else failure
 
     def abort(self) -> None:
         """Drop what was sent."""
@@ -184,10 +179,13 @@ class KafkaTransactionalWriter(KafkaWriter):
 
 def _meaning(error: KafkaError, what: str) -> BusError:
     """Return what it means that a step of a transaction failed for good."""
+    meaning = translate(error, what)
+    if not (is_waited_for(error) or is_done_again(error)):
+        return meaning  # it would fail again
     if error.txn_requires_abort():
         return Aborted(f"{what}: {error.str()}. It is taken back, and its input is read again.")
-    if error.fatal():
+    if error.fatal() or not isinstance(meaning, BusUnreachable):
         return Fenced(
             f"{what}: {error.str()}. It is taken back unless it was committed already, which the group's positions tell."
         )
-    return translate(error, what)
+    return meaning

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ..bus import Outgoing
 from ..errors import BusError, DeliveryFailed, Fenced
-from .translation import translate, translated
+from .translation import is_done_again, is_waited_for, translate, translated
 
 ROOM_WAIT_S = 0.05
 FLUSH_STEP_S = 1.0
@@ -58,9 +58,10 @@ class KafkaWriter:
             raise self._failure(failed)
 
     def _failure(self, failed: Sequence[tuple[KafkaError, str]]) -> BusError:
-        """Return what it means that messages did not arrive."""
-        error, category = failed[0]
-        return DeliveryFailed(str(translate(error, f"{len(failed):,} messages to {category} did not arrive")))
+        """Return what it means that messages did not arrive: an outage passes, a message that is refused would be so again."""
+        error, category = next((each for each in failed if not _passes(each[0])), failed[0])
+        meaning = translate(error, f"{len(failed):,} messages to {category} did not arrive")
+        return DeliveryFailed(str(meaning)) if _passes(error) else meaning
 
     def close(self) -> None:
         """Let go of the connection; what was not flushed is dropped here."""
@@ -69,6 +70,10 @@ class KafkaWriter:
             self._producer.flush(FLUSH_STEP_S)
         except KafkaException as error:
             raise translate(error.args[0], "The writer was not closed") from error
+
+
+def _passes(error: KafkaError) -> bool:
+    return is_waited_for(error) or is_done_again(error)
 
 
 @contextmanager

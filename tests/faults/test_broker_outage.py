@@ -1,0 +1,145 @@
+"""A broker that is away for longer than every time limit of its clients: workers wait, start, and stop all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.cli import Cli
+from support.exactness import expect_totals_count_each_reading_once
+from support.kafka_proxy import KafkaProxy, proxied_kafka
+from support.meters import readings
+from support.subjects import EXACT, PAIRS, Subject, events
+from support.trials import expect_kept, prepared
+from support.victims import HASTY, Job, ended
+
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+EVENTS = events(1_500)
+SUBJECTS = [Subject("stateful", *pair) for pair in PAIRS] + [Subject("stateless", EXACT, EXACT)]
+IMPATIENT = {**HASTY, "message.timeout.ms": "2000", "socket.timeout.ms": "2000"}
+"""Sessions, transactions and messages whose time is up long before the outage ends."""
+OUTAGE_S = 12.0
+DONE_LIMIT_S = 120.0
+
+Wait = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def through_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KafkaProxy]]:
+    """A broker behind a proxy, for all of these."""
+    with pytest.MonkeyPatch.context() as patch, proxied_kafka(tmp_path_factory.mktemp("proxied"), patch) as running:
+        yield running
+
+
+@pytest.fixture
+def away(through_proxy: tuple[str, KafkaProxy]) -> Iterator[KafkaProxy]:
+    """What lets nobody reach the broker; afterwards everybody."""
+    proxy = through_proxy[1]
+    yield proxy
+    proxy.let_through()
+
+
+@pytest.fixture
+def outer(through_proxy: tuple[str, KafkaProxy], tmp_path: Path) -> Iterator[Cli]:
+    """The command line on that broker."""
+    cli = Cli(through_proxy[0], tmp_path)
+    yield cli
+    cli.end_all()
+
+
+def committed(bus: KafkaBus, job: Job) -> int:
+    """Count the events that a job's group is done with."""
+    return sum(bus.catalog.committed(f"{job.prefix}.subject", f"{job.prefix}.events").values())
+
+
+def test_workers_of_every_row_outlast_a_long_outage(
+    through_proxy: tuple[str, KafkaProxy], away: KafkaProxy, tmp_path: Path, prefix: str, wait_until: Wait
+) -> None:
+    """Their sessions, transactions and messages have all run out meanwhile: none ends, and each row keeps its promise."""
+    bus = KafkaBus(KafkaSettings(through_proxy[0]))
+    jobs = []
+    for number, subject in enumerate(SUBJECTS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        made = prepared(subject, EVENTS, f"{prefix}.{number}", bus, folder)
+        jobs.append(Job(subject, made.prefix, made.kafka, folder, settings=IMPATIENT, batch=10, endless=True))
+    workers = [job.start() for job in jobs]
+    try:
+        wait_until(lambda: all(committed(bus, job) for job in jobs), DONE_LIMIT_S)
+        away.cut_off()
+        time.sleep(OUTAGE_S)
+        away.let_through()
+        wait_until(lambda: all(committed(bus, job) >= len(EVENTS) for job in jobs), DONE_LIMIT_S)
+        assert [worker.exitcode for worker in workers] == [None] * len(workers)
+        for worker in workers:
+            os.kill(worker.pid or 0, signal.SIGTERM)
+        assert [ended(worker, 60) for worker in workers] == [0] * len(workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    for job in jobs:
+        expect_kept(job, EVENTS)
+
+
+def test_a_worker_that_starts_while_the_broker_is_away_waits(
+    through_proxy: tuple[str, KafkaProxy], away: KafkaProxy, outer: Cli, app: Path, prefix: str
+) -> None:
+    """It says that it waits, and goes on when the broker is there; unless that is not wanted."""
+    outer.ok("category", "create", str(app))
+    outer.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(300))
+    outer.ok("run", f"{app}:Large", "--until-end")
+    away.cut_off()
+    hasty = outer("run", f"{app}:Totals", "--until-end", "--fail-fast")
+    assert hasty.returncode == 1
+    worker = outer.start("run", f"{app}:Totals", "--until-end")
+    assert worker.stderr is not None
+    said = ""
+    while "--fail-fast ends instead" not in said:
+        said = worker.stderr.readline()
+        assert worker.poll() is None
+    away.let_through()
+    worker.communicate(timeout=DONE_LIMIT_S)
+
+    assert worker.returncode == 0
+    expect_totals_count_each_reading_once(through_proxy[0], prefix, 300)
+
+
+@pytest.mark.parametrize("processor", ["Large", "Totals"])
+def test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time(
+    through_proxy: tuple[str, KafkaProxy],
+    away: KafkaProxy,
+    outer: Cli,
+    app: Path,
+    prefix: str,
+    wait_until: Wait,
+    processor: str,
+) -> None:
+    """What it could not save is done again by the next one."""
+    exact = app.with_name("exact.py")
+    exact.write_text(
+        app.read_text().replace(
+            "    reads, writes", "    output_semantics = ps.Semantics.EXACTLY_ONCE\n    reads, writes"
+        )
+    )
+    bus = KafkaBus(KafkaSettings(through_proxy[0]))
+    outer.ok("category", "create", str(exact))
+    outer.ok("category", "send", f"{prefix}.readings", "--app", str(exact), stdin=readings(3_000))
+    if processor == "Totals":
+        outer.ok("run", f"{exact}:Large", "--until-end")
+    read = {"Large": "readings", "Totals": "large"}[processor]
+    worker = outer.start("run", f"{exact}:{processor}", "--stop-within", "5")
+    wait_until(lambda: bool(bus.catalog.committed(f"{prefix}.{processor.lower()}", f"{prefix}.{read}")))
+    away.cut_off()
+    time.sleep(2)
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=30)
+    away.let_through()
+
+    assert worker.returncode in {0, 75}  # all may have been saved before
+    outer.ok("run", str(exact), "--until-end")
+    expect_totals_count_each_reading_once(through_proxy[0], prefix, 3_000)

@@ -1,0 +1,182 @@
+"""What a worker does about each error of the Kafka client: none is left to chance."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from penstock.transport.errors import (
+    Aborted,
+    BusError,
+    BusRefuses,
+    BusUnreachable,
+    DeliveryFailed,
+    Dismissed,
+    Fenced,
+    MessageRefused,
+    Unsettled,
+)
+from penstock.transport.kafka.translation import is_done_again, is_waited_for, passes, translate
+
+CODES = {
+    code: name
+    for name in dir(KafkaError)
+    if name.strip("_").isupper() and isinstance(code := getattr(KafkaError, name), int)
+}
+WAITS = (BusUnreachable, Unsettled, DeliveryFailed)
+GOES_BACK = (Fenced, Aborted, Dismissed)
+
+FOR_A_PERSON = [
+    "BROKEN_BY_THE_PROGRAM",
+    "_INVALID_ARG",
+    "_INVALID_TYPE",
+    "_NOT_IMPLEMENTED",
+    "_NOT_CONFIGURED",
+    "_UNSUPPORTED_FEATURE",
+    "_EXISTING_SUBSCRIPTION",
+    "_READ_ONLY",
+    "_NO_OFFSET",
+    "_UNKNOWN_GROUP",
+    "_UNKNOWN_PROTOCOL",
+    "_KEY_SERIALIZATION",
+    "_VALUE_SERIALIZATION",
+    "_KEY_DESERIALIZATION",
+    "_VALUE_DESERIALIZATION",
+    "_APPLICATION",
+    "_INVALID_DIFFERENT_RECORD",
+    "INVALID_REQUEST",
+    "INVALID_REQUIRED_ACKS",
+    "UNSUPPORTED_VERSION",
+    "INCONSISTENT_GROUP_PROTOCOL",
+    "INVALID_GROUP_ID",
+    "INVALID_COMMIT_OFFSET_SIZE",
+    "OFFSET_METADATA_TOO_LARGE",
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    "UNSUPPORTED_COMPRESSION_TYPE",
+    "INVALID_SESSION_TIMEOUT",
+    "INVALID_TRANSACTION_TIMEOUT",
+    "TOPIC_EXCEPTION",
+    "GROUP_MAX_SIZE_REACHED",
+    "POLICY_VIOLATION",
+    "THE_MACHINE",
+    "_BAD_MSG",
+    "_BAD_COMPRESSION",
+    "_DESTROY",
+    "_FAIL",
+    "_CRIT_SYS_RESOURCE",
+    "_FS",
+    "_PARTIAL",
+    "_UNDERFLOW",
+    "_LOG_TRUNCATION",
+    "NO_ERROR_AT_ALL",
+    "NO_ERROR",
+    "_NOOP",
+    "_PARTITION_EOF",
+    "_ASSIGN_PARTITIONS",
+    "_REVOKE_PARTITIONS",
+    "_QUEUE_FULL",
+    "ACCESS",
+    "_AUTHENTICATION",
+    "_SSL",
+    "SASL_AUTHENTICATION_FAILED",
+    "UNSUPPORTED_SASL_MECHANISM",
+    "ILLEGAL_SASL_STATE",
+    "SECURITY_DISABLED",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "UNACCEPTABLE_CREDENTIAL",
+    "INVALID_PRINCIPAL_TYPE",
+    "PRINCIPAL_DESERIALIZATION_FAILURE",
+    "DELEGATION_TOKEN_AUTH_DISABLED",
+    "DELEGATION_TOKEN_NOT_FOUND",
+    "DELEGATION_TOKEN_OWNER_MISMATCH",
+    "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
+    "DELEGATION_TOKEN_EXPIRED",
+    "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+    "CATEGORIES",
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_TOPIC",
+    "_UNKNOWN_PARTITION",
+    "TOPIC_ALREADY_EXISTS",
+    "_AUTO_OFFSET_RESET",
+    "OFFSET_OUT_OF_RANGE",
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_MSG_SIZE",
+    "INVALID_RECORD",
+    "INVALID_TIMESTAMP",
+    "ADMINISTRATION",
+    "INVALID_PARTITIONS",
+    "INVALID_REPLICATION_FACTOR",
+    "INVALID_REPLICA_ASSIGNMENT",
+    "INVALID_CONFIG",
+    "LOG_DIR_NOT_FOUND",
+    "NON_EMPTY_GROUP",
+    "GROUP_ID_NOT_FOUND",
+    "TOPIC_DELETION_DISABLED",
+    "ELECTION_NOT_NEEDED",
+    "NO_REASSIGNMENT_IN_PROGRESS",
+    "GROUP_SUBSCRIBED_TO_TOPIC",
+    "RESOURCE_NOT_FOUND",
+    "DUPLICATE_RESOURCE",
+    "INCONSISTENT_VOTER_SET",
+    "INVALID_UPDATE_VERSION",
+    "FEATURE_UPDATE_FAILED",
+    "MISMATCHED_ENDPOINT_TYPE",
+    "UNSUPPORTED_ENDPOINT_TYPE",
+    "INVALID_REGISTRATION",
+    "INVALID_VOTER_KEY",
+    "DUPLICATE_VOTER",
+    "VOTER_NOT_FOUND",
+    "ANOTHER_PROTOCOL_THAN_OURS",
+    "UNSUPPORTED_ASSIGNOR",
+    "UNKNOWN_SUBSCRIPTION_ID",
+    "TELEMETRY_TOO_LARGE",
+    "INVALID_RECORD_STATE",
+    "SHARE_SESSION_NOT_FOUND",
+    "INVALID_SHARE_SESSION_EPOCH",
+    "FENCED_STATE_EPOCH",
+    "INVALID_REGULAR_EXPRESSION",
+    "STREAMS_INVALID_TOPOLOGY",
+    "STREAMS_INVALID_TOPOLOGY_EPOCH",
+    "STREAMS_TOPOLOGY_FENCED",
+    "SHARE_SESSION_LIMIT_REACHED",
+]
+"""Errors that waiting does not mend; each heading is in capitals, too."""
+
+
+@pytest.mark.parametrize("code", CODES, ids=CODES.get)
+def test_every_error_is_waited_for_done_again_or_for_a_person(code: int) -> None:
+    """One of the three, and its kind says the same; a new one of the client's fails here until somebody has decided."""
+    error = KafkaError(code)
+    kinds = is_waited_for(error), is_done_again(error), CODES[code] in FOR_A_PERSON
+    assert sum(kinds) == 1
+
+    meaning = translate(error, "Reading")
+    expected = WAITS if kinds[0] else GOES_BACK if kinds[1] else BusError
+    assert isinstance(meaning, expected)
+    assert kinds[0] or not isinstance(meaning, WAITS) or isinstance(meaning, BusRefuses)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_WAIT_COORD",
+        "_STATE",
+        "_MAX_POLL_EXCEEDED",
+        "_TIMED_OUT",
+        "NOT_ENOUGH_REPLICAS",
+        "UNKNOWN",
+        "THROTTLING_QUOTA_EXCEEDED",
+    ],
+)
+def test_a_reader_goes_on_polling_through_an_outage(name: str) -> None:
+    """The client recovers by itself from what an outage brings."""
+    assert passes(KafkaError(getattr(KafkaError, name)))
+
+
+def test_a_message_that_is_refused_is_not_taken_for_an_outage() -> None:
+    """It would be refused again, and for ever."""
+    assert isinstance(translate(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "Writing"), MessageRefused)
