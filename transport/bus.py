@@ -52,7 +52,11 @@ class Message(Protocol):
         """Return its offset."""
 
     def timestamp(self) -> tuple[int, int]:
-        """Return the kind of time, and when it arrived at the bus (milliseconds since 1970, UTC)."""
+        """Return the kind of time (0: none, 1: the writer's, 2: the bus's), and when it arrived (milliseconds since 1970, UTC)."""
+
+
+UNKNOWN_MS = -1
+"""In place of a time of arrival that nobody has noted."""
 
 
 class End(NamedTuple):
@@ -78,8 +82,11 @@ class RawBatch(NamedTuple):
         return [message.value() for message in self.messages]
 
     def arrivals_ms(self) -> list[int]:
-        """Return when each message arrived at the bus (milliseconds since 1970, UTC)."""
-        return [message.timestamp()[1] for message in self.messages]
+        """Return when each message arrived at the bus (milliseconds since 1970, UTC); `UNKNOWN_MS` where nobody has noted it.
+
+        Where the category asks for its writers' own times, those are taken for it.
+        """
+        return [time_ms if kind else UNKNOWN_MS for kind, time_ms in (message.timestamp() for message in self.messages)]
 
 
 class Polled(NamedTuple):
@@ -115,6 +122,11 @@ _new_outgoing = partial(tuple.__new__, Outgoing)
 def outgoing(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> Iterator[Outgoing]:
     """Return messages for the buckets of their keys: as `map(Outgoing, keys, values)` does, in two thirds of the time."""
     return map(_new_outgoing, zip(keys, values, repeat(BY_KEY)))
+
+
+def size_of(message: Outgoing) -> int:
+    """Return the size of a message in bytes: of its key and its value."""
+    return len(message.key or b"") + len(message.value or b"")
 
 
 @dataclass(frozen=True)
@@ -173,6 +185,28 @@ class Topic(NamedTuple):
 
     id: str
     buckets: int
+
+
+@dataclass(frozen=True)
+class Durability:
+    """How safe a category's events are, and what tells when they arrived.
+
+    Args:
+        replicas: on how many brokers each bucket is kept.
+        in_sync: how many of those must have a message before it counts as written.
+        unclean: whether a broker that lacks messages may take over where all others are away.
+        arrival: whether the bus notes when messages arrive, and not their writers.
+    """
+
+    replicas: int
+    in_sync: int
+    unclean: bool
+    arrival: bool
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether no acknowledged message is lost with one broker."""
+        return self.replicas >= 3 and self.in_sync >= 2 and not self.unclean
 
 
 class Ownership(Protocol):
@@ -317,6 +351,14 @@ class Catalog(Protocol):
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Return the id and size of categories, without those that are missing; cheap enough to ask every few seconds."""
+        ...
+
+    def durability(self, name: str) -> Durability:
+        """Return how safe a category's events are."""
+        ...
+
+    def largest(self, name: str) -> int:
+        """Return how large a message may be, in bytes, its key and its value together, for this client and the category as it is now."""
         ...
 
     def ends(self, name: str) -> Mapping[int, int]:

@@ -17,9 +17,10 @@ from ...state.checkpoints import Step, steps_of
 from ...state.store import Outbox
 from ...transport.bus import Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
 from ...transport.changelog import rewrite
-from ...transport.errors import Aborted, BusUnreachable, DeliveryFailed, Fenced, Unsettled
+from ...transport.errors import Aborted, BusUnreachable, DeliveryFailed, Fenced, MessageRefused, Unsettled
 from .changelog import changelog_of, logged
 from .shard import Sealed, Shard
+from .sizes import Sizes
 
 _LOG = logging.getLogger("penstock.worker")
 TRANSACTION_LIMIT_S = 10.0
@@ -57,6 +58,7 @@ class Executing:
         self.timeout_s = processor.checkpoint.time.total_seconds() + TRANSACTION_LIMIT_S
         self._holds = Step.SEND_OUTPUTS in steps or Step.SAVE_WITH_OUTBOX in steps
         self._has_outbox = Step.SAVE_WITH_OUTBOX in steps
+        self._sizes = Sizes(bus)
         self._transactional = Step.COMMIT_TRANSACTION in steps
         self._sends_outside = self._transactional and Step.SEND_OUTPUTS in steps
         self._threads = threads
@@ -124,7 +126,9 @@ class Executing:
     def send(self, shard: Shard, category: str, messages: Iterable[Outgoing]) -> None:
         """Send outputs, or hold them back, as the row says; those that a checkpoint under way is not about wait for its end."""
         if self._holds:
-            shard.held.extend((category, key, value) for key, value, _ in messages)
+            # Before they are saved with the state: what the bus refuses then would be sent again for ever.
+            fitting = self._sizes.fitting(category, messages)
+            shard.held.extend((category, key, value) for key, value, _ in fitting)
             return
         shard.has_sent = True
         if self._waiting is not None:
@@ -176,11 +180,22 @@ class Executing:
                     shard.perform(step)
 
     def send_outbox(self, shard: Shard, outbox: Outbox) -> None:
-        """Send the outputs that a checkpoint had saved with a shard's state when its worker died."""
+        """Send the outputs that a checkpoint had saved with a shard's state when its worker died.
+
+        Raises:
+            MessageRefused: a limit was lowered since; they are kept.
+        """
         sealed = replace(shard.seal(), held=list(outbox.messages))
         self.begin()
-        self._send_held([sealed])
-        self._commit(sealed.positions())
+        try:
+            self._send_held([sealed])
+            self._commit(sealed.positions())
+        except MessageRefused as error:
+            raise MessageRefused(
+                f"Outputs of bucket {shard.number} that were saved with its state cannot be sent: {error} They are kept in the store, and nothing "
+                "is lost. Raise those limits above what these outputs have, and start the worker again: it sends them first. Then the limits can "
+                "be lowered again."
+            ) from error
         sealed.perform(Step.CLEAR_OUTBOX)
         shard.settle(sealed)
         self.end()

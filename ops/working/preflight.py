@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from ...processors.categories import AnyCategory
@@ -23,6 +24,7 @@ class OtherInputs(PenstockError):
     """A processor of the same name has read other categories: rename one of them, or remove what is left of the other."""
 
 
+_LOG = logging.getLogger("penstock.worker")
 Targets = dict[Bucket, int]
 """Where each input bucket ended when it was looked at."""
 
@@ -44,6 +46,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     changelog = changelog_of(processor)
     own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
     ensure(bus, WATERMARKS, REPORTS, PROCESSORS, *own)
+    warn_of_losses(processor, bus)
     return opened(processor)
 
 
@@ -86,6 +89,33 @@ def _expect_same_buckets(processor: type[Processor], before: Mapping[str, int]) 
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def warn_of_losses(processor: type[Processor], bus: Bus) -> None:
+    """Say once which categories would lose events with a broker, and of which inputs writers say when their events arrived."""
+    inputs = {category.name for category in processor.inputs()}
+    names = sorted(inputs | {category.name for category in processor.outputs()})
+    found = {name: bus.catalog.durability(name) for name in names}
+    unsafe = {name: one for name, one in found.items() if not one.is_safe}
+    if unsafe:
+        replicas, in_sync = (min(getattr(one, what) for one in unsafe.values()) for what in ("replicas", "in_sync"))
+        level = logging.WARNING if replicas > 1 else logging.INFO
+        _LOG.log(
+            level,
+            "Events of %s can be lost with a broker (at the least %d replicas, of which %d must have a message that counts as written). What "
+            "is exactly once with a broker that fails needs replication factor 3, min.insync.replicas=2 and "
+            "unclean.leader.election.enable=false.",
+            ", ".join(unsafe),
+            replicas,
+            in_sync,
+        )
+    claimed = [name for name, one in found.items() if name in inputs and not one.arrival]
+    if claimed and processor.ahead_limit is not None:
+        _LOG.warning(
+            "When events of %s arrived is what their writers say (message.timestamp.type=CreateTime): `ahead_limit` and the order in which "
+            "inputs meet go by that. Set message.timestamp.type=LogAppendTime on it to go by the broker's time.",
+            ", ".join(claimed),
+        )
 
 
 def expect_categories(processor: type[Processor], categories: Iterable[AnyCategory], bus: Bus) -> None:

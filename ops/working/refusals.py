@@ -12,7 +12,7 @@ from ...processors.cores import Fed
 from ...processors.errors import PenstockError
 from ...processors.kinds import OnBad, Processor
 from ...processors.plausible import FIRST_EVENTS, ahead, other_unit, outside, shown_span
-from ...transport.bus import Bucket, Message, RawBatch
+from ...transport.bus import UNKNOWN_MS, Bucket, Message, RawBatch
 from ...transport.codecs import Decoded, Undecodable
 from .placement import Misplaced
 
@@ -77,7 +77,11 @@ def taken(
     no_times = outside(times, processor.ahead_limit)
     refused += [_outside(decoded.at[index], times[index], processor) for index in no_times]
     if processor.ahead_limit is not None:
-        arrived_ms = [arrived_ms[at] for at in decoded.at]
+        # Where nobody has noted an arrival, an event cannot be said to be ahead of it.
+        arrived_ms = [
+            time_ms if arrived_ms[at] == UNKNOWN_MS else arrived_ms[at]
+            for at, time_ms in zip(decoded.at, times, strict=True)
+        ]
         refused += [
             _ahead(decoded.at[index], times[index], arrived_ms[index], processor)
             for index in ahead(times, arrived_ms, processor.ahead_limit)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from penstock.processors.buckets import bucket_of
-from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader, Scanner, Topic
-from penstock.transport.errors import Aborted, BusError, CategoryExists, Fenced, GroupInUse, MissingCategory
+from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, RawBatch, Reader, Scanner, Topic
+from penstock.transport.errors import (
+    Aborted,
+    BusError,
+    CategoryExists,
+    Fenced,
+    GroupInUse,
+    MessageRefused,
+    MissingCategory,
+)
 from penstock.transport.kafka import KafkaBus
+from penstock.transport.kafka.leftovers import Leftovers
+from penstock.transport.kafka.transactions import KafkaTransactionalWriter
 from penstock.transport.memory import MemoryBus
 from penstock.transport.stretches import Stretch, read_stretch
 
@@ -204,6 +216,37 @@ def test_messages_may_lack_key_or_value(bus: Bus, unique: str) -> None:
     found = scan(bus, unique, 2)
 
     assert found == {Bucket(unique, 0): [(0, None, b"v"), (1, b"k", None)]}
+
+
+def test_the_bus_notes_when_messages_arrive(bus: Bus, unique: str) -> None:
+    """Of a category that we have created, whatever the writers' clocks say."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    if isinstance(bus, KafkaBus):
+        stale = Producer({"bootstrap.servers": bus.settings.bootstrap})
+        stale.produce(unique, b"v", timestamp=1_000)
+        stale.flush()
+    else:
+        send(bus, unique, [(None, b"v")])
+    reader = bus.scanner([Position(Bucket(unique, 0), 0)])
+    batches: list[RawBatch] = []
+    while not batches:
+        batches.extend(reader.poll(1.0).batches)
+    reader.close()
+
+    assert bus.catalog.durability(unique).arrival
+    assert time.time() * 1000 - 60_000 < batches[0].arrivals_ms()[0] <= time.time() * 1000
+
+
+def test_the_largest_message_is_taken_and_no_larger_one(bus: Bus, unique: str) -> None:
+    """What a category says that it takes, it takes; of noise, which does not compress."""
+    bus.catalog.create(CategorySpec(unique, 1))
+    largest = bus.catalog.largest(unique)
+    send(bus, unique, [(b"key", os.urandom(largest - 3))])
+    with pytest.raises(MessageRefused):
+        send(bus, unique, [(b"key", os.urandom(largest + 1_000))])
+
+    [message] = scan(bus, unique, 1)[Bucket(unique, 0)]
+    assert len(message[2] or b"") == largest - 3
 
 
 def test_a_group_goes_on_where_it_committed(bus: Bus, unique: str) -> None:
@@ -495,6 +538,28 @@ def test_one_that_is_no_member_commits_nothing(bus: Bus, unique: str) -> None:
     assert [value for _, _, value in scan_all(bus, unique)[Bucket(unique, 0)]] == [b"0"]
     writer.close()
     gone.close()
+
+
+def test_kafka_takes_no_positions_without_a_generation(kafka_bus: KafkaBus, unique: str) -> None:
+    """From one that was dismissed and does not know it yet: of a group without members, Kafka itself would take them from anybody."""
+    kafka_bus.catalog.create(CategorySpec(unique, 1))
+    dismissed = Consumer(kafka_bus.settings.for_reader("group-" + unique, "one", co_partitioned=False))
+    writer = KafkaTransactionalWriter(
+        kafka_bus.settings,
+        unique,
+        dismissed.consumer_group_metadata,
+        10,
+        Leftovers(kafka_bus.settings, kafka_bus.catalog, [unique], None),
+    )
+    writer.enlist()
+    writer.send(unique, [Outgoing(b"k", b"dropped")])
+
+    with pytest.raises(Aborted, match="no member of its group"):
+        writer.commit([Position(Bucket(unique, 0), 1)])
+
+    assert kafka_bus.catalog.committed("group-" + unique, unique) == {}
+    writer.close()
+    dismissed.close()
 
 
 def test_a_member_that_leaves_makes_room_at_once(bus: Bus, unique: str) -> None:

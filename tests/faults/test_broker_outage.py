@@ -17,6 +17,7 @@ from support.subjects import EXACT, PAIRS, Subject, events
 from support.trials import expect_kept, prepared
 from support.victims import HASTY, Job, ended
 
+from penstock.ops.working.preflight import prepare
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 EVENTS = events(1_500)
@@ -67,6 +68,7 @@ def test_workers_of_every_row_outlast_a_long_outage(
         folder = tmp_path / str(number)
         folder.mkdir()
         made = prepared(subject, EVENTS, f"{prefix}.{number}", bus, folder)
+        prepare(subject.make(made.prefix), bus).close()
         jobs.append(Job(subject, made.prefix, made.kafka, folder, settings=IMPATIENT, batch=10, endless=True))
     workers = [job.start() for job in jobs]
     try:

@@ -9,8 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from penstock.processors.dead_letters import DeadLetter
+from penstock.transport.bus import CategorySpec
 from penstock.transport.errors import SettingsRefused
 from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.kafka.catalog import topic_of
 from penstock.transport.kafka.reporting import outage_reporter
 from penstock.transport.letters import LetterCodec, decode_letter
 
@@ -82,3 +84,16 @@ def test_letters_follow_a_smaller_limit_of_the_client() -> None:
     """A larger one is not the brokers'."""
     assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": "5000"})).message_limit == 5_000
     assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": "50000000"})).message_limit == 1_000_000
+
+
+def test_a_category_is_made_safe_where_there_are_brokers_enough() -> None:
+    """With three brokers none is lost with one of them; with fewer, the cluster's own replication holds."""
+    spec = CategorySpec("events", 4)
+    safe, plain = topic_of(spec, 3), topic_of(spec, 2)
+    of_safe, of_plain = dict(safe.config or {}), dict(plain.config or {})
+
+    assert (safe.replication_factor, plain.replication_factor) == (3, -1)
+    assert of_safe["min.insync.replicas"] == "2"
+    assert of_safe["unclean.leader.election.enable"] == "false"
+    assert "min.insync.replicas" not in of_plain
+    assert {of_safe["message.timestamp.type"], of_plain["message.timestamp.type"]} == {"LogAppendTime"}

@@ -26,6 +26,7 @@ from penstock.processors.errors import DeclarationError, PenstockError, Processo
 from penstock.state.checkpoints import Gap, Step, steps_of
 from penstock.state.store import MemoryStateFolder, StateFolder
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.memory import StoredMessage
 
 
 class Reading(ps.Record, frozen=True):
@@ -680,6 +681,16 @@ def test_an_event_far_ahead_is_set_aside_and_does_not_drag_the_watermark() -> No
     assert [total.litres for total in driver.read(totals)] == [1, 4]
     assert "1 day, 0:00:00.001000 ahead" in driver.dead_letters(Totals)[0].reason
     assert driver.tally(Totals).late == 0
+
+
+def test_an_event_of_which_no_arrival_is_known_is_not_ahead_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can say that it is; it is an event as any other."""
+    monkeypatch.setattr(StoredMessage, "timestamp", lambda _: (0, -1))
+    driver = Driver(Totals, start_ms=10**12)
+    driver.send(readings, FAR[:1])
+
+    assert [total.litres for total in driver.read(totals)] == [1]
+    assert driver.dead_letters(Totals) == []
 
 
 def test_an_event_far_ahead_may_stop_the_worker() -> None:

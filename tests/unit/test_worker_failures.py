@@ -16,14 +16,15 @@ from penstock.ops.working.changelog import changelog_of
 from penstock.ops.working.clock import SteeredClock
 from penstock.ops.working.preflight import ends_of
 from penstock.ops.working.worker import FENCED_PAUSE_S, Place, Worker
+from penstock.processors.cores import join_of
 from penstock.processors.dead_letters import dead_letters_of
 from penstock.state.checkpoints import Gap
 from penstock.state.folder import RocksStateFolder
 from penstock.state.store import MemoryStateFolder, StateFolder
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.bus import MESSAGE_LIMIT, Bucket, CategorySpec, Outgoing
 from penstock.transport.codec_of import Codecs
 from penstock.transport.ensuring import ensure
-from penstock.transport.errors import DeliveryFailed, Dismissed, Fenced, Unsettled
+from penstock.transport.errors import DeliveryFailed, Dismissed, Fenced, MessageRefused, Unsettled
 from penstock.transport.promises import WATERMARKS
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
@@ -108,21 +109,6 @@ class Logged(Exact):
     """The same, with a changelog."""
 
     deterministic = False
-
-
-class Remotely(ps.Aggregator):
-    """Counts in a store."""
-
-    reads, writes, checkpoint = readings, totals, FEW
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
-    store = ps.Remote(ps.Writing.READ_MERGE_WRITE)
-    output_semantics = EXACT
-
-    def observe(self, event: Reading) -> int:
-        return 1
-
-    def result(self, key: str, window: ps.Window, value: int) -> Total:
-        return Total(key, window.start, value)
 
 
 PLAIN = [Copies, CopiesAtMostOnce, Totals, Often, Seldom, Silent]
@@ -394,3 +380,87 @@ def test_buckets_that_come_while_a_worker_starts_over_are_opened_once(
     site.clock.advance(FENCED_PAUSE_S)
 
     expect_finished(site, [first])
+
+
+LARGE = "x" * 600_000
+
+
+class Posted(ps.Record, frozen=True):
+    """A text about a meter."""
+
+    meter: str
+    at: ps.EventTime
+    text: str
+
+
+posts = ps.Category("posts", Posted, key="meter", event_time="at", buckets=3)
+
+
+class Posting(ps.Aggregator):
+    """Writes what no bus takes, for one reading."""
+
+    reads, writes, checkpoint = readings, posts, FEW
+    monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
+    store = ps.Remote(ps.Writing.READ_MERGE_WRITE)
+    output_semantics = EXACT
+    name = "posting"
+    size = 2
+
+    def observe(self, event: Reading) -> int:
+        return 1
+
+    def result(self, key: str, window: ps.Window, value: int) -> Posted:
+        return Posted(key, window.start, LARGE * (self.size if key == "m3" else 1))
+
+
+class Mended(Posting):
+    """The same processor, mended."""
+
+    size = 1
+
+
+class PostingAtMostOnce(ps.Stateless):
+    """Writes what no bus takes, for one reading."""
+
+    reads, writes, checkpoint, output_semantics = readings, posts, FEW, MOST
+
+    def process(self, event: Reading) -> Iterable[Posted]:
+        yield Posted(event.meter, event.at, LARGE * (2 if event.meter == "m3" else 1))
+
+
+@pytest.mark.parametrize("processor", [Posting, PostingAtMostOnce])
+def test_an_output_that_is_too_large_is_refused_before_it_is_saved(processor: type[ps.Processor]) -> None:
+    """Neither state nor positions say that it was done."""
+    site = Site(processor, MemoryStateFolder(), EVENTS[:4])
+    error = site.live()
+
+    assert isinstance(error, MessageRefused)
+    assert "Nothing of its checkpoint was saved" in str(error)
+    assert site.bus.committed(processor.name, "readings") == {}
+
+
+def test_a_processor_that_wrote_too_large_an_output_is_mended_and_goes_on() -> None:
+    """Nothing that it left behind is in the way."""
+    states = MemoryStateFolder(join_of(Posting()))
+    site = Site(Posting, states, EVENTS[:8])
+    assert isinstance(site.live(), MessageRefused)
+    site.processor = Mended
+    site.live_through()
+
+    assert {post.meter for post in site.outputs()} == {event.meter for event in EVENTS[:8]}
+
+
+def test_an_outbox_that_became_too_large_is_kept_until_it_can_be_sent() -> None:
+    """Where the category's limit was lowered between two lives; what to do is said."""
+    site = Site(Mended, MemoryStateFolder(join_of(Mended())), EVENTS[:8])
+    site.faults.fails = lambda name, _before: RuntimeError("died") if name == "bus: commit a transaction" else None
+    assert isinstance(site.live(), RuntimeError)
+    site.faults.fails = lambda _name, _before: None
+    site.bus.cluster.largest_bytes = 1_000
+    error = site.live()
+    assert isinstance(error, MessageRefused)
+    assert "They are kept in the store" in str(error)
+    site.bus.cluster.largest_bytes = MESSAGE_LIMIT
+    site.live_through()
+
+    assert {post.meter for post in site.outputs()} == {event.meter for event in EVENTS[:8]}

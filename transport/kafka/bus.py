@@ -57,4 +57,6 @@ class KafkaBus:
         leftovers = Leftovers(self.settings, self.catalog, writes, None if member is None else member.group)
         membership = (lambda: None) if member is None else member.membership
         limit_s = OPENING_LIMIT_S if member is None else STEP_LIMIT_S  # a worker asks again, and waits in its own way
-        return KafkaTransactionalWriter(self.settings, identity, membership, timeout_s, leftovers, limit_s)
+        return KafkaTransactionalWriter(
+            self.settings, identity, membership, timeout_s, leftovers, opening_limit_s=limit_s
+        )

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from ..bus import Bucket, CategorySpec, CategoryState, Position, Topic
+from ..bus import Bucket, CategorySpec, CategoryState, Durability, Position, Topic
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from .peeking import Peeking
 from .places import committed_in, to_commit
@@ -30,6 +30,11 @@ DECISION_LIMIT_S = 120.0
 ASK_AGAIN_S = 1.0
 """How long is waited for metadata before it is looked why none comes."""
 SETTLE_STEP_S = 0.02
+_SAFE_REPLICAS = 3
+_AS_THE_CLUSTER_SAYS = -1
+_SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+_FRAME_BYTES = 100
+"""What Kafka adds to a message that is sent alone, at most."""
 
 # Whoever starts reads such a topic whole: closed segments, which alone are compacted, are to be small.
 _COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 * 2**20), "min.cleanable.dirty.ratio": "0.2"}
@@ -84,15 +89,8 @@ class KafkaCatalog:
             self._admin = AdminClient(configuration)
 
     def create(self, spec: CategorySpec) -> None:
-        """Create a topic with the cluster's default replication."""
-        retention_ms = -1 if spec.retention is None else spec.retention // timedelta(milliseconds=1)
-        config = {"retention.ms": str(retention_ms), "cleanup.policy": "delete"}
-        if spec.compacted:
-            config |= _COMPACTED
-        if spec.deletions is not None:
-            config["delete.retention.ms"] = str(spec.deletions // timedelta(milliseconds=1))
-        self._expect_admission()
-        topic = NewTopic(spec.name, num_partitions=spec.buckets, replication_factor=-1, config=config)
+        """Create a topic that notes when messages arrive; safe from the loss of a broker where the cluster has brokers enough."""
+        topic = topic_of(spec, len(self._metadata().brokers))
         with translated(f"Category {spec.name} was not created"):
             self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[spec.name].result()
         self._settle(f"category {spec.name}", lambda: self._buckets(spec.name) == spec.buckets)
@@ -118,10 +116,7 @@ class KafkaCatalog:
 
     def describe(self, name: str) -> CategoryState:
         """Return a topic as it stands."""
-        buckets = self._existing(name)
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        with translated(f"Category {name} was not described"):
-            config = self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource].result()
+        buckets, config = self._existing(name), self._config(name)
         retention_ms = int(config["retention.ms"].value)
         compacted = "compact" in config["cleanup.policy"].value
         spec = CategorySpec(
@@ -153,6 +148,28 @@ class KafkaCatalog:
             return self.topics([name])[name]
         except KeyError:
             raise self._missing(name) from None
+
+    def _config(self, name: str) -> Any:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        with translated(f"Category {name} was not described"):
+            return self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource].result()
+
+    def durability(self, name: str) -> Durability:
+        """Return how safe a topic's events are."""
+        self._existing(name)
+        config = self._config(name)
+        return Durability(
+            min(len(partition.replicas) for partition in self._metadata().topics[name].partitions.values()),
+            int(config["min.insync.replicas"].value),
+            unclean=config["unclean.leader.election.enable"].value == "true",
+            arrival=config["message.timestamp.type"].value == "LogAppendTime",
+        )
+
+    def largest(self, name: str) -> int:
+        """Return how large a message may be: what this client sends, and what the topic takes where it does not compress."""
+        self._existing(name)
+        topic = int(self._config(name)["max.message.bytes"].value)
+        return min(self._settings.largest_message, topic) - _FRAME_BYTES
 
     def ends(self, name: str) -> dict[int, int]:
         """Return the offset after the last event of each bucket."""
@@ -310,3 +327,20 @@ class KafkaCatalog:
                     f"The broker agreed but does not show {what} after {SETTLE_LIMIT_S:.0f} s. Look at its log."
                 )
             time.sleep(SETTLE_STEP_S)
+
+
+def topic_of(spec: CategorySpec, brokers: int) -> NewTopic:
+    """Return what is asked of a cluster of so many brokers for a category."""
+    retention_ms = -1 if spec.retention is None else spec.retention // timedelta(milliseconds=1)
+    config = {
+        "retention.ms": str(retention_ms),
+        "cleanup.policy": "delete",
+        # When an event arrived is what the broker says: a writer's clock may be anything.
+        "message.timestamp.type": "LogAppendTime",
+        **(_COMPACTED if spec.compacted else {}),
+    }
+    if spec.deletions is not None:
+        config["delete.retention.ms"] = str(spec.deletions // timedelta(milliseconds=1))
+    if brokers < _SAFE_REPLICAS:
+        return NewTopic(spec.name, spec.buckets, _AS_THE_CLUSTER_SAYS, config=config)
+    return NewTopic(spec.name, spec.buckets, _SAFE_REPLICAS, config=config | _SAFE)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..bus import MESSAGE_LIMIT
 from ..errors import SettingsRefused
 from .reporting import CLIENT_LOG, outage_reporter
 
@@ -65,6 +66,11 @@ class KafkaSettings:
 
     bootstrap: str
     further: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def largest_message(self) -> int:
+        """How large a message may be that a client with these settings sends, in bytes."""
+        return int(self.further.get("message.max.bytes", MESSAGE_LIMIT))
 
     def self_contained(self) -> KafkaSettings:
         """Return settings for other machines, which have no files of this one: with what certificates and keys in PEM say themselves.

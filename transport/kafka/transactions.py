@@ -51,6 +51,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         membership: Callable[[], Any],
         timeout_s: float,
         leftovers: Leftovers,
+        *,
         opening_limit_s: float = OPENING_LIMIT_S,
     ) -> None:
         super().__init__(settings.for_transactional_writer(identity, timeout_s))

@@ -6,7 +6,18 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ..bus import MESSAGE_LIMIT, Bucket, CategorySpec, CategoryState, Outgoing, Ownership, Position, Reader, Topic
+from ..bus import (
+    MESSAGE_LIMIT,
+    Bucket,
+    CategorySpec,
+    CategoryState,
+    Durability,
+    Outgoing,
+    Ownership,
+    Position,
+    Reader,
+    Topic,
+)
 from ..errors import BusError, BusUnreachable, CategoryExists
 from .cluster import Cluster
 from .line import Line
@@ -100,6 +111,16 @@ class MemoryBus:
             return {name: Topic(topic.topic_id, len(topic.logs)) for name, topic in there.items()}
 
         return self._line.request("describe", ask)
+
+    def durability(self, name: str) -> Durability:
+        """Return that all is safe as long as the object lives."""
+        self.cluster.topic(name)
+        return Durability(3, 2, unclean=False, arrival=True)
+
+    def largest(self, name: str) -> int:
+        """Return how large a message may be."""
+        self.cluster.topic(name)
+        return self.cluster.largest_bytes
 
     def ends(self, name: str) -> dict[int, int]:
         """Return the offset after the last event of each bucket, also of transactions that are still open."""

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from itertools import count
 
 from ...processors.buckets import bucket_of
-from ..bus import BY_KEY, Bucket, CategorySpec, Outgoing
-from ..errors import MissingCategory
+from ..bus import BY_KEY, MESSAGE_LIMIT, Bucket, CategorySpec, Outgoing, size_of
+from ..errors import MessageRefused, MissingCategory
 from .groups import Group
 from .log import BucketLog, Decision
 from .transactions import Transactions
@@ -42,6 +42,7 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.groups: dict[str, Group] = {}
         self.transactions = Transactions()
+        self.largest_bytes = MESSAGE_LIMIT
         self._topic_ids = count(1)
 
     def look(self) -> int:
@@ -75,6 +76,10 @@ class Cluster:
 
     def append(self, name: str, message: Outgoing, decision: Decision | None = None) -> BucketLog:
         """Store a message; return its bucket."""
+        if size_of(message) > self.largest_bytes:
+            raise MessageRefused(
+                f"A message to {name} has {size_of(message):,} bytes, more than {self.largest_bytes:,}."
+            )
         logs = self.topic(name).logs
         log = logs[_number(message, logs)]
         log.append(message, self.now_ms(), decision)

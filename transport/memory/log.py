@@ -56,8 +56,8 @@ class StoredMessage:
         return self.at
 
     def timestamp(self) -> tuple[int, int]:
-        """Return the kind of time (1: set when it was written), and when it arrived."""
-        return 1, self.arrived_ms
+        """Return the kind of time (2: the bus's own), and when it arrived."""
+        return 2, self.arrived_ms
 
 
 class BucketLog:
