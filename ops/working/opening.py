@@ -49,6 +49,8 @@ from .shard import Shard, new_shard
 from .topics import expect_shapes
 
 _LOG = logging.getLogger("penstock.worker")
+REPLAYS = 8
+"""How often a changelog is looked at again that lacks what the group has committed, before the shard is opened anew."""
 LOOK_AGAIN_S = 0.5
 """How long to wait before a bus that did not answer is asked again."""
 
@@ -321,7 +323,7 @@ class Openings:
             is_unlogged = self._is_unlogged(number, state, committed)
             is_behind_changelog = expired or not self._is_as_committed(state, committed)
             if self._changelog is not None and not is_unlogged and is_behind_changelog:
-                replay(self._bus, self._changelog.name, number, state, self._now_ms())
+                self._replay(self._changelog.name, number, state, committed, dropped)
             if expired:
                 is_last = not restored and facts.registration.shards[number].worker == self._worker
                 self._expect_known(number, state.position(), facts, is_last=is_last or self._is_shared)
@@ -330,6 +332,25 @@ class Openings:
         except BaseException:
             state.close()
             raise
+
+    def _replay(self, changelog: str, number: int, state: Any, committed: Offsets, dropped: Event) -> None:
+        """Replay the changelog up to the last checkpoint that the group has committed.
+
+        The bus ends a transaction bucket by bucket, so the group's positions may show a checkpoint before the changelog does.
+
+        Raises:
+            BusUnreachable: the changelog does not show it.
+        """
+        waits = pauses()
+        for _ in range(REPLAYS):
+            replay(self._bus, changelog, number, state, self._now_ms())
+            if last_id(state.position()) >= last_id(committed) or dropped.wait(next(waits)):
+                return
+        raise BusUnreachable(
+            f"{self._processor.name}, bucket {number}: the group has committed a checkpoint that {changelog} does not show yet, as when a "
+            "transaction in it is still open. Nothing was read, since events and timers would be answered a second time. It is looked for "
+            "again."
+        )
 
     def _is_as_committed(self, state: ShardState, committed: Offsets) -> bool:
         """Tell whether a state is what the group has committed; where its positions are gone, only the changelog can tell."""
