@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from support.kinds import KINDS as TRIED
 from support.kinds import IN_TIME, Answer, Chain, Event, Hourly, Kind, Link, _Closing, _Merging, _Stateless
-from support.subjects import BUCKETS, EXACT, LEAST, MOST
+from support.subjects import BUCKETS, EXACT, LEAST, MOST, PAIRS
 
 import penstock as ps
 
@@ -119,7 +119,7 @@ def category(name: str, record: type[ps.Record]) -> ps.Category[ps.Record]:
     return ps.Category(name, record, key="key", event_time=time, buckets=BUCKETS)
 
 
-def pairs_of(kind: str, *, promised: bool) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
+def pairs_of(kind: str) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
     """Return the semantics that a kind may have."""
     if kind in PASSING:
         return ((LEAST, LEAST), (MOST, MOST), (EXACT, EXACT))
@@ -127,7 +127,7 @@ def pairs_of(kind: str, *, promised: bool) -> tuple[tuple[ps.Semantics, ps.Seman
         return ((EXACT, EXACT),)  # what these promise beside is nothing that could be told from outside
     if kind == "sessions":
         return ((LEAST, LEAST), (EXACT, LEAST), (EXACT, EXACT))  # where events are lost, sessions are others
-    return ((LEAST, LEAST), (MOST, MOST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXACT))
+    return PAIRS
 
 
 def right_record(kind: str) -> type[ps.Record]:

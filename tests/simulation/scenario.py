@@ -13,7 +13,7 @@ from penstock.processors.semantics import Semantics
 from penstock.state.checkpoints import Gap, Step, steps_of
 
 from .faults import ON_EMPTY_DISKS, Fault, What
-from .nodes import KINDS, PASSING, Node, pairs_of
+from .nodes import PASSING, Node, pairs_of
 
 ROUNDS_S = (0.2, 1.0, 2.0, 4.0, 9.0)
 """How long there may be between two rounds of input."""
@@ -153,13 +153,27 @@ ARCHIVING = (
 ARCHIVERS_SHARE = 0.8
 """How many of the faults befall archivers, where there are any."""
 _ASKED = ("positions", "describe", "ends", "flush")
-_ONE = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 1 and kind not in {"injected", "downstream", "early"})
-_TWO = tuple(kind for kind, made in KINDS.items() if len(made.reads) == 2)
+_ONE = (
+    "stateless",
+    "rekeyed",
+    "stateful",
+    "unsure",
+    "aggregator",
+    "timers",
+    "clock",
+    "closing",
+    "windowed",
+    "sessions",
+    "ordered",
+    "random",
+    "forgetting",
+)
+_TWO = ("joining", "merging")
 
 
 def _node(lots: random.Random, profile: Profile, name: str, kinds: tuple[str, ...], *reads: str, promised: bool) -> Node:
     kind = lots.choice(profile.kinds or kinds)
-    pairs = [pair for pair in pairs_of(kind, promised=promised) if not profile.outputs or pair[1] in profile.outputs]
+    pairs = [pair for pair in pairs_of(kind) if not profile.outputs or pair[1] in profile.outputs]
     pair = lots.choice(pairs)
     return Node(name, kind, *pair, reads, lots.choice(profile.workers), promised, lots.random() < 0.5)
 

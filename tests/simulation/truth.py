@@ -17,7 +17,7 @@ from support.by_time import (
     sessions_of,
     sums_in,
 )
-from support.kinds import BEHIND_MS, DELAY_MS, Event
+from support.kinds import BEHIND_MS, DELAY_MS, HOUR_MS, Event
 from support.subjects import BUCKETS, EXACT, LEAST, MOST, Subject
 from support.verdicts import by_hour, by_key, expect_chains, expect_complete, expect_counts, expect_each_event, expect_updates
 
@@ -62,18 +62,20 @@ def _expect_outputs(node: Node, subject: Subject, outputs: list[dict[str, Any]],
     events = [event for one in inputs for event in one]
     low_ms = _lows_ms(node, inputs)
     match subject.kind:
-        case "stateful":
+        case "stateful" | "unsure":
             expect_each_event(subject.output, outputs, events)
             if subject.state is EXACT and subject.output is not LEAST:
                 counts = Counter((output["key"], output["count"]) for output in outputs)
                 assert set(counts.values()) <= {1}, f"counted more than once: {[one for one in counts if counts[one] > 1][:10]}"
-        case "stateless" | "rekeyed" | "merging" | "random":
+        case "stateless" | "rekeyed" | "merging" | "random" | "clock":
             expect_each_event(subject.output, outputs, events)
         case "forgetting":
             expect_each_event(subject.output, outputs, events)
             _expect_short_chains(outputs)
         case "aggregator":
             expect_updates(outputs, events, subject.state, subject.output)
+        case "windowed":
+            _expect_hours(subject, outputs, complete_hours(events, low_ms))
         case "early":
             _expect_early(subject, outputs, events)
         case "timers":
@@ -95,7 +97,7 @@ def _expect_state(
 ) -> None:
     events = [event for one in inputs for event in one]
     match node.kind:
-        case "stateful" | "timers":
+        case "stateful" | "unsure" | "timers" | "clock":
             expect_counts(node.state, sums_in(state), by_key(events))
         case "ordered":
             low_ms = _lows_ms(node, inputs)
@@ -119,6 +121,22 @@ def _lows_ms(node: Node, inputs: list[list[Event]]) -> dict[str, int]:
             newest[number][bucket] = max(newest[number][bucket], event.at)
     lows = [min(times) - BEHIND_MS for times in zip(*newest, strict=True)]
     return {event.key: lows[bucket_of(event.key.encode(), BUCKETS)] for events in inputs for event in events}
+
+
+def _expect_hours(
+    subject: Subject, outputs: list[dict[str, Any]], complete: dict[tuple[str, int], tuple[int, int, int, int]]
+) -> None:
+    """Hold hours that are written once against those that are complete."""
+    truth = {(key, hour // HOUR_MS): values for (key, hour), values in complete.items()}
+    found = Counter((output["key"], output["number"]) for output in outputs)
+    assert set(found) <= set(truth), f"not complete: {sorted(set(found) - set(truth))[:10]}"
+    if subject.output is not MOST:
+        assert set(found) == set(truth), f"missing: {sorted(set(truth) - set(found))[:10]}"
+    if subject.output is not LEAST:
+        assert set(found.values()) <= {1}, f"came again: {[slot for slot in found if found[slot] > 1][:10]}"
+    for output in outputs if subject.state is EXACT else ():
+        slot = output["key"], output["number"]
+        assert (output["count"], output["total"]) == truth[slot][:2], f"{slot} is {output}, not {truth[slot]}"
 
 
 def _expect_early(subject: Subject, outputs: list[dict[str, Any]], events: list[Event]) -> None:

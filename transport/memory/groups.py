@@ -98,6 +98,8 @@ class Group:
             self.members[self.members.index(before)] = member
             before.is_fenced = True
             member.generation, member.assigned, member.has_news = before.generation, before.assigned, True
+            if {bucket for one in self.members for bucket in one.assigned} != self._known:
+                self._rebalance(now_ms)  # the one before died between letting go of a bucket and saying so
         self._advance(now_ms)
 
     def rejoin(self, member: Membership, now_ms: int) -> None:
