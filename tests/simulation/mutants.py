@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from math import inf
 from unittest.mock import patch
 
+from support.subjects import MOST
+
+import penstock as ps
+from penstock.backfill.archive import category_archive
 from penstock.ops.working.idleness import Silence
 from penstock.ops.working.shard import Shard
 from penstock.ops.working.upstream import _Promiser
+from penstock.ops.working.worker import Worker
+from penstock.processors.cores.early import EarlyResults
+from penstock.state import checkpoints
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,49 @@ def _watermarks_are_no_news() -> AbstractContextManager[object]:
     return patch.object(Shard, "has_news", property(has_news))
 
 
+def _early_results_are_forgotten() -> AbstractContextManager[object]:
+    """Keep in memory alone which early results are pending."""
+    return patch.object(EarlyResults, "_load", lambda *_: None)
+
+
+def _told_again_by_a_lost_state() -> AbstractContextManager[object]:
+    """Keep no changelog for outputs at most once that no event causes."""
+    is_logged = checkpoints._is_logged
+
+    def faulty_is_logged(processor: type[ps.Processor]) -> bool:
+        return processor.output_semantics is not MOST and is_logged(processor)
+
+    return patch.object(checkpoints, "_is_logged", faulty_is_logged)
+
+
+def _saved_after_a_failure() -> AbstractContextManager[object]:
+    """Let a worker whose state cannot be written save once more while it ends."""
+
+    def abandon(self: Worker) -> None:
+        self._saving.abandon()
+        self._let_go(list(self._owned))
+
+    return patch.object(Worker, "_abandon", abandon)
+
+
+def _archivers_share_an_epoch() -> AbstractContextManager[object]:
+    """Let an archiver that was paused write over what its successor has written."""
+    return patch.object(category_archive, "claim", lambda *_: 1)
+
+
 MUTANTS: dict[str, Mutant] = {
+    "early results are forgotten": Mutant(
+        "Early results of open windows never come where their worker was another.", "early", (), _early_results_are_forgotten
+    ),
+    "told again by a lost state": Mutant(
+        "What silence or a watermark caused is written again where a state is lost.", "twice", (), _told_again_by_a_lost_state
+    ),
+    "saved after a failure": Mutant(
+        "Positions are committed of outputs that were never sent.", "full", (), _saved_after_a_failure
+    ),
+    "archivers share an epoch": Mutant(
+        "Events are archived, and written over by an archiver that was paused.", "archive", (), _archivers_share_an_epoch
+    ),
     "silence is idleness": Mutant("An outage is taken for the silence of an input.", "silence", (5, 98), _silence_is_idleness),
     "idle before it is read": Mutant(
         "What an upstream shard wrote before it was idle comes too late.", "behind", (57, 60), _idle_before_it_is_read

@@ -45,10 +45,8 @@ def rekeyed(event: Event) -> Event:
     return Event(f"r{event.number % 5}", event.at, event.number)
 
 
-UNKNOWN = ("sliding", "windowed", "clock", "unsure")
-"""Kinds whose truth is not computed here."""
 KINDS = {
-    **{name: kind for name, kind in TRIED.items() if name not in UNKNOWN},
+    **TRIED,
     "rekeyed": Kind(_Rekeyed, Event),
     "early": Kind(_Early, Hourly),
     "forgetting": Kind(_Forgetting, Link),
