@@ -1,0 +1,1 @@
+"""A deterministic simulation of Penstock; see docs/decisions/0018-simulation.md."""

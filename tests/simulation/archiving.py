@@ -92,11 +92,16 @@ def expect_archived(bus: MemoryBus, warehouse: MemoryWarehouse, category: str) -
     found: Counter[tuple[int, int]] = Counter()
     for file in Listing.of(warehouse, category).files:
         table = table_of(warehouse.read(file))
-        found.update((file.bucket, offset) for offset in table.column("_offset").to_pylist())
+        offsets: list[Any] = table.column("_offset").to_pylist()
+        found.update((file.bucket, offset) for offset in offsets)
     for number in bus.ends(category):
         messages = bus.slice(Bucket(category, number), 0, 1 << 60)
-        missing = [message.at for message in messages if message.at < ends.get(number, 0) and not found[number, message.at]]
-        again = [message.at for message in messages if message.at < ends.get(number, 0) and found[number, message.at] > 1]
+        missing = [
+            message.at for message in messages if message.at < ends.get(number, 0) and not found[number, message.at]
+        ]
+        again = [
+            message.at for message in messages if message.at < ends.get(number, 0) and found[number, message.at] > 1
+        ]
         assert not missing, f"{category}/{number} is archived up to {ends[number]}, but without {missing[:10]}"
         assert not again, f"{category}/{number} has offsets more than once in the warehouse: {again[:10]}"
         assert not messages or messages[-1].at < ends.get(number, 0), f"{category}/{number} is not archived to its end"

@@ -1,7 +1,7 @@
 """A place of backups, and the keeping of backups there: the decisions are the library's (`WorkerBackups`), the files are not.
 
-    place          by shard, what was backed up, by which owner; the newest counts
-    BackupsOf      of one process: its way to the place, the task that backs up, and what `WorkerBackups` looks at on its disk
+place          by shard, what was backed up, by which owner; the newest counts
+BackupsOf      of one process: its way to the place, the task that backs up, and what `WorkerBackups` looks at on its disk
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ def newest_position(backups: BackupsOf, identity: ShardIdentity) -> Offsets | No
 
 
 def restore(
-    backups: BackupsOf, identity: ShardIdentity, shard: Any, confirm: Any  # noqa: ARG001 - as the library calls it
+    backups: BackupsOf,
+    identity: ShardIdentity,
+    shard: Any,
+    confirm: Any,
 ) -> _Restored | None:
     """Put the newest backup in the place of what is on the disk."""
     newest = backups.asked("restore").newest(identity)

@@ -74,7 +74,9 @@ class Disk:
     def expect_room(self) -> None:
         """Refuse a write while there is no room."""
         if self._scheduler.now_ms < self.full_until_ms:
-            raise StateUnwritable("The state cannot be written: no space left on device. The last checkpoint is intact.")
+            raise StateUnwritable(
+                "The state cannot be written: no space left on device. The last checkpoint is intact."
+            )
 
 
 class SimulatedStates:

@@ -40,7 +40,19 @@ class What(Enum):
 
 OF_REQUESTS = frozenset({What.SLOW, What.FAIL, What.LOST})
 ON_EMPTY_DISKS = "on empty disks"
-OF_ALL = frozenset({What.BROKERS, What.STORE, What.PLACE, What.SLEEP, What.CLEAN, What.EXPIRE, What.WAREHOUSE, What.RECREATE, What.GROW})
+OF_ALL = frozenset(
+    {
+        What.BROKERS,
+        What.STORE,
+        What.PLACE,
+        What.SLEEP,
+        What.CLEAN,
+        What.EXPIRE,
+        What.WAREHOUSE,
+        What.RECREATE,
+        What.GROW,
+    }
+)
 """They befall no process alone."""
 
 

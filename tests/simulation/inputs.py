@@ -38,7 +38,9 @@ AWAKE = _awake()
 """Keys of which each round has an event, so that no bucket is silent for long."""
 
 
-def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame: bool, lopsided: bool) -> Iterator[Sequence[Sequence[Event]]]:
+def rounds(
+    seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame: bool, lopsided: bool
+) -> Iterator[Sequence[Sequence[Event]]]:
     """Give what is written in each round to each input; numbers are given once.
 
     Args:
@@ -50,7 +52,7 @@ def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame
         lopsided: whether all buckets but one lie behind in event time, and get nothing after half of the rounds.
         lame: whether all inputs but the first end after half of the rounds, but for the last round.
     """
-    lots = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    lots = random.Random(seed)
     number = 0
 
     def event(key: str, at_ms: int) -> Event:
@@ -69,7 +71,11 @@ def rounds(seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame
                 continue
             narrow = lopsided and turn > count // 2
             awake = [event(key, now_ms) for key in (AWAKE[:1] if narrow else AWAKE)]
-            keys = [AWAKE[0]] * events if narrow else [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(events)]
+            keys = (
+                [AWAKE[0]] * events
+                if narrow
+                else [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(events)]
+            )
             others = [event(key, now_ms - lots.randrange(BEHIND_MS - MINUTE_MS)) for key in keys]
             written.append(awake + others)
         yield written

@@ -1,13 +1,12 @@
 """Faults that were mended, brought back: what finds them has to find them again.
 
-A mutant puts the faulty behaviour in the place of a function of the library. With it are the profile that makes the fault likely and seeds that
-find it. It says nothing of how the fault was mended, but where.
+A mutant puts the faulty behaviour in the place of a function of the library. With it is the profile that makes the fault likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from math import inf
 from unittest.mock import patch
@@ -16,6 +15,8 @@ from support.subjects import MOST
 
 import penstock as ps
 from penstock.backfill.archive import category_archive
+from penstock.ops.working import worker
+from penstock.ops.working.executing import Executing
 from penstock.ops.working.idleness import Silence
 from penstock.ops.working.shard import Shard
 from penstock.ops.working.upstream import _Promiser
@@ -31,13 +32,13 @@ class Mutant:
     Args:
         says: what goes wrong with it.
         profile: the profile that makes it likely.
-        seeds: those that find it.
+        within: among how many seeds one is that finds it, by far. Which one depends on every line that the library runs.
         faulty: brings it back, in a block.
     """
 
     says: str
     profile: str
-    seeds: tuple[int, ...]
+    within: int
     faulty: Callable[[], AbstractContextManager[object]]
 
 
@@ -91,7 +92,20 @@ def _saved_after_a_failure() -> AbstractContextManager[object]:
         self._saving.abandon()
         self._let_go(list(self._owned))
 
-    return patch.object(Worker, "_abandon", abandon)
+    def begin(self: Executing) -> None:
+        self._waiting = []
+        if self._transactional:
+            self._transactions.enlist()
+
+    def one_by_one(calls: Iterable[Callable[[], object]]) -> None:
+        for call in calls:
+            call()
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(Worker, "_abandon", abandon))
+    stack.enter_context(patch.object(Executing, "begin", begin))
+    stack.enter_context(patch.object(worker, "do_all", one_by_one))
+    return stack
 
 
 def _archivers_share_an_epoch() -> AbstractContextManager[object]:
@@ -101,23 +115,34 @@ def _archivers_share_an_epoch() -> AbstractContextManager[object]:
 
 MUTANTS: dict[str, Mutant] = {
     "early results are forgotten": Mutant(
-        "Early results of open windows never come where their worker was another.", "early", (), _early_results_are_forgotten
+        "Early results of open windows never come where their worker was another.",
+        "early",
+        60,
+        _early_results_are_forgotten,
     ),
     "told again by a lost state": Mutant(
-        "What silence or a watermark caused is written again where a state is lost.", "twice", (), _told_again_by_a_lost_state
+        "What silence or a watermark caused is written again where a state is lost.",
+        "twice",
+        120,
+        _told_again_by_a_lost_state,
     ),
     "saved after a failure": Mutant(
-        "Positions are committed of outputs that were never sent.", "full", (), _saved_after_a_failure
+        "Positions are committed of outputs that were never sent.", "full", 400, _saved_after_a_failure
     ),
     "archivers share an epoch": Mutant(
-        "Events are archived, and written over by an archiver that was paused.", "archive", (), _archivers_share_an_epoch
+        "Events are archived, and written over by an archiver that was paused.",
+        "archive",
+        300,
+        _archivers_share_an_epoch,
     ),
-    "silence is idleness": Mutant("An outage is taken for the silence of an input.", "silence", (5, 98), _silence_is_idleness),
+    "silence is idleness": Mutant(
+        "An outage is taken for the silence of an input.", "silence", 300, _silence_is_idleness
+    ),
     "idle before it is read": Mutant(
-        "What an upstream shard wrote before it was idle comes too late.", "behind", (57, 60), _idle_before_it_is_read
+        "What an upstream shard wrote before it was idle comes too late.", "behind", 200, _idle_before_it_is_read
     ),
     "watermarks are no news": Mutant(
-        "Windows behind a quiet stateless shard are never complete.", "promises", (), _watermarks_are_no_news
+        "Windows behind a quiet stateless shard are never complete.", "promises", 80, _watermarks_are_no_news
     ),
 }
 """The faults by name."""

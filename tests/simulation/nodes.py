@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from support.kinds import KINDS as TRIED
 from support.kinds import IN_TIME, Answer, Chain, Event, Hourly, Kind, Link, _Closing, _Merging, _Stateless
+from support.kinds import KINDS as TRIED
 from support.subjects import BUCKETS, EXACT, LEAST, MOST, PAIRS
 
 import penstock as ps
@@ -35,7 +35,9 @@ class _Forgetting(_Merging):
 
     deterministic = False
 
-    def process(self, event: Event, state: Chain | None, context: ps.Context) -> tuple[Chain | None, list[Link]]:
+    def process(  # type: ignore[override]  # it also forgets
+        self, event: Event, state: Chain | None, context: ps.Context
+    ) -> tuple[Chain | None, list[Link]]:
         after, made = super().process(event, state, context)
         return (None if after.count == LONGEST_CHAIN else after), made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -171,7 +172,9 @@ _ONE = (
 _TWO = ("joining", "merging")
 
 
-def _node(lots: random.Random, profile: Profile, name: str, kinds: tuple[str, ...], *reads: str, promised: bool) -> Node:
+def _node(
+    lots: random.Random, profile: Profile, name: str, kinds: tuple[str, ...], *reads: str, promised: bool
+) -> Node:
     kind = lots.choice(profile.kinds or kinds)
     pairs = [pair for pair in pairs_of(kind) if not profile.outputs or pair[1] in profile.outputs]
     pair = lots.choice(pairs)
@@ -179,7 +182,9 @@ def _node(lots: random.Random, profile: Profile, name: str, kinds: tuple[str, ..
 
 
 def _passing(lots: random.Random, profile: Profile, reads: str) -> Node:
-    return Node("first", lots.choice(PASSING), EXACT, EXACT, (reads,), lots.choice(profile.workers), lots.random() < 0.5)
+    return Node(
+        "first", lots.choice(PASSING), EXACT, EXACT, (reads,), lots.choice(profile.workers), lots.random() < 0.5
+    )
 
 
 def one(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
@@ -222,16 +227,71 @@ PROFILES = {
     for profile in (
         Profile("mixed", (one, one, told, two, chain, diamond), _ALL),
         Profile("calm", (one, told, two, chain, diamond), (), most_faults=0),
-        Profile("stalls", (one, two, told), (What.PAUSE, *_STALLS, What.BROKERS), outputs=(EXACT,), most_faults=14, stalls_s=(20.0, 70.0), workers=(2, 3)),
-        Profile("silence", (two, two, chain, diamond), (What.BROKERS, What.SLEEP, What.STOP, What.PAUSE), outages_s=(61.0, 110.0), stalls_s=(61.0, 110.0), most_faults=4),
-        Profile("behind", (chain,), (What.STOP, What.PAUSE), lopsided=1.0, outputs=(EXACT,), workers=(1,), outages_s=(61.0, 110.0), stalls_s=(61.0, 110.0), stops_s=(61.0, 110.0), most_faults=3, kinds=("closing", "sessions", "ordered", "timers"), rounds=(16, 24), waits_s=(4.0, 9.0, 15.0)),
+        Profile(
+            "stalls",
+            (one, two, told),
+            (What.PAUSE, *_STALLS, What.BROKERS),
+            outputs=(EXACT,),
+            most_faults=14,
+            stalls_s=(20.0, 70.0),
+            workers=(2, 3),
+        ),
+        Profile(
+            "silence",
+            (two, two, chain, diamond),
+            (What.BROKERS, What.SLEEP, What.STOP, What.PAUSE),
+            outages_s=(61.0, 110.0),
+            stalls_s=(61.0, 110.0),
+            most_faults=4,
+        ),
+        Profile(
+            "behind",
+            (chain,),
+            (What.STOP, What.PAUSE),
+            lopsided=1.0,
+            outputs=(EXACT,),
+            workers=(1,),
+            outages_s=(61.0, 110.0),
+            stalls_s=(61.0, 110.0),
+            stops_s=(61.0, 110.0),
+            most_faults=3,
+            kinds=("closing", "sessions", "ordered", "timers"),
+            rounds=(16, 24),
+            waits_s=(4.0, 9.0, 15.0),
+        ),
         Profile("early", (one, told), _ALL, kinds=("early",)),
-        Profile("twice", (two,), (What.DISK, What.DISK, What.KILL), kinds=("joining",), outputs=(MOST,), most_faults=3, rounds=(18, 26), waits_s=(4.0, 9.0, 15.0)),
+        Profile(
+            "twice",
+            (two,),
+            (What.DISK, What.DISK, What.KILL),
+            kinds=("joining",),
+            outputs=(MOST,),
+            most_faults=3,
+            rounds=(18, 26),
+            waits_s=(4.0, 9.0, 15.0),
+        ),
         Profile("full", (one, two), (What.FULL, What.FULL, What.FULL, What.KILL), most_faults=6),
-        Profile("archive", (lone,), (What.KILL, What.PAUSE, What.PAUSE, What.PAUSE, What.BROKERS, What.WAREHOUSE), archivers=(1, 2, 2), stalls_s=(30.0, 70.0), rounds=(10, 16), waits_s=(2.0, 4.0, 9.0)),
+        Profile(
+            "archive",
+            (lone,),
+            (What.KILL, What.PAUSE, What.PAUSE, What.PAUSE, What.BROKERS, What.WAREHOUSE),
+            archivers=(1, 2, 2),
+            stalls_s=(30.0, 70.0),
+            rounds=(10, 16),
+            waits_s=(2.0, 4.0, 9.0),
+        ),
         Profile("expired", (one, two), (What.EXPIRE, What.KILL), most_faults=2, rounds=(12, 20), workers=(1,)),
-        Profile("deletions", (one,), (What.CLEAN, What.CLEAN, What.KILL, What.STOP, What.PAUSE), kinds=("forgetting",), most_faults=10, workers=(2, 3)),
-        Profile("recreated", (one,), (What.RECREATE,), kinds=("stateful", "stateless"), outputs=(EXACT, MOST), most_faults=1),
+        Profile(
+            "deletions",
+            (one,),
+            (What.CLEAN, What.CLEAN, What.KILL, What.STOP, What.PAUSE),
+            kinds=("forgetting",),
+            most_faults=10,
+            workers=(2, 3),
+        ),
+        Profile(
+            "recreated", (one,), (What.RECREATE,), kinds=("stateful", "stateless"), outputs=(EXACT, MOST), most_faults=1
+        ),
         Profile("grown", (one,), (What.GROW, What.KILL), kinds=("stateful",), outputs=(EXACT, MOST), most_faults=2),
         Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
     )
@@ -240,11 +300,13 @@ PROFILES = {
 
 def drawn(seed: int, profile: Profile) -> Scenario:
     """Draw a scenario."""
-    lots = random.Random(f"{profile.name} {seed}")  # noqa: S311 - repeatable, not secret
+    lots = random.Random(f"{profile.name} {seed}")
     nodes = lots.choice(profile.shapes)(lots, profile)
     rounds_s = tuple(lots.choice(profile.waits_s) for _ in range(lots.randint(*profile.rounds)))
     quiet = nodes[0].promised and lots.random() < 0.5
-    scenario = Scenario(seed, nodes, rounds_s, lots.randint(2, 12), quiet, len(nodes[-1].reads) > 1 and lots.random() < 0.5)
+    scenario = Scenario(
+        seed, nodes, rounds_s, lots.randint(2, 12), quiet, len(nodes[-1].reads) > 1 and lots.random() < 0.5
+    )
     scenario = replace(scenario, lopsided=lots.random() < profile.lopsided)
     scenario = replace(scenario, archivers=lots.choice(profile.archivers))
     count = lots.randint(0, profile.most_faults)
@@ -261,29 +323,28 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
         who, places = f"archiver-{lots.randrange(scenario.archivers)}", ARCHIVING
     match what:
         case What.BROKERS | What.STORE | What.PLACE | What.SLEEP | What.WAREHOUSE:
-            return Fault(at_s, what, lasts_s=_length(lots, profile.outages_s))
+            fault = Fault(at_s, what, lasts_s=_length(lots, profile.outages_s))
         case What.PAUSE:
-            return Fault(at_s, what, who, lots.choice(places), _length(lots, profile.stalls_s))
+            fault = Fault(at_s, what, who, lots.choice(places), _length(lots, profile.stalls_s))
         case What.KILL | What.POWER | What.DISK | What.STOP:
-            # Those that died come back soon, or when their session is over.
+            # They come back soon, or when their session is over.
             where = "" if what is What.STOP else lots.choice(places)
-            return Fault(at_s, what, who, where, _length(lots, profile.stops_s))
+            fault = Fault(at_s, what, who, where, _length(lots, profile.stops_s))
         case What.SLOW | What.FAIL | What.LOST:
-            return Fault(at_s, what, who, lots.choice((*requests_of(node), *_ASKED)), _length(lots, (0.5, 40.0)))
+            fault = Fault(at_s, what, who, lots.choice((*requests_of(node), *_ASKED)), _length(lots, (0.5, 40.0)))
         case What.CLEAN:
-            return Fault(at_s, what, lasts_s=_length(lots, profile.tombstones_s))
+            fault = Fault(at_s, what, lasts_s=_length(lots, profile.tombstones_s))
         case What.EXPIRE:
-            on = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
-            return Fault(at_s, what, node.name, on)
+            where = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
+            fault = Fault(at_s, what, node.name, where)
         case What.RECREATE | What.GROW:
-            return Fault(at_s, what, lots.choice(node.reads))
-        case What.FULL:
-            return Fault(at_s, what, who, lots.choice(places), _length(lots, (0.001, 30.0)))
+            fault = Fault(at_s, what, lots.choice(node.reads))
         case _:
-            return Fault(at_s, what, who)
+            fault = Fault(at_s, what, who, lots.choice(places), _length(lots, (0.001, 30.0)))
+    return fault
 
 
 def _length(lots: random.Random, between_s: tuple[float, float]) -> float:
     """Draw a time: as likely short as long."""
     low, high = between_s
-    return round(low * (high / low) ** lots.random(), 3)
+    return round(math.exp(lots.uniform(math.log(low), math.log(high))), 3)

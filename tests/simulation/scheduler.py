@@ -75,7 +75,9 @@ class Task:
             return False
         if self.until is None and self.deadline_ms is None:
             return True
-        return (self.deadline_ms is not None and self.deadline_ms <= now_ms) or (self.until is not None and self.until())
+        return (self.deadline_ms is not None and self.deadline_ms <= now_ms) or (
+            self.until is not None and self.until()
+        )
 
     def next_ms(self) -> float | None:
         """Return when time alone makes it ready; None for never."""
@@ -122,12 +124,12 @@ class Scheduler:
     """
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        self.random = random.Random(seed)
         self.now_ms: float = START_MS
         self.points = 0
         self.interfere: Callable[[Process, str], None] = lambda *_: None
         """Called at each point with the process and the point's name, before another task may go on; may pause or kill."""
-        self.pass_time: Callable[[], None] = lambda: None
+        self.pass_time: Callable[[], object] = lambda: None
         """Called when time has passed that nobody used."""
         self.failures: list[BaseException] = []
         self._director = Task(Process("director"), "director")

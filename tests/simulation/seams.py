@@ -50,7 +50,8 @@ class SimulatedEvent:
 
 def _lasting(scheduler: Scheduler) -> Callable[..., LastingWarehouse]:
     def lasting(*args: Any, **kwargs: Any) -> LastingWarehouse:
-        return LastingWarehouse(*args, **kwargs, monotonic_s=lambda: scheduler.now_ms / 1000, pause=scheduler.sleep)
+        ours: dict[str, Any] = {"monotonic_s": lambda: scheduler.now_ms / 1000, "pause": scheduler.sleep}
+        return LastingWarehouse(*args, **{**kwargs, **ours})
 
     return lasting
 
@@ -58,7 +59,7 @@ def _lasting(scheduler: Scheduler) -> Callable[..., LastingWarehouse]:
 @contextmanager
 def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
     """Let all of the library go by a scheduler's time, and by chance that comes of a seed."""
-    lots = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    lots = random.Random(seed)
     replaced: list[tuple[Any, str, Any]] = [
         (opening, "Event", lambda: SimulatedEvent(scheduler)),
         (promising, "wait", settled),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from support.by_time import (
     complete_hours,
-    expect_held,
     expect_in_order,
     left_end_ms,
     lies_within,
@@ -19,7 +18,15 @@ from support.by_time import (
 )
 from support.kinds import BEHIND_MS, DELAY_MS, HOUR_MS, Event
 from support.subjects import BUCKETS, EXACT, LEAST, MOST, Subject
-from support.verdicts import by_hour, by_key, expect_chains, expect_complete, expect_counts, expect_each_event, expect_updates
+from support.verdicts import (
+    by_hour,
+    by_key,
+    expect_chains,
+    expect_complete,
+    expect_counts,
+    expect_each_event,
+    expect_updates,
+)
 
 from penstock.processors.buckets import bucket_of
 
@@ -28,6 +35,20 @@ from .nodes import LONGEST_CHAIN, Node
 
 if TYPE_CHECKING:
     from .world import World
+
+BY_EVENT = (
+    "stateless",
+    "rekeyed",
+    "stateful",
+    "unsure",
+    "timers",
+    "clock",
+    "ordered",
+    "merging",
+    "random",
+    "forgetting",
+)
+"""Kinds that give an output for each event."""
 
 
 def expect_kept(world: World) -> None:
@@ -59,31 +80,40 @@ def _decoded(state: dict[bytes, bytes]) -> dict[bytes, Any]:
 
 
 def _expect_outputs(node: Node, subject: Subject, outputs: list[dict[str, Any]], inputs: list[list[Event]]) -> None:
-    events = [event for one in inputs for event in one]
-    low_ms = _lows_ms(node, inputs)
+    if subject.kind in BY_EVENT:
+        _expect_one_each(node, subject, outputs, inputs)
+    else:
+        _expect_windows(node, subject, outputs, inputs)
+
+
+def _expect_one_each(node: Node, subject: Subject, outputs: list[dict[str, Any]], inputs: list[list[Event]]) -> None:
+    """Hold the outputs of those that give one for each event, sooner or later."""
+    events, low_ms = [event for one in inputs for event in one], _lows_ms(node, inputs)
     match subject.kind:
-        case "stateful" | "unsure":
-            expect_each_event(subject.output, outputs, events)
-            if subject.state is EXACT and subject.output is not LEAST:
-                counts = Counter((output["key"], output["count"]) for output in outputs)
-                assert set(counts.values()) <= {1}, f"counted more than once: {[one for one in counts if counts[one] > 1][:10]}"
-        case "stateless" | "rekeyed" | "merging" | "random" | "clock":
-            expect_each_event(subject.output, outputs, events)
+        case "timers":
+            events = [event for event in events if event.at + DELAY_MS <= low_ms[event.key]]
+        case "ordered":
+            events = [event for event in events if event.at < low_ms[event.key]]
+            expect_in_order(subject, outputs)
         case "forgetting":
-            expect_each_event(subject.output, outputs, events)
             _expect_short_chains(outputs)
+        case "stateful" | "unsure" if subject.state is EXACT and subject.output is not LEAST:
+            counts = Counter((output["key"], output["count"]) for output in outputs)
+            again = [count for count in counts if counts[count] > 1]
+            assert not again, f"counted more than once: {again[:10]}"
+    expect_each_event(subject.output, outputs, events)
+
+
+def _expect_windows(node: Node, subject: Subject, outputs: list[dict[str, Any]], inputs: list[list[Event]]) -> None:
+    """Hold the outputs of those that give what several events come to."""
+    events, low_ms = [event for one in inputs for event in one], _lows_ms(node, inputs)
+    match subject.kind:
         case "aggregator":
             expect_updates(outputs, events, subject.state, subject.output)
         case "windowed":
             _expect_hours(subject, outputs, complete_hours(events, low_ms))
         case "early":
             _expect_early(subject, outputs, events)
-        case "timers":
-            answered = [event for event in events if event.at + DELAY_MS <= low_ms[event.key]]
-            expect_each_event(subject.output, outputs, answered)
-        case "ordered":
-            expect_each_event(subject.output, outputs, [event for event in events if event.at < low_ms[event.key]])
-            expect_in_order(subject, outputs)
         case "sessions":
             expect_complete(outputs, sessions_of(events, low_ms), subject.state, subject.output)
         case "joining":
@@ -101,9 +131,13 @@ def _expect_state(
             expect_counts(node.state, sums_in(state), by_key(events))
         case "ordered":
             low_ms = _lows_ms(node, inputs)
-            expect_counts(node.state, sums_in(state), by_key([event for event in events if event.at < low_ms[event.key]]))
+            expect_counts(
+                node.state, sums_in(state), by_key([event for event in events if event.at < low_ms[event.key]])
+            )
         case "aggregator":
-            found = {(slot[8:].decode(), int.from_bytes(slot[:8], "big") - 2**63): tuple(v) for slot, v in state.items()}
+            found = {
+                (slot[8:].decode(), int.from_bytes(slot[:8], "big") - 2**63): tuple(v) for slot, v in state.items()
+            }
             expect_counts(node.state, found, by_hour(events))
         case "merging" | "random":
             assert {link["key"].encode() for link in outputs} == set(state), "other keys have a state than have links"
@@ -144,8 +178,8 @@ def _expect_early(subject: Subject, outputs: list[dict[str, Any]], events: list[
     truth = by_hour(events)
     found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
     for output in outputs:
-        values = output["count"], output["total"], output["smallest"], output["largest"]
-        found.setdefault((output["key"], output["hour"]), []).append(values)
+        one = output["count"], output["total"], output["smallest"], output["largest"]
+        found.setdefault((output["key"], output["hour"]), []).append(one)
     assert set(found) <= set(truth), f"of no event: {sorted(set(found) - set(truth))[:10]}"
     if subject.output is not MOST:
         assert set(found) == set(truth), f"missing: {sorted(set(truth) - set(found))[:10]}"

@@ -1,6 +1,6 @@
 """A run: brokers, machines and processes, the input, what goes wrong, and whether all was kept in the end.
 
-    begin --input, faults--> heal: nothing goes wrong any more --> all has to come to its end --> held against the truth
+begin --input, faults--> heal: nothing goes wrong any more --> all has to come to its end --> held against the truth
 """
 
 from __future__ import annotations
@@ -8,21 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from support.kinds import HOUR_MS, Event
 from support.warehouses import MemoryWarehouse
 
-import penstock as ps
 from penstock.backfill.errors import BackfillRefused
 from penstock.ops.working.backing_up import WorkerBackups
 from penstock.ops.working.opening import NoBackups
 from penstock.ops.working.preflight import prepare
 from penstock.ops.working.shard import Shard
-from penstock.ops.working.worker import Worker
 from penstock.ops.working.worker import Place as WorkerPlace
+from penstock.ops.working.worker import Worker
 from penstock.processors.errors import PenstockError
 from penstock.state.checkpoints import Gap
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
@@ -142,7 +141,9 @@ class World:
             for node in scenario.nodes
             for number in range(node.workers)
         ]
-        self.machines += [Machine(f"archiver-{number}", None, Disk(self.scheduler)) for number in range(scenario.archivers)]
+        self.machines += [
+            Machine(f"archiver-{number}", None, Disk(self.scheduler)) for number in range(scenario.archivers)
+        ]
         self.processors = {node: node.make() for node in scenario.nodes}
         self.place = Place()
         self.may_refuse = False
@@ -180,7 +181,12 @@ class World:
 
     def _befall(self, process: Process, fault: Fault) -> None:
         machine = next(machine for machine in self.machines if machine.process is process)
-        self.note(process.name, f"{fault.what.value}" + (f" at '{fault.where}'" if fault.where else "") + (f", {fault.lasts_s:.1f} s" if fault.lasts_s else ""))
+        self.note(
+            process.name,
+            f"{fault.what.value}"
+            + (f" at '{fault.where}'" if fault.where else "")
+            + (f", {fault.lasts_s:.1f} s" if fault.lasts_s else ""),
+        )
         match fault.what:
             case What.PAUSE:
                 self.scheduler.pause(process, fault.lasts_s)
@@ -213,7 +219,9 @@ class World:
                 self._armed.append(fault)
 
     def _befall_all(self, fault: Fault) -> None:
-        self.note(fault.who, f"{fault.what.value} {fault.where}" + (f" for {fault.lasts_s:.1f} s" if fault.lasts_s else ""))
+        self.note(
+            fault.who, f"{fault.what.value} {fault.where}" + (f" for {fault.lasts_s:.1f} s" if fault.lasts_s else "")
+        )
         until_ms = self.scheduler.now_ms + fault.lasts_s * 1000
         match fault.what:
             case What.SLEEP:
@@ -278,7 +286,9 @@ class World:
 
     def _trim(self, node: Node) -> None:
         """Drop what a processor has read, as far as its backups have it."""
-        found = {identity: self.place.newest(identity) for identity in self.place.backups if identity.processor == node.name}
+        found = {
+            identity: self.place.newest(identity) for identity in self.place.backups if identity.processor == node.name
+        }
         for identity, backup in found.items():
             for name, offset in ({} if backup is None else backup.content.position()).items():
                 if name in node.reads:
@@ -350,7 +360,13 @@ class World:
         waits_s = (*scenario.rounds_s, 1.0)
         writer, told = self.bus.writer(), {name for node in scenario.nodes if node.promised for name in node.reads}
         all_rounds = rounds(
-            scenario.seed, len(scenario.rounds_s), scenario.events, len(scenario.sources), quiet=scenario.quiet, lame=scenario.lame, lopsided=scenario.lopsided
+            scenario.seed,
+            len(scenario.rounds_s),
+            scenario.events,
+            len(scenario.sources),
+            quiet=scenario.quiet,
+            lame=scenario.lame,
+            lopsided=scenario.lopsided,
         )
         for turn, (wait_s, written) in enumerate(zip(waits_s, all_rounds, strict=True)):
             due_s += wait_s
@@ -373,7 +389,9 @@ class World:
         Raises:
             AssertionError: something was not kept.
         """
-        for category in {c.name: c for one in self.processors.values() for c in (*one.inputs(), *one.outputs())}.values():
+        for category in {
+            c.name: c for one in self.processors.values() for c in (*one.inputs(), *one.outputs())
+        }.values():
             self.bus.create(CategorySpec.of(category))
         ensure(self.bus, WATERMARKS)
         with running(self.scheduler):
@@ -423,7 +441,9 @@ class World:
                 for number in self.bus.ends(category.name):
                     reached = max(committed.get(number, 0), self._saved(node, Bucket(category.name, number)))
                     unread = self.bus.slice(Bucket(category.name, number), reached, 1)
-                    assert not unread, f"{node.name} has not read {category.name}/{number} from offset {unread[0].at} on"
+                    assert not unread, (
+                        f"{node.name} has not read {category.name}/{number} from offset {unread[0].at} on"
+                    )
 
     def _shards(self, node: Node) -> Iterator[Shard]:
         """Give the shards of a processor that are open, of workers that live."""
