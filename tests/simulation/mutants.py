@@ -15,7 +15,7 @@ from support.subjects import MOST
 
 import penstock as ps
 from penstock.backfill.archive import category_archive
-from penstock.ops.working import worker
+from penstock.ops.working import changelog, opening, topics, worker
 from penstock.ops.working.executing import Executing
 from penstock.ops.working.idleness import Silence
 from penstock.ops.working.shard import Shard
@@ -113,7 +113,35 @@ def _archivers_share_an_epoch() -> AbstractContextManager[object]:
     return patch.object(category_archive, "claim", lambda *_: 1)
 
 
+def _expired_positions_make_it_new() -> AbstractContextManager[object]:
+    """Take a group without positions for one that has never read."""
+    return patch.object(opening._Facts, "have_expired", lambda *_: False)
+
+
+def _deletions_are_missed() -> AbstractContextManager[object]:
+    """Bring a state up to date from where it was, however long ago that was."""
+    return patch.object(changelog, "_may_lack_deletions", lambda *_: False)
+
+
+def _topics_go_by_their_names() -> AbstractContextManager[object]:
+    """Go on in whatever has the name that a topic had."""
+    return patch.object(opening, "expect_same_topics", lambda *_: None)
+
+
+def _new_buckets_are_read() -> AbstractContextManager[object]:
+    """Read the buckets that another tool has added to a topic."""
+    return patch.object(topics, "expect_buckets", lambda *_: None)
+
+
 MUTANTS: dict[str, Mutant] = {
+    "expired positions make it new": Mutant(
+        "A processor whose group's positions have expired begins anew.", "expired", 120, _expired_positions_make_it_new
+    ),
+    "deletions are missed": Mutant("Deleted keys return from a changelog.", "deletions", 300, _deletions_are_missed),
+    "topics go by their names": Mutant(
+        "Events of another topic of the same name are skipped and counted.", "recreated", 60, _topics_go_by_their_names
+    ),
+    "new buckets are read": Mutant("Keys begin anew in buckets that were added.", "grown", 60, _new_buckets_are_read),
     "early results are forgotten": Mutant(
         "Early results of open windows never come where their worker was another.",
         "early",

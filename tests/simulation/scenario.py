@@ -87,7 +87,6 @@ class Profile:
         rounds: how many rounds of input at least, and at most.
         waits_s: how long there may be between two of them.
         archivers: how many there may be.
-        tombstones_s: how long deletions are kept in a changelog.
         outputs: the semantics of outputs; any where there is none.
     """
 
@@ -105,7 +104,6 @@ class Profile:
     waits_s: tuple[float, ...] = ROUNDS_S
     outputs: tuple[Semantics, ...] = ()
     archivers: tuple[int, ...] = (0,)
-    tombstones_s: tuple[float, float] = (1.0, 60.0)
 
 
 _REQUESTS = {
@@ -333,7 +331,7 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
         case What.SLOW | What.FAIL | What.LOST:
             fault = Fault(at_s, what, who, lots.choice((*requests_of(node), *_ASKED)), _length(lots, (0.5, 40.0)))
         case What.CLEAN:
-            fault = Fault(at_s, what, lasts_s=_length(lots, profile.tombstones_s))
+            fault = Fault(at_s, what)
         case What.EXPIRE:
             where = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
             fault = Fault(at_s, what, node.name, where)

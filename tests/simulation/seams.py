@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -18,14 +19,18 @@ from support import kinds
 from penstock.backfill.archive import archiver, category_archive, segments
 from penstock.backfill.archive.lasting import LastingWarehouse
 from penstock.backfill.warehouse import terms
-from penstock.ops.working import backing_up, opening, promising
+from penstock.ops.working import backing_up, changelog, opening, promising
 from penstock.processors import pausing
 from penstock.state import checkpoints
+from penstock.transport import changelog as log_category
 
 from . import backing_up as ours
 from .archiving import OneByOne
 from .disks import SimulatedState
 from .scheduler import Scheduler, settled
+
+DELETIONS = timedelta(seconds=30)
+"""For how long a changelog says that a key was deleted: a run lasts no month."""
 
 
 class SimulatedEvent:
@@ -79,6 +84,8 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (archiver, "LastingWarehouse", _lasting(scheduler)),
         (pausing, "random", lots),
         (kinds, "random", lots),
+        (log_category, "DELETIONS", DELETIONS),
+        (changelog, "DELETIONS", DELETIONS),
         (checkpoints, "secrets", SimpleNamespace(randbits=lots.getrandbits)),
     ]
     with ExitStack() as stack:

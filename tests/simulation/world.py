@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -233,7 +234,7 @@ class World:
             case What.WAREHOUSE:
                 self._warehouse_away_until_ms = until_ms
             case What.CLEAN:
-                self._clean(fault.lasts_s)
+                self._clean()
             case What.RECREATE:
                 self._recreate(fault.who)
             case What.GROW:
@@ -256,13 +257,14 @@ class World:
                 strange = Event("strange", END_MS - HOUR_MS, FIRST_STRANGE + place)
                 self.bus.append(name, Outgoing(b"strange", msgspec.json.encode(strange), number))
 
-    def _clean(self, tombstones_s: float) -> None:
-        """Compact what is compacted, dropping deletions that are older."""
+    def _clean(self) -> None:
+        """Compact what is compacted, dropping deletions that are as old as its brokers allow."""
         now_ms = self.clock.now_ms()
         for topic in self.cluster.topics.values():
             if topic.spec.compacted:
+                kept_ms = (topic.spec.deletions or timedelta(days=1)) // timedelta(milliseconds=1)
                 for log in topic.logs:
-                    log.compact(now_ms, now_ms - int(tombstones_s * 1000))
+                    log.compact(now_ms, now_ms - kept_ms)
 
     def _expire(self, node: Node, fault: Fault) -> None:
         """Let all workers of a processor die; when they come back, nobody knows where their group was, nor is kept what it had read."""
