@@ -282,10 +282,14 @@ PROFILES = {
         Profile(
             "deletions",
             (one,),
-            (What.CLEAN, What.CLEAN, What.KILL, What.STOP, What.PAUSE),
+            (What.CLEAN, What.CLEAN, What.CLEAN, What.KILL, What.PAUSE),
             kinds=("forgetting",),
-            most_faults=10,
-            workers=(2, 3),
+            most_faults=14,
+            stalls_s=(46.0, 100.0),
+            stops_s=(46.0, 100.0),
+            workers=(2,),
+            rounds=(24, 36),
+            waits_s=(4.0, 9.0),
         ),
         Profile(
             "recreated", (one,), (What.RECREATE,), kinds=("stateful", "stateless"), outputs=(EXACT, MOST), most_faults=1
