@@ -15,7 +15,8 @@ from .scheduler import START_MS
 KEYS = 6
 LAG_MS = 5 * HOUR_MS
 """How far behind in event time some buckets may lie."""
-BASE_MS = START_MS // HOUR_MS * HOUR_MS - 1_000 * HOUR_MS
+BASE_MS = START_MS - 985 * HOUR_MS
+"""An hour before midnight: what the archive keeps by day lies in two of them."""
 END_MS = BASE_MS + 500 * HOUR_MS
 """The event time of the last events: so late that all windows are complete."""
 

@@ -12,6 +12,7 @@ from math import inf
 from unittest.mock import patch
 
 from support.subjects import MOST
+from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive import category_archive
@@ -23,6 +24,8 @@ from penstock.ops.working.upstream import _Promiser
 from penstock.ops.working.worker import Worker
 from penstock.processors.cores.early import EarlyResults
 from penstock.state import checkpoints
+
+from . import archiving
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,25 @@ def _new_buckets_are_read() -> AbstractContextManager[object]:
     return stack
 
 
+def _bootstrap_by_the_last_file() -> AbstractContextManager[object]:
+    """Take the largest offset in the files of a bucket for where its archive ends."""
+
+    def by_files(_: object, warehouse: MemoryWarehouse, category: str) -> dict[int, int]:
+        ends: dict[int, int] = {}
+        for number, offset in archiving.events_in(warehouse, category):
+            ends[number] = max(offset + 1, ends.get(number, 0))
+        return ends
+
+    return patch.object(archiving, "handed_over", by_files)
+
+
 MUTANTS: dict[str, Mutant] = {
+    "a bootstrap by the last file": Mutant(
+        "A bootstrap leaves out what an archiver had not written when it died between two files.",
+        "archive",
+        120,
+        _bootstrap_by_the_last_file,
+    ),
     "expired positions make it new": Mutant(
         "A processor whose group's positions have expired begins anew.", "expired", 150, _expired_positions_make_it_new
     ),

@@ -33,7 +33,7 @@ from penstock.transport.memory.cluster import Cluster
 from penstock.transport.memory.groups import SESSION_MS
 from penstock.transport.promises import WATERMARKS, Promise, outgoing
 
-from .archiving import SimulatedWarehouse, archiver, expect_archived
+from .archiving import SimulatedWarehouse, archiver, expect_archived, expect_no_gaps
 from .backing_up import EVERY, BackupsOf, Place
 from .disks import Disk, SimulatedStates
 from .faults import OF_ALL, OF_REQUESTS, ON_EMPTY_DISKS, Fault, What
@@ -49,6 +49,7 @@ ENDING_S = 300.0
 """By when everything has come to its end when nothing goes wrong any more."""
 REFUSALS = 5
 """After how many ends, while nothing goes wrong, a worker is taken to refuse for good."""
+LOOK_AT_ARCHIVE_S = 5.0
 LOOK_EVERY_S = 2.0
 RESTART_S = 2.0
 """How long it takes to start a worker again that ended by itself."""
@@ -150,6 +151,7 @@ class World:
         self.may_refuse = False
         self.warehouse = MemoryWarehouse()
         self._warehouse_away_until_ms = 0.0
+        self._looked_ms = 0.0
         self._armed: list[Fault] = []
         self._waiting = list(scenario.faults)
         self._is_written = False
@@ -416,6 +418,10 @@ class World:
         self.scheduler.sleep(seconds)
         if self.scheduler.failures:
             raise self.scheduler.failures[0]
+        if self.scenario.archivers and self.scheduler.now_ms >= self._looked_ms + LOOK_AT_ARCHIVE_S * 1000:
+            self._looked_ms = self.scheduler.now_ms
+            for name in self.scenario.sources:
+                expect_no_gaps(self.bus, self.warehouse, name)
 
     def _come_to_the_end(self) -> None:
         limit_ms = self.scheduler.now_ms + ENDING_S * 1000
