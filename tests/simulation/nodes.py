@@ -70,6 +70,7 @@ class Node:
         workers: how many workers it has, each on a machine of its own.
         promised: whether it goes by what those promise that write its inputs.
         backups: whether its states are backed up.
+        is_remote: whether they lie in a store that all machines share.
     """
 
     name: str
@@ -80,10 +81,11 @@ class Node:
     workers: int
     promised: bool = False
     backups: bool = False
+    is_remote: bool = False
 
     def __str__(self) -> str:
         by = ", promised" if self.promised else ""
-        backed_up = ", backed up" if self.backups else ""
+        backed_up = ", backed up" if self.backups else ", in a store" if self.is_remote else ""
         pair = f"{self.state.name.lower()}/{self.output.name.lower()}"
         return f"{self.name}: {self.kind} of {' and '.join(self.reads)}, {pair}{by}{backed_up}, {self.workers} workers"
 
@@ -98,6 +100,7 @@ class Node:
             "writes": category(f"{self.name}.out", kind.written),
             "state_semantics": self.state,
             "output_semantics": self.output,
+            **({"store": ps.Remote()} if self.is_remote else {}),
             **(
                 {"watermark": ps.Promised()}
                 if self.promised

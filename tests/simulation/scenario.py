@@ -132,7 +132,8 @@ def requests_of(node: Node) -> tuple[str, ...]:
     """Return the requests of a checkpoint that may be slow, fail, or not be answered."""
     steps = steps_of(node.make())
     if Step.COMMIT_TRANSACTION in steps:
-        return ("flush in transaction", "add positions", "commit transaction", "open transactions")
+        stored = ("save with outbox", "clear outbox", "claim state", "read state") if node.is_remote else ()
+        return (*stored, "flush in transaction", "add positions", "commit transaction", "open transactions")
     return tuple(dict.fromkeys(_REQUESTS[step] for step in steps if step in _REQUESTS))
 
 
@@ -193,6 +194,12 @@ def one(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
 def lone(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
     """Return one processor that is no matter."""
     return (Node("last", "stateless", EXACT, EXACT, ("left",), 1),)
+
+
+def stored(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
+    """Return an aggregator whose state lies in a store."""
+    node = _node(lots, profile, "last", ("aggregator",), "left", promised=False)
+    return (replace(node, backups=False, is_remote=True),)
 
 
 def told(lots: random.Random, profile: Profile) -> tuple[Node, ...]:
@@ -295,6 +302,7 @@ PROFILES = {
             "recreated", (one,), (What.RECREATE,), kinds=("stateful", "stateless"), outputs=(EXACT, MOST), most_faults=1
         ),
         Profile("grown", (one,), (What.GROW, What.KILL), kinds=("stateful",), outputs=(EXACT, MOST), most_faults=2),
+        Profile("remote", (stored,), (*_DEATHS, *_STALLS, *_STALLS, What.STORE, What.BROKERS), most_faults=10),
         Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
     )
 }

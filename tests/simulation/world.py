@@ -16,6 +16,7 @@ import msgspec
 from support.kinds import HOUR_MS, Event
 from support.warehouses import MemoryWarehouse
 
+import penstock as ps
 from penstock.backfill.errors import BackfillRefused
 from penstock.ops.working.backing_up import WorkerBackups
 from penstock.ops.working.opening import NoBackups
@@ -23,8 +24,10 @@ from penstock.ops.working.preflight import prepare
 from penstock.ops.working.shard import Shard
 from penstock.ops.working.worker import Place as WorkerPlace
 from penstock.ops.working.worker import Worker
+from penstock.processors.cores import join_of
 from penstock.processors.errors import PenstockError
 from penstock.state.checkpoints import Gap
+from penstock.state.store import StateFolder
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.ensuring import ensure
 from penstock.transport.errors import BusUnreachable
@@ -43,6 +46,7 @@ from .nodes import Node
 from .scenario import Scenario
 from .scheduler import START_MS, Process, Scheduler, SimulatedExecutor, running
 from .seams import steered
+from .stores import SimulatedRemoteStates, Store, StoreLine
 from .truth import expect_kept, expect_nothing_wrong
 
 ENDING_S = 300.0
@@ -148,6 +152,7 @@ class World:
         ]
         self.processors = {node: node.make() for node in scenario.nodes}
         self.place = Place()
+        self.store = Store()
         self.may_refuse = False
         self.warehouse = MemoryWarehouse()
         self._warehouse_away_until_ms = 0.0
@@ -225,16 +230,13 @@ class World:
         self.note(
             fault.who, f"{fault.what.value} {fault.where}" + (f" for {fault.lasts_s:.1f} s" if fault.lasts_s else "")
         )
-        until_ms = self.scheduler.now_ms + fault.lasts_s * 1000
         match fault.what:
             case What.SLEEP:
                 for machine in self.machines:
                     if machine.process is not None and not machine.process.is_dead:
                         self.scheduler.pause(machine.process, fault.lasts_s)
-            case What.PLACE:
-                self.place.away_until_ms = until_ms
-            case What.WAREHOUSE:
-                self._warehouse_away_until_ms = until_ms
+            case What.PLACE | What.STORE | What.WAREHOUSE:
+                self._go_away(fault.what, self.scheduler.now_ms + fault.lasts_s * 1000)
             case What.CLEAN:
                 self._clean()
             case What.RECREATE:
@@ -244,6 +246,15 @@ class World:
                 self.bus.resize(fault.who, self.cluster.topic(fault.who).spec.buckets + 1)
             case What.EXPIRE:
                 self._expire(next(node for node in self.processors if node.name == fault.who), fault)
+
+    def _go_away(self, what: What, until_ms: float) -> None:
+        """Let something answer nobody for a while."""
+        if what is What.PLACE:
+            self.place.away_until_ms = until_ms
+        elif what is What.STORE:
+            self.store.away_until_ms = until_ms
+        else:
+            self._warehouse_away_until_ms = until_ms
 
     def _recreate(self, name: str) -> None:
         """Put a category of other events in the place of one, in which nobody's position means anything."""
@@ -332,8 +343,9 @@ class World:
             self._archive(bus)
             return
         processor = prepare(self.processors[machine.node], bus)
-        states = SimulatedStates(machine.disk, self.scheduler, process)
-        place = WorkerPlace(bus, states, machine.identity, self._backups(machine, process))
+        place = WorkerPlace(
+            bus, self._states(machine, process, processor), machine.identity, self._backups(machine, process)
+        )
         threads = SimulatedExecutor(self.scheduler, process, f"{machine.name} opener")
         saver = SimulatedExecutor(self.scheduler, process, f"{machine.name} saver", 1)
         asker = SimulatedExecutor(self.scheduler, process, f"{machine.name} asker", 1)
@@ -348,6 +360,12 @@ class World:
         )
         categories = {c.name: c for one in self.processors.values() for c in one.inputs()}
         archiver(bus, [categories[name] for name in self.scenario.sources], away, self.clock).run()
+
+    def _states(self, machine: Machine, process: Process, processor: ps.Processor) -> StateFolder:
+        if machine.node is None or not machine.node.is_remote:
+            return SimulatedStates(machine.disk, self.scheduler, process)
+        line = StoreLine(self.store, self.scheduler, process, self._strike)
+        return SimulatedRemoteStates(line, join_of(processor))
 
     def _backups(self, machine: Machine, process: Process) -> WorkerBackups | NoBackups:
         if machine.node is None or not machine.node.backups:
