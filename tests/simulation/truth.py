@@ -16,7 +16,7 @@ from support.by_time import (
     sessions_of,
     sums_in,
 )
-from support.kinds import BEHIND_MS, DELAY_MS, HOUR_MS, Event
+from support.kinds import BEHIND_MS, DELAY_MS, HOUR_MS, LONGEST_CHAIN, Event
 from support.subjects import BUCKETS, EXACT, LEAST, MOST, Subject
 from support.verdicts import (
     by_hour,
@@ -31,7 +31,7 @@ from support.verdicts import (
 from penstock.processors.buckets import bucket_of
 
 from .inputs import END_MS
-from .nodes import LONGEST_CHAIN, Node
+from .nodes import Node
 
 if TYPE_CHECKING:
     from .world import World

@@ -14,13 +14,15 @@ from .victims import Job
 
 Outputs = Sequence[dict[str, Any]]
 State = Mapping[bytes, Any]
+Hours = Mapping[Slot, tuple[int, int, int, int]]
 Pair = tuple[int | None, int | None]
 """The numbers of an event and of an answer; one of them None where the other is alone."""
 
 
-def expect_kept_by_time(job: Job, events: Sequence[Event], outputs: Outputs, state: State) -> None:
-    """Hold what a subject wrote and keeps against its events."""
-    subject, low_ms = job.subject, watermarks(job, events)
+def expect_kept_by_time(
+    subject: Subject, events: Sequence[Event], outputs: Outputs, state: State, low_ms: Mapping[str, int]
+) -> None:
+    """Hold what a subject wrote and keeps against its events; `low_ms` is how far event time is, by key."""
     answered = [event for event in events if event.at + DELAY_MS <= low_ms[event.key]]
     match subject.kind:
         case "timers":
@@ -35,9 +37,15 @@ def expect_kept_by_time(job: Job, events: Sequence[Event], outputs: Outputs, sta
             expect_met(subject, outputs, events, low_ms)
             expect_held(subject, state, events, low_ms)
         case "early":
-            expect_updates_and_ends(outputs, complete_hours(events, low_ms), subject)
+            expect_updates_and_ends(outputs, complete_hours(events, low_ms), by_hour(events), subject)
         case "sessions":
             expect_complete(outputs, sessions_of(events, low_ms), subject.state, subject.output)
+        case "windowed":
+            expect_complete(
+                [_as_hour(one) for one in outputs], complete_hours(events, low_ms), subject.state, subject.output
+            )
+        case "sliding":
+            expect_complete(outputs, slides(events, low_ms), subject.state, subject.output)
         case "downstream":
             answers = [Event(event.key, event.at + DELAY_MS, event.number) for event in answered]
             expect_complete(outputs, complete_hours(answers, low_ms), subject.state, subject.output)
@@ -45,17 +53,21 @@ def expect_kept_by_time(job: Job, events: Sequence[Event], outputs: Outputs, sta
             expect_complete(outputs, complete_hours(events, low_ms), subject.state, subject.output)
 
 
-def expect_updates_and_ends(
-    outputs: Outputs, complete: Mapping[Slot, tuple[int, int, int, int]], subject: Subject
-) -> None:
+def expect_updates_and_ends(outputs: Outputs, complete: Hours, hours: Hours, subject: Subject) -> None:
     """Hold early results and those of complete hours against the truth: the last one is the whole, and none comes twice but as that."""
-    assert subject.state is EXACT
     found: dict[Slot, list[tuple[int, ...]]] = defaultdict(list)
     for one in outputs:
         found[one["key"], one["hour"]].append((one["count"], one["total"], one["smallest"], one["largest"]))
+    assert found.keys() <= hours.keys()
     for slot, updates in found.items():
         *earlier, last = updates
-        assert last == complete.get(slot, last) or subject.output is MOST
+        if subject.state is EXACT:
+            assert last == complete.get(slot, last) or subject.output is MOST
+            assert all(update[0] <= hours[slot][0] for update in updates)
+        elif subject.state is MOST:
+            assert all(update[0] <= hours[slot][0] for update in updates)
+        else:
+            assert slot not in complete or last[0] >= complete[slot][0]
         if subject.output is not LEAST:
             assert len(set(earlier)) == len(earlier), f"{slot} came again: {updates}"
             assert last not in earlier[:-1]
@@ -77,6 +89,22 @@ def watermarks(job: Job, events: Sequence[Event]) -> dict[str, int]:
 def complete_hours(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tuple[int, int, int, int]]:
     """Return what the hours come to that the watermark has passed."""
     return {slot: hour for slot, hour in by_hour(events).items() if slot[1] + HOUR_MS <= low_ms[slot[0]]}
+
+
+def _as_hour(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what "windowed" wrote of an hour as the aggregators write it, which also tell the smallest and the largest number."""
+    return {"key": one["key"], "hour": one["at"], "count": one["count"], "total": one["total"]}
+
+
+def slides(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tuple[int, int, int, int]]:
+    """Return what the hours up to each event come to that the watermark has passed, by key and begin."""
+    return {
+        (one.key, one.at - HOUR_MS + 1): summary(
+            [other.number for other in events if other.key == one.key and one.at - HOUR_MS < other.at <= one.at]
+        )
+        for one in events
+        if one.at < low_ms[one.key]
+    }
 
 
 def sessions_of(events: Sequence[Event], low_ms: Mapping[str, int]) -> dict[Slot, tuple[int, int, int, int]]:

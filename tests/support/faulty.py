@@ -16,6 +16,7 @@ from penstock.state.errors import StateUnwritable
 from penstock.state.store import ShardIdentity, ShardState, StateFolder
 from penstock.transport.bus import Outgoing, Ownership, Position, Reader, TransactionalWriter, Writer
 from penstock.transport.memory import MemoryBus
+from penstock.transport.memory.cluster import Cluster
 
 STATE = frozenset(
     {
@@ -110,10 +111,11 @@ class FaultyBus(MemoryBus):
     Args:
         faults: says when.
         at_most: how many messages a poll gives.
+        cluster: what other clients use, too; by default one of its own.
     """
 
-    def __init__(self, faults: Faults, at_most: int) -> None:
-        super().__init__(lambda: 0)
+    def __init__(self, faults: Faults, at_most: int, cluster: Cluster | None = None) -> None:
+        super().__init__(lambda: 0, cluster=cluster)
         self._faults = faults
         self._at_most = at_most
 

@@ -6,10 +6,10 @@ Every event has a number of its own, which its outputs carry, so that what is mi
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import penstock as ps
 
@@ -23,6 +23,11 @@ BEFORE_MS, AFTER_MS = 2 * MINUTE_MS, 4 * MINUTE_MS
 """How much earlier and how much later than the left event the right one may be that is joined with it."""
 BEHIND_MS = 8 * MINUTE_MS
 """How far the watermark lies behind the newest event."""
+
+LONGEST_CHAIN = 4
+"""After how many events "forgetting" drops a key's state."""
+LATENESS_MS = HOUR_MS
+"""How long after an hour is complete "differences" still takes events."""
 
 IN_TIME = ps.Behind(timedelta(milliseconds=BEHIND_MS))
 
@@ -92,6 +97,15 @@ class Met(ps.Record, frozen=True):
     at: ps.EventTime
     number: int | None
     answer: int | None
+
+
+class Row(ps.Record, frozen=True):
+    """What is known of a key, outside of all categories."""
+
+    number: int
+
+
+ROWS = {"k0": Row(100), "k1": Row(101), "k3": Row(103)}
 
 
 class _Stateless(ps.Stateless):
@@ -238,6 +252,60 @@ class _Random(_Merging):
         return random.randrange(2**32)
 
 
+class _Forgetting(_Merging):
+    """Chains events, and forgets a key's chain when it is long."""
+
+    def process(self, event: Event, state: Chain | None, context: ps.Context) -> tuple[Chain | None, list[Link]]:
+        after, made = super().process(event, state, context)
+        return (None if after.count == LONGEST_CHAIN else after), made
+
+
+class _ForgettingUnsure(_Forgetting):
+    """The same, which says that it may give another state each time: its changelog has deletions."""
+
+    deterministic = False
+
+
+class _Late(_Closing):
+    """Writes each hour when it is complete, and the events that come after that to a category of their own."""
+
+
+class _Differences(_Closing):
+    """Writes what an hour came to when it is complete, and what came to it after that."""
+
+    emit = ps.AtWatermark(differences=True)
+    allowed_lateness = timedelta(milliseconds=LATENESS_MS)
+
+
+class _Flow(_Aggregator):
+    """Writes what came to each hour since the last checkpoint."""
+
+    emit = ps.AtCheckpoint(differences=True)
+
+
+class _Repartition(ps.Repartition):
+    """Writes events under another key."""
+
+
+class _Lookup(ps.LookupJoin):
+    """Gives each event the row of its key."""
+
+    source = ps.MemoryTable(ROWS)
+
+    def key_of(self, event: Event) -> str:
+        return event.key
+
+    def join(self, event: Event, row: Row | None) -> Iterable[Met]:
+        yield Met(event.key, event.at, event.number, row.number if row else None)
+
+
+class _Table(ps.TableJoin):
+    """Gives each event the row of its key that came last."""
+
+    def join(self, event: Event, row: Answer | None, context: ps.Context) -> Iterable[Met]:
+        yield Met(context.key, event.at, event.number, row.number if row else None)
+
+
 class _Joining(ps.Join):
     """Joins events with answers, and keeps both where they meet none."""
 
@@ -260,6 +328,9 @@ class Kind:
         reads: how the names of its inputs end, and what is in them.
         writes: how the name of its output ends.
         name: how its own name ends.
+        key: that of its output.
+        late: how the name of the category ends that events go to which come too late; None for none.
+        codec: that of its categories.
     """
 
     base: type[ps.Processor]
@@ -267,6 +338,14 @@ class Kind:
     reads: Mapping[str, type[ps.Record]] = field(default_factory=lambda: {"events": Event})
     writes: str = "out"
     name: str = "subject"
+    key: str | Callable[[Any], str] = "key"
+    late: str | None = None
+    codec: Literal["json", "avro"] = "json"
+
+
+def other_key(event: Event) -> str:
+    """Return the key under which "repartition" writes an event."""
+    return f"r{event.number % 3}"
 
 
 _TWO = {"events": Event, "more": Event}
@@ -288,4 +367,13 @@ KINDS = {
     "downstream": Kind(_Promised, Hourly, {"out": Event}, "hours", "downstream"),
     "merging": Kind(_Merging, Link, _TWO),
     "random": Kind(_Random, Link),
+    "forgetting": Kind(_Forgetting, Link),
+    "forgetting_unsure": Kind(_ForgettingUnsure, Link),
+    "late": Kind(_Late, Hourly, late="late"),
+    "differences": Kind(_Differences, Hourly, late="late"),
+    "flow": Kind(_Flow, Hourly),
+    "repartition": Kind(_Repartition, Event, key=other_key),
+    "lookup": Kind(_Lookup, Met),
+    "table": Kind(_Table, Met, {"rows": Answer, "events": Event}),
+    "avro": Kind(_Stateful, Total, codec="avro"),
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import penstock as ps
 
-from .kinds import KINDS, MINUTE_MS, Event, Hourly
+from .kinds import KINDS, MINUTE_MS, Event, Hourly, Kind
 
 BUCKETS = 2
 KEYS = 5
@@ -45,16 +47,23 @@ class Subject:
         store = f"-{self.store.writing.value}" if isinstance(self.store, ps.Remote) else ""
         return f"{self.kind}{store}-{self.state.name.lower()}-{self.output.name.lower()}"
 
+    @property
+    def writes_outputs(self) -> bool:
+        """Whether it writes to a category: appending to a store never knows a result."""
+        return self.store != ps.Remote(ps.Writing.APPEND)
+
     def make(self, prefix: str, checkpoint: ps.Every | None = None) -> type[ps.Processor]:
         """Return the processor, on categories whose names begin with `prefix`."""
         kind = KINDS[self.kind]
-        silent = self.store == ps.Remote(ps.Writing.APPEND)
-        inputs = tuple(_category(f"{prefix}.{name}", record) for name, record in kind.reads.items())
-        reads = {"left": inputs[0], "right": inputs[1]} if issubclass(kind.base, ps.Join) else {"reads": inputs}
+        inputs = tuple(_category(f"{prefix}.{name}", record, kind) for name, record in kind.reads.items())
+        late = {} if kind.late is None else {"late": _category(f"{prefix}.{kind.late}", Event, kind)}
         declared = {
-            **reads,
+            **_reading(kind.base, inputs),
+            **late,
             "name": f"{prefix}.{kind.name}",
-            "writes": () if silent else _category(f"{prefix}.{kind.writes}", kind.written),
+            "writes": ()
+            if not self.writes_outputs
+            else _category(f"{prefix}.{kind.writes}", kind.written, kind, kind.key),
             "state_semantics": self.state,
             "output_semantics": self.output,
             "checkpoint": checkpoint or ps.Every(),
@@ -63,9 +72,19 @@ class Subject:
         return type("Subject", (kind.base,), declared)
 
 
-def _category(name: str, record: type[ps.Record]) -> ps.Category[ps.Record]:
+def _reading(base: type[ps.Processor], inputs: tuple[ps.Category[ps.Record], ...]) -> dict[str, Any]:
+    if issubclass(base, ps.Join):
+        return {"left": inputs[0], "right": inputs[1]}
+    if issubclass(base, ps.TableJoin):
+        return {"table": inputs[0], "stream": inputs[1]}
+    return {"reads": inputs}
+
+
+def _category(
+    name: str, record: type[ps.Record], kind: Kind, key: str | Callable[[Any], str] = "key"
+) -> ps.Category[ps.Record]:
     time = "hour" if record is Hourly else "at"
-    return ps.Category(name, record, key="key", event_time=time, buckets=BUCKETS)
+    return ps.Category(name, record, key=key, event_time=time, buckets=BUCKETS, codec=kind.codec)
 
 
 STATELESS = [Subject("stateless", output, output) for output in (LEAST, MOST, EXACT)]

@@ -11,7 +11,7 @@ from penstock.transport.bus import CategorySpec
 from penstock.transport.errors import CategoryExists
 from penstock.transport.kafka import KafkaBus
 
-from .by_time import expect_kept_by_time, sums_in
+from .by_time import expect_kept_by_time, sums_in, watermarks
 from .kinds import KINDS, Event
 from .subjects import CHAINED, Subject, complete_ms
 from .verdicts import (
@@ -92,7 +92,7 @@ def expect_kept(job: Job, events: Sequence[Event]) -> None:
     outputs = committed(job.kafka, f"{job.prefix}.{kind.writes}")
     state = state_of(job.folder, f"{job.prefix}.{kind.name}")
     if subject.kind not in UNTIMED:
-        expect_kept_by_time(job, events, outputs, state)
+        expect_kept_by_time(subject, events, outputs, state, watermarks(job, events))
     elif subject.kind == "aggregator":
         expect_updates(outputs, events, subject.state, subject.output)
         found = {(slot[8:].decode(), int.from_bytes(slot[:8], "big") - 2**63): tuple(v) for slot, v in state.items()}

@@ -122,10 +122,10 @@ def expect_complete(
     if output is not LEAST:
         assert set(found.values()) <= {1}, f"came again: {found}"
     for update in outputs:
-        values = update["count"], update["total"], update["smallest"], update["largest"]
+        values = tuple(update[what] for what in ("count", "total", "smallest", "largest") if what in update)
         slot = update["key"], update["hour"]
         if subject_state is EXACT:
-            assert values == truth[slot], slot
+            assert values == truth[slot][: len(values)], slot
         else:
             expect_counts(subject_state, {slot: values}, {slot: truth[slot]})
 

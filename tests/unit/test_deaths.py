@@ -1,0 +1,75 @@
+"""Every kind, every row: workers die once, twice and three times, at any operation, also while they make good an earlier death, on any disk."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pytest
+from support.disks import Disk
+from support.kinds import KINDS
+from support.mortal import Death
+from support.mortals import Trial, can_lose_disk, moments_of
+from support.subjects import PAIRS, REMOTE, STATELESS, Subject
+
+SOON = 12
+"""Within so many moments another death comes: opening a shard, and making good what the last one left, takes as many."""
+WAYS = int(os.environ.get("PENSTOCK_WAYS_TO_DIE", "4"))
+"""How many of the ways to die are tried with each subject and disk; all subjects together try each sort of operation many times."""
+PASSING = ("stateless", "repartition", "lookup")
+ALONE = ("downstream",)
+"""What needs another processor before it."""
+
+
+def subjects() -> Iterator[Subject]:
+    """Give each kind with each row that it may have."""
+    for kind in KINDS:
+        if kind in PASSING:
+            yield from (Subject(kind, subject.state, subject.output) for subject in STATELESS)
+        elif kind not in ALONE:
+            yield from (Subject(kind, *pair) for pair in PAIRS)
+    yield from REMOTE
+
+
+@cache
+def moments(subject: Subject) -> Sequence[str]:
+    """Return what happens to a subject that does not die."""
+    return moments_of(subject)
+
+
+def deaths(subject: Subject, disk: Disk) -> Iterator[list[Death]]:
+    """Give ways to die: before operations of different sorts, and none, one or two more soon after, on this disk or on the same one."""
+    lots = random.Random(f"{subject} {disk}")
+    happened = moments(subject)
+    labels = sorted(set(happened))
+    for label in lots.sample(labels, min(WAYS, len(labels))):
+        places = [at for at, name in enumerate(happened) if name == label]
+        found = [Death(lots.choice(places), disk)]
+        for _ in range(lots.randrange(3)):
+            found.append(Death(found[-1].at + lots.randint(1, SOON), lots.choice((disk, Disk.SAME))))
+        yield found
+
+
+def cases() -> list[object]:
+    """Give each subject with each disk that it may find."""
+    return [
+        pytest.param(subject, disk, id=f"{subject}-{disk.value}".replace(" ", "_"))
+        for subject in subjects()
+        for disk in (Disk if can_lose_disk(subject) else [Disk.SAME])
+    ]
+
+
+@pytest.mark.parametrize(("subject", "disk"), cases())
+def test_what_was_promised_holds_whenever_workers_die(subject: Subject, disk: Disk) -> None:
+    """State and outputs are equal to the truth, at least it, or at most it."""
+    for way in deaths(subject, disk):
+        trial = Trial(subject, way)
+        trial.run()
+
+        assert trial.driver.died
+        try:
+            trial.expect_kept()
+        except AssertionError as error:
+            raise AssertionError(f"{subject} died {'; '.join(trial.driver.died)}: {error}") from error
