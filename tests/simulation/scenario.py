@@ -302,7 +302,14 @@ PROFILES = {
             "recreated", (one,), (What.RECREATE,), kinds=("stateful", "stateless"), outputs=(EXACT, MOST), most_faults=1
         ),
         Profile("grown", (one,), (What.GROW, What.KILL), kinds=("stateful",), outputs=(EXACT, MOST), most_faults=2),
-        Profile("remote", (stored,), (*_DEATHS, *_STALLS, *_STALLS, What.STORE, What.BROKERS), most_faults=10),
+        Profile(
+            "remote",
+            (stored,),
+            (*_DEATHS, What.PAUSE, What.PAUSE, *_STALLS, What.STORE, What.BROKERS),
+            most_faults=12,
+            stalls_s=(30.0, 70.0),
+            workers=(2, 3),
+        ),
         Profile("promises", (chain, told), (What.FAIL, What.FAIL, What.KILL), most_faults=6),
     )
 }
@@ -348,7 +355,8 @@ def _fault(lots: random.Random, profile: Profile, scenario: Scenario) -> Fault:
             where = ON_EMPTY_DISKS if node.backups and node.output is not EXACT else ""
             fault = Fault(at_s, what, node.name, where)
         case What.RECREATE | What.GROW:
-            fault = Fault(at_s, what, lots.choice(node.reads))
+            # Not before every bucket has been read and saved: of one that nobody has read, any topic is the first.
+            fault = Fault(max(at_s, 0.6 * scenario.length_s, 8.0), what, lots.choice(node.reads))
         case _:
             fault = Fault(at_s, what, who, lots.choice(places), _length(lots, (0.001, 30.0)))
     return fault
