@@ -108,6 +108,12 @@ def _expect_windows(node: Node, subject: Subject, outputs: list[dict[str, Any]],
     """Hold the outputs of those that give what several events come to."""
     events, low_ms = [event for one in inputs for event in one], _lows_ms(node, inputs)
     match subject.kind:
+        case "aggregator" if subject.output is MOST:
+            # A worker that stood still right before it sent them sends them late: none comes twice, but not in order.
+            updates = Counter((one["key"], one["hour"], one["count"], one["total"]) for one in outputs)
+            again = [update for update in updates if updates[update] > 1]
+            assert not again, f"came again: {again[:10]}"
+            assert {update[:2] for update in updates} <= set(by_hour(events)), "updates of no event"
         case "aggregator":
             expect_updates(outputs, events, subject.state, subject.output)
         case "windowed":
