@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, TIMED, Subject, events
+from support.subjects import CHAINED, EXACT, LEAST, LOCAL, MOST, REMOTE, STATELESS, TIMED, TWICE, Subject, events
 from support.trials import Source, expect_kept, expect_kept_remotely, prepared
 from support.verdicts import committed, state_of
 from support.victims import LIMIT_S, Death, forking
@@ -53,6 +53,47 @@ def test_it_holds_without_the_disk(
 
     assert job.run(Death(gap)) == -signal.SIGKILL
     shutil.rmtree(tmp_path / f"{prefix}.subject")
+    assert job.run() == 0
+    expect_kept(job, EVENTS)
+
+
+@pytest.mark.parametrize("subject", TWICE, ids=str)
+def test_it_holds_after_two_deaths(
+    subject: Subject, kafka: str, kafka_bus: KafkaBus, tmp_path: Path, prefix: str
+) -> None:
+    """The first where it was decided, with the disk; the second in the first checkpoint of who came next, before it is."""
+    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+
+    assert job.run(Death(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
+    shutil.rmtree(tmp_path / f"{prefix}.subject")
+    assert job.run(Death(Gap(Step.COMMIT_TRANSACTION), checkpoint=1)) == -signal.SIGKILL
+    assert job.run() == 0
+    expect_kept(job, EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("subject", "operation", "keeps_disk"),
+    [
+        pytest.param(Subject("stateful", EXACT, EXACT), "apply", True, id="settling"),
+        pytest.param(Subject("forgetting_unsure", EXACT, EXACT), "save_position", False, id="replaying"),
+    ],
+)
+def test_it_holds_after_a_death_during_recovery(
+    subject: Subject,
+    operation: str,
+    keeps_disk: bool,
+    kafka: str,
+    kafka_bus: KafkaBus,
+    tmp_path: Path,
+    prefix: str,
+) -> None:
+    """Who makes good a death dies over it, while the state is made what was decided, or what the changelog says."""
+    job = prepared(subject, EVENTS, prefix, kafka_bus, tmp_path)
+
+    assert job.run(Death(Gap(Step.APPLY_STATE))) == -signal.SIGKILL
+    if not keeps_disk:
+        shutil.rmtree(tmp_path / f"{prefix}.subject")
+    assert job.run(Death(None, operation=operation)) == -signal.SIGKILL
     assert job.run() == 0
     expect_kept(job, EVENTS)
 

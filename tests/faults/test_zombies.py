@@ -12,11 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
+from support.databases import Postgres
 from support.subjects import EXACT, MOST, Subject, events
-from support.trials import expect_kept, prepared
+from support.trials import expect_kept, expect_kept_remotely, prepared
 from support.verdicts import committed
 from support.victims import Death
 
+import penstock as ps
 from penstock.state.checkpoints import Gap, Step, steps_of
 from penstock.transport.kafka import KafkaBus
 
@@ -31,16 +33,27 @@ LOGGED = Subject("unsure", EXACT, MOST)
 AROUND_COMMIT = (Step.COMMIT_TRANSACTION, Step.APPLY_STATE, Step.SEND_OUTPUTS)
 
 
+STATELESS = Subject("stateless", EXACT, EXACT)
+REMOTE = Subject("aggregator", EXACT, EXACT, ps.Remote())
+
+
 def cases() -> list[Any]:
     """Give each subject with each gap of its checkpoints."""
-    return [
-        pytest.param(subject, disk, Gap(before), id=f"{subject}-{Gap(before)}".replace(" ", "_"))
-        for subject, disk in SUBJECTS.items()
-        for before in (*steps_of(subject.make("any")), None)
-    ] + [
-        pytest.param(LOGGED, "two", Gap(before), id=f"{LOGGED}-{Gap(before)}".replace(" ", "_"))
-        for before in AROUND_COMMIT
-    ]
+    return (
+        [
+            pytest.param(subject, disk, Gap(before), id=f"{subject}-{Gap(before)}".replace(" ", "_"))
+            for subject, disk in SUBJECTS.items()
+            for before in (*steps_of(subject.make("any")), None)
+        ]
+        + [
+            pytest.param(LOGGED, "two", Gap(before), id=f"{LOGGED}-{Gap(before)}".replace(" ", "_"))
+            for before in AROUND_COMMIT
+        ]
+        + [
+            pytest.param(STATELESS, "two", Gap(before), id=f"{STATELESS}-{Gap(before)}".replace(" ", "_"))
+            for before in (Step.COMMIT_TRANSACTION, None)
+        ]
+    )
 
 
 def stands_still(process: ForkServerProcess) -> bool:
@@ -73,3 +86,27 @@ def test_a_zombie_writes_nothing(
     if subject.output is EXACT:  # outputs at most once are sent when their turn has come: nobody else sends them
         assert sorted(committed(job.kafka, f"{prefix}.out"), key=str) == written
     expect_kept(heir, EVENTS)
+
+
+@pytest.mark.parametrize("before", [Step.COMMIT_TRANSACTION, Step.CLEAR_OUTBOX], ids=lambda step: step.value)
+def test_a_zombie_changes_nothing_in_its_store(
+    before: Step,
+    postgres: Postgres,
+    kafka_bus: KafkaBus,
+    tmp_path: Path,
+    prefix: str,
+    wait_until: Callable[..., None],
+) -> None:
+    """Its state and its outbox are saved, and another one has sent the outbox and gone on: the zombie neither sends nor clears anything."""
+    job = replace(prepared(REMOTE, EVENTS, prefix, kafka_bus, tmp_path), store=postgres.url)
+    zombie = job.start(Death(Gap(before), by=signal.SIGSTOP))
+    wait_until(lambda: stands_still(zombie))
+    assert job.run() == 0
+    written = sorted(committed(job.kafka, f"{prefix}.out"), key=str)
+
+    os.kill(zombie.pid or 0, signal.SIGCONT)
+    zombie.join(150)
+
+    assert zombie.exitcode == 0
+    assert sorted(committed(job.kafka, f"{prefix}.out"), key=str) == written
+    expect_kept_remotely(job, EVENTS)

@@ -17,6 +17,7 @@ from penstock.state.store import ShardIdentity, ShardState, StateFolder
 from penstock.transport.bus import Outgoing, Ownership, Position, Reader, TransactionalWriter, Writer
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import Cluster
+from penstock.transport.memory.reading import MemoryScanner
 
 STATE = frozenset(
     {
@@ -26,6 +27,7 @@ STATE = frozenset(
         "prepare",
         "apply",
         "discard",
+        "clear",
         "save_with_outbox",
         "clear_outbox",
         "close",
@@ -83,11 +85,11 @@ class FaultyState:
         if name not in STATE:
             return method
 
-        def counted(*given: Any) -> Any:
+        def counted(*given: Any, **named: Any) -> Any:
             if name == "close":
                 method()  # what a database holds is let go of, whatever it says
             self._faults.at(f"state: {name}")
-            return None if name == "close" else method(*given)
+            return None if name == "close" else method(*given, **named)
 
         return counted
 
@@ -131,6 +133,12 @@ class FaultyBus(MemoryBus):
 
         reader.commit = committed  # type: ignore[method-assign]  # this one member fails
         return reader
+
+    def scanner(self, positions: Sequence[Position]) -> MemoryScanner:
+        """Read a few messages at a time from given offsets."""
+        scanner = super().scanner(positions)
+        scanner.at_most = self._at_most
+        return scanner
 
     def writer(self) -> Any:
         """Return a writer."""

@@ -6,9 +6,10 @@ good the first one: while it settles what was prepared, replays a changelog, sen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import penstock as ps
 from penstock.ops.driver import Driver, Inline, Killed
@@ -16,12 +17,15 @@ from penstock.ops.working.worker import Place, Worker
 from penstock.processors.cores import join_of
 from penstock.state.checkpoints import Gap, is_remote
 from penstock.state.store import MemoryStateFolder
+from penstock.transport.bus import Outgoing, Position, Reader
 
 from .disks import Disk
-from .faulty import Faults, FaultyBus, FaultyStates, Late
+from .faulty import Faults, FaultyBus, FaultyStates, FaultyWriter, Late
 
 FEW = 7
 """How many messages a poll gives at most, so that a checkpoint has several and leaves some."""
+FULL = 4
+"""How many calls of `send` a client keeps before it delivers what they gave."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,57 @@ class Death:
 
     at: int
     disk: Disk
+
+
+class Buffered:
+    """A writer as clients have them: what is sent waits in the process, and is gone with it, until there is much of it or it is flushed.
+
+    Args:
+        writer: takes it then.
+    """
+
+    def __init__(self, writer: FaultyWriter) -> None:
+        self._writer = writer
+        self._waiting: list[tuple[str, list[Outgoing]]] = []
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Keep messages."""
+        self._waiting.append((category, list(messages)))
+        if len(self._waiting) > FULL:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for category, messages in waiting:
+            self._writer.send(category, messages)
+
+    def flush(self) -> None:
+        """Deliver all."""
+        self._deliver()
+        self._writer.flush()
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Deliver all, and commit the transaction."""
+        self._deliver()
+        self._writer.commit(positions)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what is not about messages."""
+        return getattr(self._writer, name)
+
+
+class BufferedBus(FaultyBus):
+    """A bus with such writers."""
+
+    def writer(self) -> Buffered:
+        """Return a writer."""
+        return Buffered(super().writer())
+
+    def transactional_writer(
+        self, identity: str, member: Reader | None, timeout_s: float, writes: Collection[str]
+    ) -> Buffered:
+        """Return a writer of transactions."""
+        return Buffered(super().transactional_writer(identity, member, timeout_s, writes))
 
 
 class Mortal(Driver):
@@ -89,7 +144,7 @@ class Mortal(Driver):
         return self._workers[processor]
 
     def _born(self, processor: type[ps.Processor]) -> Worker:
-        bus = FaultyBus(self._moments, FEW, self.bus.cluster)
+        bus = BufferedBus(self._moments, FEW, self.bus.cluster)
         states = FaultyStates(self._states[processor], self._moments)
 
         def at_gap(gap: Gap) -> None:

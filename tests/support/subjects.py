@@ -104,6 +104,8 @@ TIMED.append(Subject("early", EXACT, EXACT))
 state, and outputs that come between events: each is tried where a crash repeats, where it takes back, and
 in another row; those that are not read again as they were read before, with several inputs or by promises, in
 each row with exact state that they may have."""
+TWICE = [Subject(kind, EXACT, EXACT) for kind in ("windowed", "sliding", "clock", "forgetting_unsure")]
+"""Kinds whose steps are those of others, and that are tried with all rows and deaths in memory; on Kafka, with two deaths each."""
 LOCAL = [Subject(kind, *pair) for kind, pair in product(("stateful", "aggregator"), PAIRS)]
 
 

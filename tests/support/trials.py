@@ -11,23 +11,19 @@ from penstock.transport.bus import CategorySpec
 from penstock.transport.errors import CategoryExists
 from penstock.transport.kafka import KafkaBus
 
-from .by_time import expect_kept_by_time, sums_in, watermarks
+from .by_event import BY_EVENT
+from .by_time import expect_kept_by_time, watermarks
 from .kinds import KINDS, Event
-from .subjects import CHAINED, Subject, complete_ms
+from .subjects import Subject, complete_ms
 from .verdicts import (
     by_hour,
-    by_key,
     committed,
-    expect_chains,
     expect_counts,
-    expect_each_event,
     expect_updates,
     send,
     state_of,
 )
 from .victims import Job
-
-UNTIMED = ("stateless", "stateful", "unsure", "aggregator", "merging", "random")
 
 
 class Source:
@@ -91,15 +87,7 @@ def expect_kept(job: Job, events: Sequence[Event]) -> None:
     subject, kind = job.subject, KINDS[job.subject.kind]
     outputs = committed(job.kafka, f"{job.prefix}.{kind.writes}")
     state = state_of(job.folder, f"{job.prefix}.{kind.name}")
-    if subject.kind not in UNTIMED:
-        expect_kept_by_time(subject, events, outputs, state, watermarks(job, events))
-    elif subject.kind == "aggregator":
-        expect_updates(outputs, events, subject.state, subject.output)
-        found = {(slot[8:].decode(), int.from_bytes(slot[:8], "big") - 2**63): tuple(v) for slot, v in state.items()}
-        expect_counts(subject.state, found, by_hour(events))
+    if subject.kind in BY_EVENT:
+        BY_EVENT[subject.kind](subject, outputs, state, events)
     else:
-        expect_each_event(subject.output, outputs, events)
-        if subject in CHAINED:
-            expect_chains(outputs, state)
-        elif subject.kind in {"stateful", "unsure"}:
-            expect_counts(subject.state, sums_in(state), by_key(events))
+        expect_kept_by_time(subject, events, outputs, state, watermarks(job, events))

@@ -28,6 +28,7 @@ from penstock.ops.working.preflight import ends_of, prepare
 from penstock.processors.errors import PenstockError
 from penstock.state.backups.places import LocalPlace
 from penstock.state.checkpoints import Gap
+from penstock.state.rocks import RocksShardState
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.reader import GroupReader
 
@@ -67,14 +68,16 @@ class Death:
     """Where a worker dies, or stands still.
 
     Args:
-        gap: the point of the checkpoint.
+        gap: the point of the checkpoint; None for an operation of a state.
         checkpoint: in which of its checkpoints, from 1.
         by: SIGKILL, or SIGSTOP.
+        operation: the operation of a local state before which it dies, in whichever shard that comes first: as it is opened, for example.
     """
 
-    gap: Gap
+    gap: Gap | None
     checkpoint: int = 2
     by: signal.Signals = signal.SIGKILL
+    operation: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,8 @@ def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
             if seen == death.checkpoint:
                 os.kill(os.getpid(), death.by)
 
+    if death is not None and death.operation:
+        setattr(RocksShardState, death.operation, lambda *_, **__: os.kill(os.getpid(), death.by))
     try:
         targets = ends_of(processor.inputs(), bus)
         with (
