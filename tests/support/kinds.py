@@ -255,7 +255,9 @@ class _Random(_Merging):
 class _Forgetting(_Merging):
     """Chains events, and forgets a key's chain when it is long."""
 
-    def process(self, event: Event, state: Chain | None, context: ps.Context) -> tuple[Chain | None, list[Link]]:
+    def process(  # type: ignore[override]  # it also forgets
+        self, event: Event, state: Chain | None, context: ps.Context
+    ) -> tuple[Chain | None, list[Link]]:
         after, made = super().process(event, state, context)
         return (None if after.count == LONGEST_CHAIN else after), made
 
