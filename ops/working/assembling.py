@@ -21,6 +21,7 @@ from ...transport.bus import Bus
 from ..logs.setting_up import on_each_line
 from .backing_up import WorkerBackups
 from .identity import worker_identity
+from .letting_go import leave_group
 from .opening import NoBackups
 from .reporting import Reporting
 from .sweeping import Sweeping
@@ -80,7 +81,10 @@ def assembled(
         _states(type(processor), around) as states,
     ):
         backups = backups or backups_of(around)
-        place = Place(bus, states, identity.name, backups or NoBackups())
+        if identity.letting_go.was_under_way:
+            leave_group(type(processor), bus, identity.name)
+            identity.letting_go.end()
+        place = Place(bus, states, identity.name, backups or NoBackups(), identity.letting_go)
         with closing(Reporting(type(processor), bus, identity, backups)) as reporting:
             worker = Worker(
                 processor,

@@ -18,6 +18,7 @@ from typing import IO, NamedTuple
 from uuid import uuid4
 
 from ...state.errors import StateUnwritable
+from .letting_go import NotedLettingGo
 from .starts import counted_start
 
 
@@ -27,10 +28,12 @@ class Identity(NamedTuple):
     Args:
         name: the same each time that it is started.
         restarts_ms: when it was started again after an end that nobody had asked for, in the last day (milliseconds since 1970, UTC).
+        letting_go: where it notes that it lets go of buckets.
     """
 
     name: str
     restarts_ms: tuple[int, ...]
+    letting_go: NotedLettingGo
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def worker_identity(state: Path, processor: str) -> Iterator[Identity]:
             f"A worker's place in {folder} cannot be taken: {error}. Make room or give access, then start again."
         ) from error
     with lock, counted_start(folder / f"{place}.starts") as restarts_ms:
-        yield Identity(f"{machine}-{place}", restarts_ms)
+        yield Identity(f"{machine}-{place}", restarts_ms, NotedLettingGo(folder / f"{place}.letting-go"))
 
 
 def _first_free(folder: Path) -> tuple[int, IO[str]]:

@@ -17,6 +17,7 @@ from ...transport.promises import WATERMARKS
 from ...transport.registrations import PROCESSORS, register_inputs, registration_of
 from ..watching.reports import REPORTS
 from .changelog import changelog_of
+from .moved import move_of
 from .topics import expect_buckets
 
 
@@ -57,6 +58,7 @@ def _register(processor: type[Processor], bus: Bus) -> None:
     if known.inputs == declared:
         return
     if known.inputs is not None and known.shards:
+        move_of(bus, processor.name)  # one that is half done may have changed the buckets, and is to be finished first
         _expect_same_inputs(processor, known.inputs)
         if processor.state_shape() is not None and any(shard.has_committed for shard in known.shards.values()):
             _expect_same_buckets(processor, known.inputs)

@@ -40,6 +40,7 @@ from ...transport.errors import (
 from .attempting import attempt_all, do_all
 from .clock import Clock, SystemClock
 from .executing import Executing
+from .letting_go import LettingGo, NotNoted
 from .meeting import Meeting
 from .opening import Backups, NoBackups, Openings
 from .pacing import Pace
@@ -80,12 +81,14 @@ class Place:
         states: where the states of its shards are.
         identity: by which it is known when it comes back; used by one process at a time.
         backups: what keeps copies of the states.
+        letting_go: where it notes that it lets go of buckets.
     """
 
     bus: Bus
     states: StateFolder
     identity: str
     backups: Backups = field(default_factory=NoBackups)
+    letting_go: LettingGo = field(default_factory=NotNoted)
 
 
 class Worker:
@@ -534,6 +537,7 @@ class Worker:
     def gained(self, buckets: Sequence[Bucket]) -> None:
         """Note buckets that are ours now; the next turn begins to open their shards."""
         self._is_told = True
+        self._place.letting_go.end()
         if not buckets or self._has_failed:
             return
         before = {bucket.number for bucket in self._owned}
@@ -544,6 +548,7 @@ class Worker:
     def given_up(self, buckets: Sequence[Bucket]) -> None:
         """Save everything, then close the shards that go to another owner; after a failure, nothing is saved."""
         if not self._has_failed:
+            self._place.letting_go.begin()
             self.save()
             self._let_go(buckets)
 
@@ -621,6 +626,7 @@ class Worker:
             self._time.close,
             self._reader.close,
             self._executing.close,
+            *([] if self._has_failed else [self._place.letting_go.end]),
         )
         error = attempt_all(ends)
         if error is not None and not self._has_failed:

@@ -165,6 +165,7 @@ def test_a_reset_that_died_is_given_again(world: World, step: ResetStep, policy:
         world.reset(Edge.LATEST, policy, die)
     with pytest.raises(MoveUnfinished):
         world.run()
+    world.bus.kill_members(world.processor.name)  # its session ends
     world.reset(Edge.LATEST, policy)
     world.send(2)
     world.run()

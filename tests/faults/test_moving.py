@@ -6,7 +6,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -15,8 +17,12 @@ from confluent_kafka.admin import AdminClient
 from support.subjects import EXACT, Subject, events
 from support.trials import Source, expect_kept, prepared
 from support.verdicts import send
-from support.victims import Job
+from support.victims import LIMIT_S, Death, Job, ended
 
+import penstock as ps
+from penstock.ops.watching.reports import REPORTS, Reports
+from penstock.state.checkpoints import Gap, steps_of
+from penstock.transport.ensuring import ensure
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)
@@ -35,6 +41,36 @@ def owners(kafka: str, group: str) -> dict[str, set[int]]:
         for member in members
         if member.assignment.topic_partitions
     }
+
+
+def test_a_bucket_whose_owner_died_while_it_let_go_of_it_finds_another(
+    kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
+) -> None:
+    """The worker comes back within its session, for which Kafka gives out nothing anew; it leaves the group first."""
+    never = ps.Every(events=10**9, time=timedelta(minutes=10))
+    long_session = {"session.timeout.ms": "45000"}
+    job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), settings=long_session)
+    ensure(kafka_bus, REPORTS)
+    dies = replace(job, endless=True, checkpoint=never)
+    first = dies.start(Death(Gap(steps_of(EXACTLY.make(prefix))[0]), checkpoint=1))
+    wait_until(lambda: events_in(kafka_bus, f"{prefix}.subject") == len(EVENTS))
+    second = job.start()
+    died = ended(first, LIMIT_S)
+    began_s = time.monotonic()
+    ends = [ended(worker, LIMIT_S) for worker in (job.start(), second)]
+
+    assert (died, ends) == (-signal.SIGKILL, [0, 0])
+    assert time.monotonic() - began_s < 40, "the bucket was free only when the session had ended"
+    expect_kept(job, EVENTS)
+
+
+def events_in(bus: KafkaBus, processor: str) -> int:
+    """Return how many events the workers of a processor say that they have read."""
+    with closing(Reports(bus, datetime.now(timezone.utc) - timedelta(minutes=10))) as reports:
+        while not reports.complete:
+            reports.read(0.5)
+        last = reports.stretches(time.time_ns() // 1_000_000)
+    return sum(stretch.last.counts.events_in for (name, _), stretch in last.items() if name == processor)
 
 
 def test_a_quick_restart_moves_nothing(

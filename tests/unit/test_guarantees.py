@@ -45,6 +45,9 @@ ROWS = {
         "faults/test_moving.py::test_a_quick_restart_moves_nothing",
         KILLS,
     ),
+    "a worker is killed while it lets go of buckets, and comes back within its session": (
+        "faults/test_moving.py::test_a_bucket_whose_owner_died_while_it_let_go_of_it_finds_another",
+    ),
     "a worker is killed for good": ("faults/test_killed_worker.py::test_killed_workers_lose_nothing",),
     "a worker is stopped (SIGTERM, Ctrl-C)": (
         "integration/test_run.py::test_sigterm_ends_with_a_last_checkpoint",

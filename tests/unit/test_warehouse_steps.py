@@ -225,11 +225,13 @@ def said_words() -> list[Word]:
 
 
 def nearly_in_order() -> list[Word]:
-    """Return words that come up to six hours behind others."""
+    """Return words that come up to six hours behind others, and now and then one that comes half a day later still."""
     dice = random.Random(4)
     step, behind = 2 * DAY_MS // 600, DAY_MS // 4
+    late = [DAY_MS // 2 if n % 150 == 149 else 0 for n in range(600)]
     return [
-        Word(f"s{dice.randrange(9)}", FIRST_DAY_MS + n * step - dice.randrange(behind), f"w{n}") for n in range(600)
+        Word(f"s{dice.randrange(9)}", FIRST_DAY_MS + n * step - dice.randrange(behind) - late[n], f"w{n}")
+        for n in range(600)
     ]
 
 
