@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from ..bus import Bucket, CategorySpec, CategoryState, Durability, Position, Topic
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
+from .every_broker import is_shown_by_all
 from .peeking import Peeking
 from .places import committed_in, to_commit
 from .reporting import refusal_in, refused
@@ -92,15 +93,22 @@ class KafkaCatalog:
         """Create a topic that notes when messages arrive; safe from the loss of a broker where the cluster has brokers enough."""
         topic = topic_of(spec, len(self._metadata().brokers))
         with translated(f"Category {spec.name} was not created"):
-            self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[spec.name].result()
-        self._settle(f"category {spec.name}", lambda: self._buckets(spec.name) == spec.buckets)
+            asked = self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[spec.name]
+            try:
+                asked.result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    # Another process may have created it a moment ago, and whoever was second goes on with it.
+                    self._settle(f"category {spec.name}", lambda seen: _buckets(seen, spec.name) > 0)
+                raise
+        self._settle(f"category {spec.name}", lambda seen: _buckets(seen, spec.name) == spec.buckets)
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
         self._expect_admission()
         with translated(f"Category {name} was not deleted"):
             self._admin.delete_topics([name], request_timeout=ANSWER_LIMIT_S)[name].result()
-        self._settle(f"the deletion of category {name}", lambda: self._buckets(name) == 0)
+        self._settle(f"the deletion of category {name}", lambda seen: _buckets(seen, name) == 0)
 
     def resize(self, name: str, buckets: int) -> None:
         """Raise the number of partitions."""
@@ -108,7 +116,7 @@ class KafkaCatalog:
         with translated(f"Category {name} was not resized to {buckets} buckets"):
             request = [NewPartitions(name, buckets)]
             self._admin.create_partitions(request, request_timeout=ANSWER_LIMIT_S)[name].result()
-        self._settle(f"category {name} with {buckets} buckets", lambda: self._buckets(name) == buckets)
+        self._settle(f"category {name} with {buckets} buckets", lambda seen: _buckets(seen, name) == buckets)
 
     def names(self) -> list[str]:
         """Return the names of all topics but Kafka's own, sorted."""
@@ -273,8 +281,7 @@ class KafkaCatalog:
 
     def _buckets(self, name: str) -> int:
         # All topics are asked for: asking for one that is missing may create it on brokers that are set so.
-        topic = self._metadata().topics.get(name)
-        return 0 if topic is None else len(topic.partitions)
+        return _buckets(self._metadata(), name)
 
     def _expect_admission(self) -> None:
         """Hold that a broker answers, and lets us in: to what changes something, a refusal is silence that lasts."""
@@ -318,15 +325,20 @@ class KafkaCatalog:
                     raise translate(error.args[0], f"The offsets of category {name} were not read") from error
             time.sleep(SETTLE_STEP_S)
 
-    def _settle(self, what: str, shown: Callable[[], bool]) -> None:
-        """Wait until the cluster's metadata shows what it has agreed to."""
+    def _settle(self, what: str, shown: Callable[[Any], bool]) -> None:
+        """Wait until every broker shows what the cluster has agreed to: clients ask now this one, now that one."""
         deadline = time.monotonic() + SETTLE_LIMIT_S
-        while not shown():
+        while not is_shown_by_all(self._metadata(), shown, self._settings, ASK_AGAIN_S):
             if time.monotonic() > deadline:
                 raise BusUnreachable(
-                    f"The broker agreed but does not show {what} after {SETTLE_LIMIT_S:.0f} s. Look at its log."
+                    f"The cluster agreed, but not every broker shows {what} after {SETTLE_LIMIT_S:.0f} s. Look at the brokers' logs."
                 )
             time.sleep(SETTLE_STEP_S)
+
+
+def _buckets(metadata: Any, name: str) -> int:
+    topic = metadata.topics.get(name)
+    return 0 if topic is None else len(topic.partitions)
 
 
 def topic_of(spec: CategorySpec, brokers: int) -> NewTopic:
