@@ -15,8 +15,8 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 from penstock.ops.local import LocalServices
 from penstock.ops.local.lock import exclusive
 
-SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py", "test_broker_outage.py")
-"""The files whose tests share an HDFS, or a broker behind a proxy."""
+SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py", "test_broker_outage.py", "test_three_brokers.py")
+"""The files whose tests share an HDFS, a broker behind a proxy, or three brokers."""
 
 
 class ByService(LoadScopeScheduling):  # type: ignore[misc]  # likewise

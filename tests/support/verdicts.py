@@ -21,8 +21,8 @@ Slot = tuple[str, int]
 
 
 def send(kafka: str, category: str, events: Sequence[Event]) -> None:
-    """Write events as any program would."""
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
+    """Write events as any program would that wants each of them once, whatever happens to a broker."""
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "enable.idempotence": True})
     for event in events:
         producer.produce(category, msgspec.json.encode(event), event.key.encode())
     producer.flush()

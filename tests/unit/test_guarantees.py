@@ -67,6 +67,10 @@ ROWS = {
         "faults/test_archiver_zombies.py::test_a_paused_archiver_changes_nothing_of_its_successors",
         "unit/test_warehouse_fencing.py::test_a_paused_archiver_changes_nothing_of_its_successors",
     ),
+    "one of three brokers is killed, and leads buckets, or coordinates groups or transactions": (
+        "faults/test_three_brokers.py::test_each_event_counts_once_while_one_broker_after_another_is_killed",
+        "faults/test_three_brokers.py::test_a_category_outlives_the_loss_of_any_broker",
+    ),
     "the broker goes away, for however long": (
         "faults/test_broker_outage.py::test_workers_of_every_row_outlast_a_long_outage",
         "faults/test_broker_outage.py::test_a_worker_that_starts_while_the_broker_is_away_waits",

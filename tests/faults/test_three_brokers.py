@@ -1,0 +1,127 @@
+"""Three brokers, of which one after another is killed while workers write: nothing that was acknowledged is lost, and nothing counts twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.kafka_cluster import NODES, KafkaCluster, running_cluster
+from support.subjects import EXACT, Subject, events
+from support.trials import Source, expect_kept, prepared
+from support.victims import Job, ended
+
+from penstock.ops.working.preflight import prepare
+from penstock.transport.bus import CategorySpec, Durability
+from penstock.transport.errors import BusUnreachable
+from penstock.transport.kafka import KafkaBus, KafkaSettings
+
+PORTION = 300
+"""How many events come before a broker is killed, while it is dead, and when it is back."""
+DONE_LIMIT_S = 120.0
+SUBJECTS = [Subject("stateful", EXACT, EXACT), Subject("stateless", EXACT, EXACT)]
+
+Wait = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers for all of these."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def bus(cluster: KafkaCluster) -> KafkaBus:
+    """The bus that they are."""
+    return KafkaBus(KafkaSettings(cluster.bootstrap))
+
+
+class Run:
+    """A worker that goes on until it is told to stop, and what its processor was given so far."""
+
+    def __init__(self, subject: Subject, prefix: str, bus: KafkaBus, folder: Path) -> None:
+        folder.mkdir()
+        made = prepared(subject, [], prefix, bus, folder)
+        prepare(subject.make(prefix), bus).close()
+        self._bus = bus
+        self.job = Job(subject, prefix, made.kafka, folder, batch=20, endless=True)
+        self.source = Source(subject, prefix, bus)
+        self.worker = self.job.start()
+
+    def send(self) -> None:
+        """Write a further portion of events."""
+        self.source.send(events(PORTION, start=len(self.source.sent)))
+
+    def done(self) -> int:
+        """Count the events that the group is done with; 0 while nobody can say."""
+        try:
+            return sum(self._bus.catalog.committed(f"{self.job.prefix}.subject", f"{self.job.prefix}.events").values())
+        except BusUnreachable:
+            return 0
+
+
+@pytest.fixture
+def runs(bus: KafkaBus, tmp_path: Path, prefix: str) -> Iterator[list[Run]]:
+    """A worker for each subject."""
+    runs = [Run(subject, f"{prefix}.{subject.kind}", bus, tmp_path / subject.kind) for subject in SUBJECTS]
+    yield runs
+    for run in runs:
+        run.worker.kill()
+
+
+def test_a_category_outlives_the_loss_of_any_broker(cluster: KafkaCluster, bus: KafkaBus, prefix: str) -> None:
+    """It has a copy on each of three, two must have a message, and none that lacks messages becomes its leader; by its own settings."""
+    bus.catalog.create(CategorySpec(prefix, 2))
+    own = cluster.settings_of(prefix)
+
+    assert bus.catalog.durability(prefix) == Durability(3, 2, unclean=False, arrival=True)
+    assert [cluster.partitions()[prefix, number].replicas for number in range(2)] == [frozenset(NODES)] * 2
+    assert (own["min.insync.replicas"], own["unclean.leader.election.enable"]) == ("2", "false")
+
+
+def test_a_category_that_was_created_is_known_to_each_broker(cluster: KafkaCluster, bus: KafkaBus, prefix: str) -> None:
+    """A worker that starts now may ask any of them: one that learns of it later would deny it."""
+    asked = [KafkaBus(KafkaSettings(cluster.address_of(node))).catalog for node in NODES]
+    denied = []
+    for number in range(10):
+        name = f"{prefix}.{number}"
+        for each in asked:
+            each.names()  # connected from here on: the first question after the creation comes at once
+        bus.catalog.create(CategorySpec(name, 2))
+        denied += [name for each in asked if name not in each.names()]
+
+    assert denied == []
+
+
+def test_each_event_counts_once_while_one_broker_after_another_is_killed(
+    cluster: KafkaCluster, runs: list[Run], wait_until: Wait
+) -> None:
+    """The leader of an input, the coordinators of groups and of transactions: work goes on with two brokers, and no worker ends."""
+    led = [(f"{runs[0].job.prefix}.events", 0), ("__consumer_offsets", 0), ("__transaction_state", 0)]
+    for partition in led:
+        cluster.await_brokers(NODES)
+        before = [run.done() for run in runs]
+        for run in runs:
+            run.send()
+        wait_until(lambda: all(run.done() > done for run, done in zip(runs, before, strict=True)), DONE_LIMIT_S)  # noqa: B023 - used at once
+        dead = cluster.partitions()[partition].leader
+        cluster.kill(dead)
+        cluster.await_leaders(dead)
+        for run in runs:
+            run.send()
+        wait_until(lambda: all(run.done() >= len(run.source.sent) for run in runs), DONE_LIMIT_S)
+        cluster.launch(dead)
+        for run in runs:
+            run.send()
+    cluster.await_brokers(NODES)
+    wait_until(lambda: all(run.done() >= len(run.source.sent) for run in runs), DONE_LIMIT_S)
+    assert [run.worker.exitcode for run in runs] == [None] * len(runs)
+    for run in runs:
+        os.kill(run.worker.pid or 0, signal.SIGTERM)
+
+    assert [ended(run.worker, 60) for run in runs] == [0] * len(runs)
+    for run in runs:
+        expect_kept(run.job, run.source.sent)
