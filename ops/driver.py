@@ -18,6 +18,7 @@ from ..processors.categories import Category
 from ..processors.cores import join_of
 from ..processors.dead_letters import DeadLetter, dead_letters_of
 from ..processors.errors import DeclarationError, PenstockError
+from ..processors.idleness import Patience
 from ..processors.kinds import Processor
 from ..processors.lookups import LookupJoin, Outside, Source
 from ..processors.records import Record
@@ -31,7 +32,6 @@ from ..transport.promises import WATERMARKS
 from ..transport.registrations import PROCESSORS
 from .working.changelog import changelog_of
 from .working.clock import SteeredClock
-from .working.idleness import Patience
 from .working.preflight import ends_of
 from .working.tally import Tally
 from .working.worker import Place, Worker

@@ -12,6 +12,7 @@ from datetime import timedelta
 from ...processors.categories import AnyCategory
 from ...processors.errors import DeclarationError
 from ...transport.bus import Bucket, Bus
+from ...transport.elapsed import elapsed_s
 from ..warehouse.layout import By
 from ..warehouse.seam import Warehouse
 from .category_archive import CategoryArchive, Manner, Tally
@@ -36,8 +37,8 @@ class Archiver:
         write_every: how long events may wait before they are written, in a file that is rewritten when it has grown.
         accept_gaps: go on where the bus has dropped events that were not archived, instead of refusing.
         outage_limit: how long a warehouse that does not answer is waited for.
-        monotonic_s: tells when to write.
-        now_ms: tells how long a bucket has been silent (milliseconds since 1970, UTC).
+        monotonic_s: tells when to write, and how long a bucket has been silent: seconds that count on while the machine sleeps.
+        now_ms: tells when a day is marked (milliseconds since 1970, UTC).
 
     Raises:
         DeclarationError: a category whose records have no columns.
@@ -55,7 +56,7 @@ class Archiver:
         write_every: timedelta = timedelta(minutes=5),
         accept_gaps: bool = False,
         outage_limit: timedelta = OUTAGE_LIMIT,
-        monotonic_s: Callable[[], float] = time.monotonic,
+        monotonic_s: Callable[[], float] = elapsed_s,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         if segment_events < 1:
@@ -97,9 +98,10 @@ class Archiver:
 
     def save(self) -> bool:
         """Write everything that is held, and commit the positions; return whether all of them are."""
+        heard = [archive.listen() for archive in self._archives]
         saved = [archive.save() for archive in self._archives]
         self._written_s = self._monotonic_s()
-        return all(saved)
+        return all(heard) and all(saved)
 
     def stop(self) -> None:
         """Ask `run` to end after the turn it is in; may be called from a signal handler."""

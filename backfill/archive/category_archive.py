@@ -42,6 +42,7 @@ from .complete_days import CompleteDays
 from .completeness import BucketDays, Patience, day_passed
 from .late_additions import LateAdditions
 from .segments import Segment, Unwritten, write_changed
+from .silences import Silences
 
 _LOG = logging.getLogger("penstock.archiver")
 FENCED_PAUSE_S = 5.0
@@ -75,7 +76,7 @@ class Manner:
         patience: how long is waited for events until a day is complete.
         accept_gaps: go on where the bus has dropped events that were not archived.
         now_ms: tells the time of day.
-        monotonic_s: tells how long ago a refusal was.
+        monotonic_s: tells how long ago a refusal was, and how long a bucket has been silent.
     """
 
     segment_events: int
@@ -152,6 +153,8 @@ class CategoryArchive:
         self._clock = "_arrived" if manner.by is By.ARRIVAL else "_event_time"
         self._settled: Settled | None = None
         self._complete = CompleteDays(warehouse, category.name)
+        self._silences = Silences(bus, category.name, manner.patience.idle_after, manner.monotonic_s)
+        self._idle = frozenset[int]()
         self._buckets: dict[int, _Open] = {}
         self._owned: set[Bucket] = set()
         self._gained: list[Bucket] = []
@@ -168,7 +171,25 @@ class CategoryArchive:
         with self._outlasting():
             if self._gained and self._manner.monotonic_s() >= self._gained_from_s:
                 self._take_up()
+        with self._outlasting():
+            self._silences.ask(self._read_to)
         return came
+
+    def listen(self) -> bool:
+        """Find out which buckets are idle, for the next `save`: the bus is not asked while files are written, which may take long.
+
+        Returns:
+            whether the bus has answered.
+        """
+        self._idle, answered = frozenset(), False
+        with self._outlasting():
+            self._silences.ask(self._read_to, at_once=True)
+            self._idle, answered = self._silences.idle(), True
+        return answered
+
+    @property
+    def _read_to(self) -> dict[int, int]:
+        return {number: bucket.read for number, bucket in self._buckets.items()}
 
     def save(self) -> bool:
         """Write everything that was read, commit the positions, and mark the days that are complete; return whether all is committed.
@@ -287,6 +308,7 @@ class CategoryArchive:
             taken = list(pool.map(lambda one: self._opened(one, owners, listing, state.starts), claimed))
         reader.start([Position(one.bucket, bucket.read) for one, bucket in zip(claimed, taken, strict=True)])
         self._buckets |= {one.bucket.number: bucket for one, bucket in zip(claimed, taken, strict=True)}
+        self._silences.interrupt(one.bucket.number for one in claimed)
         self._gained = [bucket for bucket in self._gained if bucket not in buckets]
 
     def _settle(self, listing: Listing, buckets: int, topic_id: str) -> Settled:
@@ -336,7 +358,7 @@ class CategoryArchive:
         offset = self._past_gap(one.bucket, one.position, starts[number])
         own = [file for file in listing.files if file.bucket == number]
         late = {day: epochs_among(names, "late").get(number) for day, names in listing.notes.items()}
-        days = BucketDays(self._manner.patience, one.note, offset, self._manner.now_ms())
+        days = BucketDays(self._manner.patience, one.note, offset)
         segment_start, compacted = offset - offset % self._length, [file for file in own if file.is_compacted]
         taken = _Open(
             one.epoch,
@@ -401,7 +423,8 @@ class CategoryArchive:
             rows = self._taken(part)
             if rows.num_rows:
                 open_bucket.segment.add(rows)
-                open_bucket.days.take(_times(rows, self._clock), _times(rows, "_arrived"), self._manner.now_ms())
+                open_bucket.days.take(_times(rows, self._clock), _times(rows, "_arrived"))
+                self._silences.interrupt([batch.bucket.number])
             self._advance(batch.bucket.number, part.next_offset)
 
     def _by_segment(self, batch: RawBatch, since: int) -> Iterator[RawBatch]:
@@ -442,11 +465,12 @@ class CategoryArchive:
 
     def _close_days(self) -> None:
         """Close the days that all buckets of the category have passed, also those of other archivers."""
-        now_ms, ends = self._manner.now_ms(), self._bus.catalog.ends(self._category.name)
-        for number, bucket in self._buckets.items():
-            if bucket.read >= ends[number]:
-                bucket.days.rest(now_ms)
-        passed = day_passed(self._notes(len(ends)), len(ends))
+        ends = self._bus.catalog.ends(self._category.name)
+        notes = self._notes(len(ends))
+        reached = {number: note.marks[-1].offset for number, note in notes.items()}
+        moved = self._silences.follow({number: it for number, it in reached.items() if number not in self._buckets})
+        idle = {number for number, it in reached.items() if number in self._idle - moved and ends[number] <= it}
+        passed = day_passed(notes, len(ends), idle)
         for bucket in self._buckets.values() if passed else ():
             bucket.days.close(passed or "")
 

@@ -9,7 +9,7 @@ whoever owns it then. So several archivers need not agree on a moment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -26,7 +26,8 @@ class Patience:
 
     Args:
         watermark: how a bucket's watermark follows from what came.
-        idle_after: after how long without an event a bucket that is read to its end holds back others no more; None for never.
+        idle_after: for how long the bus has to confirm that a bucket is read to its end until it holds back others no more; None for
+            never.
     """
 
     watermark: Watermark = field(default_factory=Confidence)
@@ -40,37 +41,27 @@ class BucketDays:
         patience: how long is waited.
         note: what was noted of the bucket; None for nothing.
         offset: where it is read from, which is the committed position.
-        now_ms: the time of day.
     """
 
-    def __init__(self, patience: Patience, note: BucketNote | None, offset: int, now_ms: int) -> None:
+    def __init__(self, patience: Patience, note: BucketNote | None, offset: int) -> None:
         marks = () if note is None else note.marks
         begun = max((mark for mark in marks if mark.offset <= offset), key=lambda mark: mark.offset, default=None)
         progress = Progress() if begun is None else begun.progress
-        self._patience = patience
         self._time = BucketTime(patience.watermark, progress)
         self._committed = self._next = Mark(offset, progress)
-        self._heard_ms = now_ms if note is None else note.heard_ms
-        self._idle = note is not None and note.idle
         self._noted: BucketNote | None = None
         self.closings: tuple[Closing, ...] = () if note is None else note.closings
         self._committed_closings = self.closings
 
-    def take(self, times: list[int], arrived_ms: list[int], now_ms: int) -> None:
+    def take(self, times: list[int], arrived_ms: list[int]) -> None:
         """Take the times of the next events; those far ahead of their arrival say nothing about the others."""
         out = {*outside(times, _AHEAD), *ahead(times, arrived_ms, _AHEAD)}
         self._time.observe([time for at, time in enumerate(times) if at not in out] if out else times)
-        self._heard_ms, self._idle = now_ms, False
 
     def reach(self, offset: int) -> None:
         """Note that what was taken is all that lies before an offset, and is in the warehouse."""
         if offset != self._next.offset:
             self._next = Mark(offset, self._time.progress)
-
-    def rest(self, now_ms: int) -> None:
-        """Note that the bucket is read to its end just now."""
-        limit = self._patience.idle_after
-        self._idle = limit is not None and now_ms - self._heard_ms >= limit / timedelta(milliseconds=1)
 
     def close(self, day: str) -> None:
         """Close a day and all before it."""
@@ -81,15 +72,13 @@ class BucketDays:
     def note(self) -> BucketNote:
         """What is to be noted."""
         marks = tuple({mark.offset: mark for mark in (self._committed, self._next)}.values())
-        return BucketNote(marks, self.closings, self._heard_ms, self._idle)
+        return BucketNote(marks, self.closings)
 
     @property
     def unnoted(self) -> BucketNote | None:
         """What is to be noted, where it is something new."""
-        note, noted = self.note, self._noted
-        if noted is not None and (note.marks, note.closings, note.idle) == (noted.marks, noted.closings, noted.idle):
-            return None
-        return note
+        note = self.note
+        return None if note == self._noted else note
 
     def noted(self, note: BucketNote) -> None:
         """Tell that a note is stored."""
@@ -109,15 +98,18 @@ class BucketDays:
 _AHEAD = Processor.ahead_limit or timedelta.max
 
 
-def day_passed(notes: Mapping[int, BucketNote], buckets: int) -> str | None:
+def day_passed(notes: Mapping[int, BucketNote], buckets: int, idle: Collection[int] = ()) -> str | None:
     """Return the last day that the low watermark of a category has passed; None where there is none.
 
-    Idle buckets hold nothing back; where all are idle, the last to be waited for was the furthest.
+    Args:
+        notes: what is noted of each bucket.
+        buckets: how many there are.
+        idle: those that hold nothing back; where all are idle, the last to be waited for was the furthest.
     """
     if len(notes) < buckets:
         return None
     watermarks = {number: note.marks[-1].progress.watermark_ms for number, note in notes.items()}
-    low = min((watermarks[number] for number, note in notes.items() if not note.idle), default=FOREVER_MS)
+    low = min((time_ms for number, time_ms in watermarks.items() if number not in idle), default=FOREVER_MS)
     if low == FOREVER_MS:
         low = max(watermarks.values())
     return None if low == NEVER_MS else last_day_before(low)

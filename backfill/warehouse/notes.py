@@ -83,14 +83,10 @@ class BucketNote(msgspec.Struct, frozen=True):
     Args:
         marks: of the position that is committed, and of the one that is about to be; in order.
         closings: from where on events are late additions, for more and more days.
-        heard_ms: when an event was last taken (milliseconds since 1970, UTC), or when the bucket was first looked at.
-        idle: whether nobody is to wait for it.
     """
 
     marks: tuple[Mark, ...]
     closings: tuple[Closing, ...]
-    heard_ms: int
-    idle: bool
 
 
 class Success(msgspec.Struct, frozen=True):

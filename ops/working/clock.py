@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-# Linux's other clocks stand still while the machine sleeps; elsewhere this one does not.
-_COUNTS_ON: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+from ...transport.elapsed import elapsed_s
 
 
 class Clock(Protocol):
@@ -26,7 +25,7 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         """Return seconds that never go back, from an arbitrary start."""
-        return time.clock_gettime(_COUNTS_ON)
+        return elapsed_s()
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970, UTC."""

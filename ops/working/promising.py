@@ -15,7 +15,7 @@ from ...transport.bus import Bus
 from ...transport.errors import BusError
 from ...transport.promises import WATERMARKS, Promise, outgoing
 from .clock import Clock, SystemClock
-from .idleness import BEAT_EVERY_S
+from .dating import BEAT_EVERY_S
 
 _LOG = logging.getLogger("penstock.worker")
 

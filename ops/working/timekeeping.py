@@ -15,13 +15,14 @@ from math import inf
 from typing import NamedTuple
 
 from ...processors.event_time import ShardTime
+from ...processors.idleness import Patience, Silence
 from ...processors.kinds import Processor
 from ...processors.watermarks import Promised
 from ...transport.bus import Bucket, Bus
 from ...transport.promises import WATERMARKS, Promise
 from .asking import Asking
 from .clock import Clock
-from .idleness import Dating, Patience, Silence
+from .dating import Dating
 from .promising import Promising
 from .shard import Sealed, Shard
 from .upstream import Held, Upstream

@@ -18,11 +18,11 @@ import penstock as ps
 from penstock.backfill.archive import category_archive
 from penstock.ops.working import changelog, opening, topics, worker
 from penstock.ops.working.executing import Executing
-from penstock.ops.working.idleness import Silence
 from penstock.ops.working.shard import Shard
 from penstock.ops.working.upstream import _Promiser
 from penstock.ops.working.worker import Worker
 from penstock.processors.cores.early import EarlyResults
+from penstock.processors.idleness import Silence
 from penstock.state import checkpoints
 
 from . import archiving

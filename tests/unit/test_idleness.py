@@ -15,9 +15,10 @@ from support.machines import write
 
 import penstock as ps
 from penstock.ops.driver import Driver, Inline, steps_of_time
-from penstock.ops.working.idleness import BELIEVED_S, Dating, Patience, Silence
+from penstock.ops.working.dating import BELIEVED_S, Dating
 from penstock.ops.working.upstream import Board, Upstream
 from penstock.ops.working.worker import Place, Worker
+from penstock.processors.idleness import Patience, Silence
 from penstock.state.store import MemoryStateFolder
 from penstock.transport.bus import Bucket
 from penstock.transport.errors import BusUnreachable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -24,6 +24,7 @@ from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, read_note
 from penstock.backfill.warehouse.seam import Warehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
 
 HOUR_MS = DAY_MS // 24
@@ -42,11 +43,50 @@ class Reading(ps.Record, frozen=True):
 READINGS = ps.Category("readings", Reading, key="sensor", event_time="at", buckets=2)
 
 
+class Away:
+    """A bus that is away at times: nothing that is asked of it, its catalog or its readers is answered then."""
+
+    def __init__(self, target: Any, above: Away | None = None) -> None:
+        self._target = target
+        self._above = above
+        self.away = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if name == "catalog":
+            return Away(found, self)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            if (self._above or self).away:
+                raise BusUnreachable(f"{name} was not answered.")
+            given = found(*args, **options)
+            return Away(given, self) if name == "reader" else given
+
+        return call
+
+
+class Interrupted:
+    """A warehouse in which something happens before the next file is written."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self.before_write: Callable[[], object] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "write" and self.before_write is not None:
+            happens, self.before_write = self.before_write, None
+            happens()
+        return getattr(self._warehouse, name)
+
+
 class Site:
     """A bus of two buckets, a warehouse, and the time of day there."""
 
     def __init__(self) -> None:
         self.now_ms = BEGIN_MS + 30 * DAY_MS
+        self.now_s = 0.0
         self.bus = MemoryBus(lambda: self.now_ms)
         self.bus.create(CategorySpec.of(READINGS))
         self.warehouse: Warehouse = MemoryWarehouse()
@@ -59,17 +99,29 @@ class Site:
             self.sent += 1
             self.bus.append("readings", Outgoing(reading.sensor.encode(), msgspec.json.encode(reading), bucket))
 
-    def archiver(self, by: By = By.EVENT_TIME, warehouse: Warehouse | None = None) -> Archiver:
+    def archiver(self, by: By = By.EVENT_TIME, warehouse: Any = None, bus: Any = None) -> Archiver:
         """Return one whose watermark lies an hour behind."""
         return Archiver(
-            self.bus,
+            bus or self.bus,
             [READINGS],
             warehouse or self.warehouse,
             segment_events=8,
             by=by,
             patience=Patience(ps.Behind(timedelta(hours=1)), timedelta(minutes=1)),
+            monotonic_s=lambda: self.now_s,
             now_ms=lambda: self.now_ms,
         )
+
+    def work(self, archiver: Archiver, seconds: int) -> None:
+        """Let an archiver work for a while, with a turn each second."""
+        for _ in range(seconds):
+            self.sleep(1)
+            archiver.turn()
+
+    def sleep(self, seconds: int) -> None:
+        """Let time pass."""
+        self.now_s += seconds
+        self.now_ms += seconds * 1000
 
     def archive(self, by: By = By.EVENT_TIME, warehouse: Warehouse | None = None) -> None:
         """Archive all that is there."""
@@ -117,12 +169,97 @@ def test_a_day_is_complete_when_the_slowest_bucket_has_passed_it(site: Site) -> 
 def test_a_silent_bucket_is_waited_for_no_longer_than_declared(site: Site) -> None:
     """Also one that never had an event."""
     site.send(0, range(60))
-    site.archive()
+    archiver = site.archiver()
+    site.work(archiver, 60)
+    archiver.save()
     waited = site.complete
-    site.now_ms += 61_000
-    site.archive()
+    site.work(archiver, 5)
+    archiver.save()
 
     assert (waited, site.complete) == ([], DAYS[:2])
+
+
+@pytest.mark.parametrize("disturbed", ["an outage", "a pause", "a new owner"])
+def test_no_bucket_is_idle_because_something_was_away(site: Site, disturbed: str) -> None:
+    """Its events are held up meanwhile, and come afterwards: it is silent for the full time again before a day is complete."""
+    bus = Away(site.bus)
+    site.send(0, range(60))
+    archiver = site.archiver(bus=bus)
+    site.work(archiver, 50)
+    archiver.save()
+    if disturbed == "an outage":
+        bus.away = True
+        site.work(archiver, 3_600)
+        bus.away = False
+        site.work(archiver, 2)
+    elif disturbed == "a pause":
+        site.sleep(3_600)
+    else:
+        site.bus.kill_members(group_of("readings"))
+        site.sleep(3_600)
+        archiver = site.archiver()
+        site.work(archiver, 3)
+    archiver.save()
+    early = site.complete
+    site.send(1, [3, 26])
+    site.work(archiver, 2)
+    archiver.save()
+    waited, late = site.complete, site.late
+    site.work(archiver, 70)
+    archiver.save()
+
+    assert (early, waited, late) == ([], DAYS[:1], {})
+    assert (site.complete, site.late) == (DAYS[:2], {})
+
+
+def test_a_bucket_that_speaks_now_and_then_is_not_idle(site: Site) -> None:
+    """Each event is read before the bus is asked again: every answer finds the bucket read to its end."""
+    site.send(0, range(60))
+    archiver = site.archiver()
+    for _ in range(10):
+        site.send(1, [1])
+        site.work(archiver, 30)
+    archiver.save()
+
+    assert site.complete == []
+
+
+def test_an_event_that_comes_while_files_are_written_is_waited_for(site: Site) -> None:
+    """What was idle before a long write need not be so after it."""
+    site.send(0, range(60))
+    warehouse = Interrupted(site.warehouse)
+    archiver = site.archiver(warehouse=warehouse)
+    site.work(archiver, 70)
+    site.send(0, [61])
+    site.work(archiver, 1)
+    warehouse.before_write = lambda: site.send(1, [3])
+    archiver.save()
+    early = site.complete
+    site.work(archiver, 70)
+    archiver.save()
+
+    assert (early, site.complete, site.late) == ([], DAYS[:2], {})
+
+
+@pytest.mark.parametrize("came", [False, True])
+def test_the_bucket_of_another_archiver_is_idle_while_it_ends_where_that_one_has_noted(site: Site, came: bool) -> None:
+    """Whether that one lives or not: what it has not read yet is no silence."""
+    first, second = archivers = [site.archiver(), site.archiver()]
+    for _ in range(5):
+        for archiver in archivers:
+            site.work(archiver, 1)
+    [(own, bucket)], [other] = first._archives[0]._buckets.items(), second._archives[0]._buckets
+    site.send(own, range(60))
+    site.send(other, [1])
+    for archiver in (second, first):
+        site.work(archiver, 2)
+        archiver.save()
+    if came:
+        site.send(other, [2])
+    site.work(first, 70)
+    first.save()
+
+    assert (DAYS[1] in [closing.day for closing in bucket.days.closings]) == (not came)
 
 
 def test_one_event_from_the_far_future_completes_nothing(site: Site) -> None:
