@@ -194,7 +194,7 @@ def test_an_unreachable_broker_is_named(cli: Cli, app: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    fails(cli("run", f"{app}:Large", PENSTOCK_KAFKA=address), address, "No Kafka broker answers", "Look whether")
+    fails(cli("run", f"{app}:Large", "--fail-fast", PENSTOCK_KAFKA=address), address, "No Kafka broker answers", "Check that the broker runs")
 
 
 def test_a_missing_category_is_named_with_the_command_that_creates_it(cli: Cli, app: Path, prefix: str) -> None:
@@ -206,7 +206,7 @@ def test_a_wrong_number_of_buckets_is_refused(cli: Cli, app: Path, prefix: str) 
     """Both numbers are said, and what to do."""
     cli.ok("category", "create", str(app))
     cli.ok("category", "resize", f"{prefix}.readings", "6")
-    fails(cli("run", f"{app}:Large"), "6 buckets on the bus", "declares 4", "Declare buckets=6")
+    fails(cli("run", f"{app}:Large"), "6 buckets on the bus", "declares 4", "declare buckets=6")
 
 
 def test_co_partitioned_inputs_must_have_the_same_buckets(cli: Cli, app: Path, prefix: str) -> None:

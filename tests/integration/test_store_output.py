@@ -219,6 +219,7 @@ def test_a_store_that_was_filled_from_the_archive_is_gone_on_with(
     break_off(world, processor)
     with pytest.raises(ForeignState, match="being built"):
         world.run(processor)
+    world.bus.kill_members(processor.name)  # its session ends
     with pytest.raises(BackfillRefused, match="being built"):
         world.refill(processor, START, SECOND_DAY)
     filled = bootstrap_store(app(processor), world.warehouse, world.destination, master=MASTER)
