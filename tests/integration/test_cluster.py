@@ -19,13 +19,14 @@ from support.cli import Cli
 from support.spark_cluster import SETTINGS, SparkCluster, running_cluster
 
 from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.backfilling import NodeResult, run_backfill
 from penstock.backfill.bootstrap import Destination, bootstrap
 from penstock.backfill.warehouse.seam import LocalWarehouse
 from penstock.ops.driver import Driver
 from penstock.processors.apps import AppName
 from penstock.state.backups.places import LocalPlace
-from penstock.transport.bus import Bucket, CategorySpec
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
 
 LIMIT_S = 400.0
@@ -113,6 +114,7 @@ class World:
     folder: Path
     cluster: SparkCluster
     warehouse: LocalWarehouse
+    bus: MemoryBus
     stream: dict[str, list[Any]]
 
     @property
@@ -151,13 +153,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     warehouse = LocalWarehouse(folder / "warehouse")
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
-        written = streamed(AppName(folder / "app.py"), warehouse)
+        bus, written = streamed(AppName(folder / "app.py"), warehouse)
         with running_cluster(folder / "cluster") as cluster:
-            yield World(folder, cluster, warehouse, written)
+            yield World(folder, cluster, warehouse, bus, written)
 
 
-def streamed(name: AppName, warehouse: LocalWarehouse) -> dict[str, list[Any]]:
-    """Let the stream run, and archive all of it; return what it wrote last for each key and time."""
+def streamed(name: AppName, warehouse: LocalWarehouse) -> tuple[MemoryBus, dict[str, list[Any]]]:
+    """Let the stream run, and archive all of it; return its bus, and what it wrote last for each key and time."""
     app = name.load()
     driver = Driver([processor for processor in app.processors if processor.__name__ != "See"])
     [readings] = app.processor("See").inputs()
@@ -165,7 +167,7 @@ def streamed(name: AppName, warehouse: LocalWarehouse) -> dict[str, list[Any]]:
     categories = driver.app.categories()
     ends = {Bucket(c.name, number): end for c in categories for number, end in driver.bus.describe(c.name).ends.items()}
     Archiver(driver.bus, categories, warehouse, segment_events=100).run(lambda it: it.has_reached(ends))
-    return {
+    return driver.bus, {
         c.name: list({(one.meter, one.at): one for one in driver.read(c)}.values()) for c in driver.app.categories()
     }
 
@@ -242,12 +244,22 @@ def test_workers_that_go_on_run_code_that_has_changed(world: World) -> None:
     assert {row["place"] for row in world.rows("after", "placed")} == {f"place {n}!" for n in range(7)}
 
 
+def not_run(world: World) -> MemoryBus:
+    """Return a bus on which the readings were sent and archived, and no processor has run."""
+    bus = MemoryBus(lambda: 10**10)
+    for category in AppName(world.app).load().categories():
+        bus.create(CategorySpec.of(category))
+    for number, end in world.bus.ends("readings").items():
+        for message in world.bus.slice(Bucket("readings", number), 0, end):
+            bus.append("readings", Outgoing(message.key(), message.value(), number))
+        bus.set_committed(group_of("readings"), [Position(Bucket("readings", number), end)])
+    return bus
+
+
 @pytest.mark.usefixtures("spark")
 def test_executors_store_the_states_that_they_build(world: World) -> None:
     """A worker finds a backup of each bucket in the place that it shares with them."""
-    bus, place = MemoryBus(lambda: 10**10), LocalPlace(world.folder / "backups")
-    for category in AppName(world.app).load().categories():
-        bus.create(CategorySpec.of(category))
+    bus, place = not_run(world), LocalPlace(world.folder / "backups")
     done = bootstrap(
         AppName(world.app, "Number"), world.warehouse, Destination(bus, place), master=world.cluster.master
     )
