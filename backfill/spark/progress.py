@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from uuid import uuid4
 
@@ -95,7 +95,7 @@ def followed(context: SparkContext, node: str, events: Callable[[], int], progre
     else:
         ended.set()
         asking.join()
-        progress(following.look())
+        progress(following.end())
     finally:
         ended.set()
 
@@ -123,6 +123,12 @@ class _Following:
             stage = stage_of(at, next(job.stageIds for job in jobs if at in job.stageIds))
             left_s = self._pace.left_s(at, known[at].numCompletedTasks, known[at].numTasks, time.monotonic())
         return Reached(self._node, stage, done, total, self._events(), left_s)
+
+
+    def end(self) -> Reached:
+        """Return that all of them are done: the tracker may not know yet."""
+        reached = self.look()
+        return replace(reached, stage=Stage.DONE, done=reached.total, left_s=None)
 
 
 def stage_of(number: int, stages: list[int]) -> Stage:
