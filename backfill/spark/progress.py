@@ -124,7 +124,6 @@ class _Following:
             left_s = self._pace.left_s(at, known[at].numCompletedTasks, known[at].numTasks, time.monotonic())
         return Reached(self._node, stage, done, total, self._events(), left_s)
 
-
     def end(self) -> Reached:
         """Return that all of them are done: the tracker may not know yet."""
         reached = self.look()

@@ -194,7 +194,12 @@ def test_an_unreachable_broker_is_named(cli: Cli, app: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    fails(cli("run", f"{app}:Large", "--fail-fast", PENSTOCK_KAFKA=address), address, "No Kafka broker answers", "Check that the broker runs")
+    fails(
+        cli("run", f"{app}:Large", "--fail-fast", PENSTOCK_KAFKA=address),
+        address,
+        "No Kafka broker answers",
+        "Check that the broker runs",
+    )
 
 
 def test_a_missing_category_is_named_with_the_command_that_creates_it(cli: Cli, app: Path, prefix: str) -> None:
