@@ -93,8 +93,8 @@ class Sweeper:
         heard = last_heard_ms(self._bus, self._processor.name)
         for name in sorted(name for name, at_ms in heard.items() if at_ms < silent_ms and name != self._name):
             if name not in self._swept:
-                self._swept.add(name)
                 self._end_left_open(name)
+                self._swept.add(name)
                 _LOG.warning(
                     "%s: readers of its outputs waited for a transaction that was left open. Worker %s, which has said nothing for %.0f s, may "
                     "have done so; what it left open is aborted, and done again by who has its buckets.",
