@@ -321,8 +321,7 @@ class Openings:
                 state.discard()  # where it was committed, it is in the changelog, which is replayed below
             unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
             is_unlogged = self._is_unlogged(number, state, committed)
-            is_behind_changelog = expired or not self._is_as_committed(state, committed)
-            if self._changelog is not None and not is_unlogged and is_behind_changelog:
+            if self._changelog is not None and not is_unlogged and not self._is_as_committed(state, committed):
                 self._replay(self._changelog.name, number, state, committed, dropped)
             if expired:
                 is_last = not restored and facts.registration.shards[number].worker == self._worker
