@@ -20,11 +20,11 @@ from replayed import DAYS, replayed
 from rounds import broker, command, create, options, rate
 
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.warehouse.seam import open_warehouse
-from penstock.ops.working.collector import relax_collector
-from penstock.ops.working.preflight import ends_of
+from penstock.backfill.warehouse.protocols import open_warehouse
+from penstock.ops.worker.gc_tuning import tune_gc
+from penstock.ops.worker.preflight import ends_of
 from penstock.transport.bus import Outgoing
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 FLIGHTS = 336_776
@@ -95,7 +95,7 @@ def archive(bootstrap: str, warehouse: str, count: int) -> float:
     """Archive all of them; return how many there were in a second."""
     bus, began_s = KafkaBus(KafkaSettings(bootstrap)), time.monotonic()
     targets = ends_of([flights], bus)
-    relax_collector()
+    tune_gc()
     Archiver(bus, [flights], open_warehouse(warehouse)).run(lambda it: it.has_reached(targets))
     return count / (time.monotonic() - began_s)
 

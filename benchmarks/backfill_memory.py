@@ -22,16 +22,16 @@ from backfill_run import HERE, imported, watched
 from keys_app import Tick, ticks
 
 from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.backfilling import run_backfill
-from penstock.backfill.bootstrap import Destination, bootstrap
+from penstock.backfill.run.backfill import run_backfill
+from penstock.backfill.run.bootstrap import Destination, bootstrap
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.evolution import content_of
 from penstock.backfill.warehouse.layout import By, Note, StoredFile, day_of
-from penstock.backfill.warehouse.notes import ARCHIVE, Terms, write_note
-from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
-from penstock.processors.apps import AppName
-from penstock.state.backups.places import open_place
+from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_note
+from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse
+from penstock.backfill.warehouse.schema_evolution import content_of
+from penstock.processors.declare.apps import AppName
+from penstock.state.backups.store import open_backup_store
 from penstock.transport.bus import CategorySpec
 from penstock.transport.memory import MemoryBus
 
@@ -73,7 +73,9 @@ def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]
     def build() -> object:
         bus = MemoryBus()
         bus.catalog.create(CategorySpec.of(ticks))
-        return bootstrap(AppName(APP, "Totals"), warehouse, Destination(bus, open_place(str(folder / "backup"), None)))
+        return bootstrap(
+            AppName(APP, "Totals"), warehouse, Destination(bus, open_backup_store(str(folder / "backup"), None))
+        )
 
     return {"stateful": backfill("Totals"), "aggregator": backfill("Hours"), "bootstrap, stateful": build}
 
@@ -81,7 +83,7 @@ def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]
 def fill(warehouse: Warehouse, count: int, keys: int) -> None:
     """Write an archive of so many events of one day, as the archiver would have: keys by turns, each in its bucket."""
     schema = archive_schema(Columns(Tick))
-    write_note(warehouse, Note(ticks.name, ARCHIVE), Terms.of(By.EVENT_TIME, SEGMENT, schema))
+    write_note(warehouse, Note(ticks.name, ARCHIVE), ArchiveSettings.of(By.EVENT_TIME, SEGMENT, schema))
     began_s, buckets = time.monotonic(), min(keys, ticks.buckets)
     for bucket in range(buckets):
         for segment in range(0, count // buckets, SEGMENT):

@@ -22,12 +22,12 @@ from dag_stages import BUCKETS, Tick, ticks
 from figures import COLORS, drawing
 from rounds import broker, command, create, unique
 
-from penstock.processors.watermarks import NEVER_MS
+from penstock.processors.time.watermarks import NEVER_MS
 from penstock.transport.bus import Bucket, Bus, Outgoing, Position
-from penstock.transport.codec_of import Codecs
-from penstock.transport.ensuring import ensure
+from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.internal_topics import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
-from penstock.transport.promises import WATERMARKS, Promises
+from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkTable
 
 STAGES = (1, 2, 3, 4)
 INTERVALS_MS = (100, 1_000)
@@ -110,7 +110,7 @@ class Exchange:
         self._codecs = Codecs(bus)
         self._writer = bus.writer()
         self._reader = bus.scanner([Position(Bucket(self._out.name, number), 0) for number in range(BUCKETS)])
-        self._promises = Promises(bus)
+        self._promises = WatermarkTable(bus)
         self._sent = 0
 
     def send(self, count: int) -> None:

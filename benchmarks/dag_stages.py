@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 
 import penstock as ps
 from penstock.ops.cli.signals import stopping_on_signals
-from penstock.ops.working.assembling import Surroundings, assembled
-from penstock.ops.working.collector import relax_collector
-from penstock.ops.working.preflight import prepare
-from penstock.processors.categories import Category
+from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.gc_tuning import tune_gc
+from penstock.ops.worker.preflight import prepare
+from penstock.processors.declare.categories import Category
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 BUCKETS = 2
@@ -53,8 +53,8 @@ def stage_of(run: str, stage: int, interval: timedelta, output: ps.Semantics) ->
         "reads": ticks(run, stage),
         "writes": ticks(run, stage + 1),
         "output_semantics": output,
-        "checkpoint": ps.Every(time=interval),
-        "watermark": ps.Promised() if stage else ps.Behind(),
+        "checkpoint": ps.CheckpointInterval(time=interval),
+        "watermark": ps.UpstreamWatermark() if stage else ps.BoundedOutOfOrderness(),
     }
     return type("Stage", (Passing,), declared)
 
@@ -63,10 +63,10 @@ def main(bootstrap: str, run: str, stage: str, interval_ms: str, output: str) ->
     """Run one stage."""
     processor = stage_of(run, int(stage), timedelta(milliseconds=int(interval_ms)), ps.Semantics[output])
     bus = KafkaBus(KafkaSettings(bootstrap))
-    relax_collector()
+    tune_gc()
     with (
         TemporaryDirectory() as folder,
-        assembled(prepare(processor, bus), bus, Surroundings(Path(folder))) as worker,
+        assembled(prepare(processor, bus), bus, Environment(Path(folder))) as worker,
         stopping_on_signals(worker.stop),
     ):
         worker.run()

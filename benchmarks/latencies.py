@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from events import Event
 from semantics_rows import Answer, answers
 
-from penstock.processors.categories import Category
+from penstock.processors.declare.categories import Category
 from penstock.transport.bus import Bucket, Bus, Outgoing, Position
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 
 RATE = 2_000
 """Events per second: far less than any row can handle."""

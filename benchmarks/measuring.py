@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import penstock as ps
-from penstock.ops.working.assembling import Surroundings, assembled
-from penstock.ops.working.collector import relax_collector
-from penstock.ops.working.preflight import prepare
-from penstock.ops.working.tally import Tally
-from penstock.ops.working.worker import Worker
+from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.gc_tuning import tune_gc
+from penstock.ops.worker.metrics import Metrics
+from penstock.ops.worker.preflight import prepare
+from penstock.ops.worker.worker import Worker
 from penstock.state.checkpoints import Gap
 from penstock.transport.bus import Bus
 
@@ -31,7 +31,7 @@ class Stretch:
         self._wanted = wanted
         self._warm_up = warm_up
         self._checkpoints = checkpoints
-        self._before: Tally | None = None
+        self._before: Metrics | None = None
         self._began_s = self._saved_s = 0.0
 
     def finished(self, worker: Worker) -> bool:
@@ -51,7 +51,7 @@ class Stretch:
 
     def measured(self, worker: Worker) -> tuple[int, float]:
         """Return how many events it took, and the seconds until their last checkpoint was complete."""
-        before = self._before or Tally()
+        before = self._before or Metrics()
         return worker.tally.events_in - before.events_in, self._saved_s - self._began_s
 
 
@@ -75,9 +75,9 @@ def measured(
         store: the address of the store for remote state.
     """
     stretch = Stretch(wanted, warm_up, checkpoints)
-    relax_collector()
+    tune_gc()
     with TemporaryDirectory() as folder:
-        around = Surroundings(Path(folder), store=store)
+        around = Environment(Path(folder), store=store)
         with assembled(prepare(processor, bus), bus, around, at_gap=stretch.at_gap) as worker:
             worker.run(stretch.finished)
     return stretch.measured(worker)

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.processors.timers import Clock, Timers
-from penstock.state.folder import RocksStateFolder
-from penstock.state.rocks import RocksShardState
-from penstock.state.store import ShardIdentity
+from penstock.processors.time.timers import Clock, Timers
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.local.rocksdb import RocksShardState
+from penstock.state.protocols import ShardIdentity
 
 SET_AT_ONCE = 100_000
 """How many are set between two checkpoints."""

@@ -12,7 +12,7 @@ import sys
 from events import Clicks, CountFew, CountMany
 from measuring import measured
 
-from penstock.ops.working.preflight import ends_of
+from penstock.ops.worker.preflight import ends_of
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 PROCESSORS = {"filter": Clicks, "few": CountFew, "many": CountMany}

@@ -28,7 +28,7 @@ NEVER = 2**62
 
 def main(bootstrap: str, writing: str, interval: str, checkpoints: str, store: str) -> None:
     """Run the counter."""
-    processor = counter(ps.Writing(writing), timedelta(seconds=float(interval)))
+    processor = counter(ps.WriteMode(writing), timedelta(seconds=float(interval)))
     bus = KafkaBus(KafkaSettings(bootstrap))
     wanted = bus.catalog.describe(by_dim.name).events
     events, seconds = measured(processor, bus, wanted, warm_up=WARM_UP, checkpoints=int(checkpoints), store=store)
@@ -37,7 +37,7 @@ def main(bootstrap: str, writing: str, interval: str, checkpoints: str, store: s
         print(f"No messages were left after {seconds:.1f} s at {interval} s; give --messages more.", file=sys.stderr)
 
 
-def counter(how: ps.Writing, interval: timedelta) -> type[ps.Aggregator]:
+def counter(how: ps.WriteMode, interval: timedelta) -> type[ps.Aggregator]:
     """Return a counter of events by key, under a name of its own."""
 
     class CountRemotely(ps.Aggregator):
@@ -46,8 +46,8 @@ def counter(how: ps.Writing, interval: timedelta) -> type[ps.Aggregator]:
         name = unique("remote")
         reads = by_dim
         monoid = ps.Count()
-        store = ps.Remote(how)
-        checkpoint = ps.Every(events=NEVER, size_bytes=NEVER, time=interval)
+        store = ps.RemoteStore(how)
+        checkpoint = ps.CheckpointInterval(events=NEVER, size_bytes=NEVER, time=interval)
 
     return CountRemotely
 

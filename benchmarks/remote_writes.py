@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
     store: str
     interval: float
-    writing: ps.Writing
+    writing: ps.WriteMode
 
 
 Rates = dict[Case, float]
@@ -46,7 +46,7 @@ def main() -> None:
     given = parser.parse_args()
     with broker() as bootstrap, stores() as running:
         fill(KafkaBus(KafkaSettings(bootstrap)), [by_dim], make(WARM_UP + given.messages, dims=KEYS))
-        cases = [Case(*case) for case in product(running, given.intervals, ps.Writing)]
+        cases = [Case(*case) for case in product(running, given.intervals, ps.WriteMode)]
         rates = medians(cases, given.rounds, partial(measure, bootstrap, running, given.seconds))
     show(rates)
     draw(rates)
@@ -62,10 +62,10 @@ def measure(bootstrap: str, running: dict[str, Store], seconds: float, case: Cas
 
 def show(rates: Rates) -> None:
     """Print the table, in messages/s."""
-    print(f"{'store':<12}{'interval s':>10}" + "".join(f"{way.value:>19}" for way in ps.Writing) + f"{'gain':>8}")
+    print(f"{'store':<12}{'interval s':>10}" + "".join(f"{way.value:>19}" for way in ps.WriteMode) + f"{'gain':>8}")
     for store, interval in dict.fromkeys((case.store, case.interval) for case in rates):
-        of = {way: rates[Case(store, interval, way)] for way in ps.Writing}
-        gain = of[ps.Writing.APPEND] / of[ps.Writing.READ_MODIFY_WRITE] - 1
+        of = {way: rates[Case(store, interval, way)] for way in ps.WriteMode}
+        gain = of[ps.WriteMode.APPEND] / of[ps.WriteMode.READ_MODIFY_WRITE] - 1
         print(f"{store:<12}{interval:>10g}" + "".join(f"{value:>19,.0f}" for value in of.values()) + f"{gain:>+8.0%}")
 
 
@@ -82,7 +82,7 @@ def draw(rates: Rates) -> None:
 
 
 def _draw_lines(axes: Axes, rates: Rates) -> None:
-    for way, color in zip(ps.Writing, COLORS, strict=True):
+    for way, color in zip(ps.WriteMode, COLORS, strict=True):
         points = sorted((case.interval, value) for case, value in rates.items() if case.writing is way)
         axes.plot(*zip(*points, strict=True), marker="o", color=color, label=way.value)
     axes.set_xlabel("seconds between checkpoints")

@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from events import Event
 
-from penstock.ops.local import running_kafka
-from penstock.processors.categories import AnyCategory, Category
+from penstock.ops.dev_services import running_kafka
+from penstock.processors.declare.categories import AnyCategory, Category
 from penstock.transport.bus import Bus, CategorySpec, Outgoing
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 
 R = TypeVar("R")
 HERE = Path(__file__).parent

@@ -1,30 +1,41 @@
 """Penstock: stream processors on Kafka that also run, unchanged, as Spark batch jobs."""
 
-from .processors.alerts import Alert
-from .processors.categories import Category
-from .processors.dead_letters import DeadLetter
-from .processors.emission import AtCheckpoint, AtWatermark, OnLate
+from .processors.declare.aggregator import Aggregator
+from .processors.declare.alerts import Alert
+from .processors.declare.categories import Category
+from .processors.declare.context import Context
+from .processors.declare.dead_letter_limit import DeadLetterLimit
+from .processors.declare.dead_letters import DeadLetter
+from .processors.declare.emission import AtCheckpoint, AtWatermark, OnLate
+from .processors.declare.joins import Join, JoinType
+from .processors.declare.processor import CheckpointInterval, ErrorPolicy, Processor
+from .processors.declare.records import EventTime, Record
+from .processors.declare.repartition import Repartition
+from .processors.declare.semantics import Semantics
+from .processors.declare.stateful import Stateful
+from .processors.declare.stateless import Stateless
+from .processors.declare.stores import LocalStore, RemoteStore, WriteMode
+from .processors.declare.table_joins import TableJoin
+from .processors.declare.windowed import Windowed
 from .processors.errors import PenstockError
-from .processors.joins import How, Join
-from .processors.kinds import Aggregator, Context, Every, OnBad, Processor, Stateful, Stateless
 from .processors.lookups import (
     Cached,
+    InvalidRow,
+    LookupClient,
     LookupJoin,
     LookupRefused,
+    LookupSource,
     LookupUnreachable,
     MemoryTable,
     OnMiss,
     OnUnreachable,
-    Rows,
-    Source,
-    UnfitRow,
 )
 from .processors.monoids import (
     Count,
     Distinct,
     Estimate,
     First,
-    Largest,
+    KLargest,
     Last,
     MapOf,
     Max,
@@ -33,31 +44,34 @@ from .processors.monoids import (
     Monoid,
     Quantiles,
     Sum,
-    TopK,
+    TopKeys,
     TupleOf,
 )
-from .processors.records import EventTime, Record
-from .processors.rejections import DeadLetterLimit
-from .processors.repartition import Repartition
-from .processors.semantics import Semantics
-from .processors.stores import Local, Remote, Writing
-from .processors.tables import TableJoin
-from .processors.timers import Clock, Timer
-from .processors.watermarks import Behind, Confidence, Lateness, Promised, Watermark
-from .processors.windowed import Windowed
-from .processors.windows import Ever, Hopping, Session, Sliding, Spread, Tumbling, Window, Windowing
-from .state.lookups import CsvTable, ParquetTable, PostgresQuery, PostgresTable, RedisForm, RedisTable
+from .processors.time.timers import Clock, Timer
+from .processors.time.watermarks import BoundedOutOfOrderness, Confidence, Lateness, UpstreamWatermark, Watermark
+from .processors.time.windows import (
+    GlobalWindow,
+    Hopping,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+    WindowAssigner,
+    WindowAssignment,
+)
+from .state.lookup_sources import CsvTable, ParquetTable, PostgresQuery, PostgresTable, RedisForm, RedisTable
 from .state.remote import RemoteResults, read_results
-from .transport.injecting import Injector
+from .transport.watermark_writer import WatermarkWriter
 
 __all__ = [
     "Aggregator",
     "Alert",
     "AtCheckpoint",
     "AtWatermark",
-    "Behind",
+    "BoundedOutOfOrderness",
     "Cached",
     "Category",
+    "CheckpointInterval",
     "Clock",
     "Confidence",
     "Context",
@@ -66,21 +80,23 @@ __all__ = [
     "DeadLetter",
     "DeadLetterLimit",
     "Distinct",
+    "ErrorPolicy",
     "Estimate",
     "EventTime",
-    "Ever",
-    "Every",
     "First",
+    "GlobalWindow",
     "Hopping",
-    "How",
-    "Injector",
+    "InvalidRow",
     "Join",
-    "Largest",
+    "JoinType",
+    "KLargest",
     "Last",
     "Lateness",
-    "Local",
+    "LocalStore",
+    "LookupClient",
     "LookupJoin",
     "LookupRefused",
+    "LookupSource",
     "LookupUnreachable",
     "MapOf",
     "Max",
@@ -88,7 +104,6 @@ __all__ = [
     "MemoryTable",
     "Min",
     "Monoid",
-    "OnBad",
     "OnLate",
     "OnMiss",
     "OnUnreachable",
@@ -97,33 +112,31 @@ __all__ = [
     "PostgresQuery",
     "PostgresTable",
     "Processor",
-    "Promised",
     "Quantiles",
     "Record",
     "RedisForm",
     "RedisTable",
-    "Remote",
     "RemoteResults",
+    "RemoteStore",
     "Repartition",
-    "Rows",
     "Semantics",
     "Session",
     "Sliding",
-    "Source",
-    "Spread",
     "Stateful",
     "Stateless",
     "Sum",
     "TableJoin",
     "Timer",
-    "TopK",
+    "TopKeys",
     "Tumbling",
     "TupleOf",
-    "UnfitRow",
+    "UpstreamWatermark",
     "Watermark",
+    "WatermarkWriter",
     "Window",
+    "WindowAssigner",
+    "WindowAssignment",
     "Windowed",
-    "Windowing",
-    "Writing",
+    "WriteMode",
     "read_results",
 ]

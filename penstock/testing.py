@@ -4,8 +4,8 @@
 `check_laws` tries the laws of a monoid on samples; `load_app` imports an app file from wherever it is.
 """
 
-from .ops.driver import Crash, Driver
-from .processors.apps import load_app
+from .ops.testing import Crash, Driver
+from .processors.declare.apps import load_app
 from .processors.errors import PenstockError
 from .processors.monoids import BrokenLaw, check_laws
 from .state.checkpoints import Step

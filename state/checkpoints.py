@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from ..processors.emission import AtWatermark
-from ..processors.kinds import Aggregator, Processor
-from ..processors.semantics import Semantics
-from ..processors.stores import Remote
-from ..processors.watermarks import Promised
+from ..processors.declare.aggregator import Aggregator
+from ..processors.declare.emission import AtWatermark
+from ..processors.declare.processor import Processor
+from ..processors.declare.semantics import Semantics
+from ..processors.declare.stores import RemoteStore
+from ..processors.time.watermarks import UpstreamWatermark
 
 
 class Step(Enum):
@@ -134,7 +135,7 @@ def _repeatable(processor: type[Processor]) -> bool:
     return (
         processor.deterministic
         and len(processor.inputs()) == 1
-        and not (processor.goes_by_time() and isinstance(processor.watermark, Promised))
+        and not (processor.goes_by_time() and isinstance(processor.watermark, UpstreamWatermark))
         and not (
             issubclass(processor, Aggregator)
             and isinstance(processor.emit, AtWatermark)
@@ -154,7 +155,7 @@ def reads_again(processor: type[Processor]) -> bool:
 
 def is_remote(processor: type[Processor]) -> bool:
     """Tell whether a processor's state lies in a store that others can read."""
-    return issubclass(processor, Aggregator) and isinstance(processor.store, Remote)
+    return issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)
 
 
 class Gap(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
-from .store import Offsets
+from .protocols import Offsets
 
 _PREFIX = "topic id of "
 """No category's name has a space."""

@@ -11,7 +11,7 @@ from support.cli import Cli
 from support.databases import postgres, redis_cluster, redis_server
 from support.meters import APP
 
-from penstock.ops.local import running_kafka
+from penstock.ops.dev_services import running_kafka
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 __all__ = ["postgres", "redis_cluster", "redis_server"]  # fixtures of all suites

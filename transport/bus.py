@@ -12,7 +12,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
-from ..processors.categories import AnyCategory
+from ..processors.declare.categories import AnyCategory
 
 
 class Bucket(NamedTuple):
@@ -212,7 +212,7 @@ class Durability:
 class Ownership(Protocol):
     """Told by a reader which buckets are its own. Called from within `poll` and `close`, in the caller's thread."""
 
-    def gained(self, buckets: Sequence[Bucket]) -> None:
+    def assigned(self, buckets: Sequence[Bucket]) -> None:
         """Note that buckets are ours. Nothing of them is read until `Reader.start`; must return at once.
 
         Called whenever the group has given out its buckets: with none where there are no further ones for us. So it is called once at
@@ -220,7 +220,7 @@ class Ownership(Protocol):
         """
         ...
 
-    def given_up(self, buckets: Sequence[Bucket]) -> None:
+    def revoked(self, buckets: Sequence[Bucket]) -> None:
         """Save and let go of buckets: nobody else owns them before this returns."""
         ...
 

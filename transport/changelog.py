@@ -22,8 +22,8 @@ from datetime import timedelta
 
 import msgspec
 
-from ..processors.changes import Changes
-from ..processors.kinds import Processor
+from ..processors.declare.processor import Processor
+from ..processors.keyed_state.changes import Changes
 from .bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader
 
 Offsets = dict[str, int]
@@ -56,7 +56,7 @@ def logged_changes(changes: Iterable[tuple[bytes, bytes | None]], position: Offs
     yield Outgoing(_POSITION, _encode(position), number)
 
 
-def stretches(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, Offsets]]:
+def offset_ranges(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, Offsets]]:
     """Read a changelog to its end, batch by batch: changes, and the position that holds with them."""
     reader = bus.scanner([Position(bucket, begin)])
     try:
@@ -81,7 +81,7 @@ def stretches(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, O
 def told_position(bus: Bus, bucket: Bucket) -> Offsets:
     """Return what the state reflects that a changelog's bucket gives: nothing where it was never told of one."""
     position: Offsets = {}
-    for _, reached in stretches(bus, bucket, 0):
+    for _, reached in offset_ranges(bus, bucket, 0):
         position.update(reached)
     return {name: offset for name, offset in position.items() if name != bucket.category}
 
@@ -124,7 +124,7 @@ def rewrite(
 def _keys_in(bus: Bus, bucket: Bucket) -> set[bytes]:
     """Return the keys that a changelog gives a value in an empty state."""
     found: set[bytes] = set()
-    for changes, _ in stretches(bus, bucket, 0):
+    for changes, _ in offset_ranges(bus, bucket, 0):
         found.update(key for key, value in changes.items() if value is not None)
         found.difference_update(key for key, value in changes.items() if value is None)
     return found

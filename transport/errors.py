@@ -43,11 +43,11 @@ class Fenced(BusError):
     """A newer owner has taken over: discard what is not saved and rejoin."""
 
 
-class Dismissed(BusError):
+class MembershipLost(BusError):
     """A membership in a group has ended for good: close the reader, and join with another."""
 
 
-class Unsettled(BusError):
+class CommitUnconfirmed(BusError):
     """Ownership is changing just now: keep what is owned, go on polling, and save the position again later."""
 
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ...processors.categories import AnyCategory
+from ...processors.declare.categories import AnyCategory
 from ...processors.errors import DeclarationError
-from ...transport.codecs import Codec
+from ...transport.codecs.codec import Codec
 from ..warehouse.columns import MARKS, UNFIT, Columns
 
 
@@ -29,7 +29,7 @@ class Messages(NamedTuple):
     arrived: Sequence[int]
 
 
-class Rows(NamedTuple):
+class RowBatch(NamedTuple):
     """What messages are in the archive.
 
     Args:
@@ -58,7 +58,7 @@ class ArchivedRows:
         self._columns = Columns(category.record)
         self.schema = archive_schema(self._columns)
 
-    def of(self, messages: Messages) -> Rows:
+    def of(self, messages: Messages) -> RowBatch:
         """Return the rows of messages."""
         decoded = self._codec.decode(messages.values)
         events, at = decoded.events, list(decoded.at)
@@ -79,7 +79,7 @@ class ArchivedRows:
             [messages.arrived[place] for place in at],
         ]
         marked = [pa.array(values, field.type) for values, field in zip(marks, MARKS, strict=True)]
-        return Rows(pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema), reasons)
+        return RowBatch(pa.RecordBatch.from_arrays([*arrays, *marked], schema=self.schema), reasons)
 
     def _unfit(self, events: Sequence[object]) -> Iterator[tuple[int, str]]:
         for index, event in enumerate(events):

@@ -9,18 +9,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from ...processors.categories import AnyCategory
+from ...processors.declare.categories import AnyCategory
 from ...processors.errors import DeclarationError
 from ...transport.bus import Bucket, Bus
 from ...transport.elapsed import elapsed_s
 from ..warehouse.layout import By
-from ..warehouse.seam import Warehouse
-from .category_archive import CategoryArchive, Manner, Tally
-from .completeness import Patience
-from .lasting import OUTAGE_LIMIT, LastingWarehouse
+from ..warehouse.protocols import Warehouse
+from .category_archive import ArchiveMetrics, ArchiveOptions, CategoryArchive
+from .completeness import LatenessAllowance
+from .retrying_warehouse import OUTAGE_LIMIT, RetryingWarehouse
 
 SEGMENT_EVENTS = 250_000
-DEFAULT_PATIENCE = Patience()
+DEFAULT_PATIENCE = LatenessAllowance()
 POLL_WAIT_S = 0.1
 
 
@@ -52,7 +52,7 @@ class Archiver:
         *,
         segment_events: int = SEGMENT_EVENTS,
         by: By = By.EVENT_TIME,
-        patience: Patience = DEFAULT_PATIENCE,
+        patience: LatenessAllowance = DEFAULT_PATIENCE,
         write_every: timedelta = timedelta(minutes=5),
         accept_gaps: bool = False,
         outage_limit: timedelta = OUTAGE_LIMIT,
@@ -61,14 +61,14 @@ class Archiver:
     ) -> None:
         if segment_events < 1:
             raise DeclarationError(f"A segment of {segment_events} events: it needs at least one.")
-        self.tally = Tally()
+        self.tally = ArchiveMetrics()
         self._write_every_s = write_every.total_seconds()
         self._monotonic_s = monotonic_s
         self._written_s = monotonic_s()
         self._stopping = False
         self._idle = True
-        manner = Manner(segment_events, by, patience, accept_gaps, now_ms, monotonic_s)
-        lasting = LastingWarehouse(warehouse, outage_limit, is_over=lambda: self._stopping)
+        manner = ArchiveOptions(segment_events, by, patience, accept_gaps, now_ms, monotonic_s)
+        lasting = RetryingWarehouse(warehouse, outage_limit, is_over=lambda: self._stopping)
         self._archives = [CategoryArchive(bus, category, lasting, manner, self.tally) for category in categories]
 
     def run(self, finished: Callable[[Archiver], bool] = lambda _: False) -> None:

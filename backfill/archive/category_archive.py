@@ -26,23 +26,23 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ...processors.categories import AnyCategory
+from ...processors.declare.categories import AnyCategory
 from ...transport.bus import Bucket, Bus, Position, RawBatch, Reader
-from ...transport.codec_of import Codecs
-from ...transport.errors import BusError, BusRefuses, BusUnreachable, Dismissed, Fenced, Unsettled
+from ...transport.codecs.by_category import Codecs
+from ...transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
 from ..errors import ArchiveGap, ArchiveRefused, NotStored
+from ..warehouse.archive_settings import SettledSettings, expect_same_topic, settle, widen_files
 from ..warehouse.layout import By, StoredFile
 from ..warehouse.listing import Listing
 from ..warehouse.notes import BucketNote, bucket_note, claim_note, epochs_among, write_note
 from ..warehouse.owners import Owners, claim, note_of, settled_notes
-from ..warehouse.seam import WRITERS, Warehouse
-from ..warehouse.terms import Settled, expect_same_topic, settle, widen_files
+from ..warehouse.protocols import WRITERS, Warehouse
 from .archived_rows import ArchivedRows, Messages
 from .complete_days import CompleteDays
-from .completeness import BucketDays, Patience, day_passed
+from .completeness import BucketDays, LatenessAllowance, day_passed
+from .idle_buckets import IdleBuckets
 from .late_additions import LateAdditions
 from .segments import Segment, Unwritten, write_changed
-from .silences import Silences
 
 _LOG = logging.getLogger("penstock.archiver")
 FENCED_PAUSE_S = 5.0
@@ -50,7 +50,7 @@ FENCED_PAUSE_S = 5.0
 
 
 @dataclass
-class Tally:
+class ArchiveMetrics:
     """What an archiver has done since it started.
 
     Args:
@@ -67,7 +67,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Manner:
+class ArchiveOptions:
     """How a category is archived.
 
     Args:
@@ -81,7 +81,7 @@ class Manner:
 
     segment_events: int
     by: By
-    patience: Patience
+    patience: LatenessAllowance
     accept_gaps: bool
     now_ms: Callable[[], int]
     monotonic_s: Callable[[], float]
@@ -142,7 +142,9 @@ class CategoryArchive:
         tally: what was done is added to it.
     """
 
-    def __init__(self, bus: Bus, category: AnyCategory, warehouse: Warehouse, manner: Manner, tally: Tally) -> None:
+    def __init__(
+        self, bus: Bus, category: AnyCategory, warehouse: Warehouse, manner: ArchiveOptions, tally: ArchiveMetrics
+    ) -> None:
         self._bus = bus
         self._category = category
         self._warehouse = warehouse
@@ -151,9 +153,9 @@ class CategoryArchive:
         self._tally = tally
         self._rows = ArchivedRows(category, Codecs(bus).of(category))
         self._clock = "_arrived" if manner.by is By.ARRIVAL else "_event_time"
-        self._settled: Settled | None = None
+        self._settled: SettledSettings | None = None
         self._complete = CompleteDays(warehouse, category.name)
-        self._silences = Silences(bus, category.name, manner.patience.idle_after, manner.monotonic_s)
+        self._silences = IdleBuckets(bus, category.name, manner.patience.idle_after, manner.monotonic_s)
         self._idle = frozenset[int]()
         self._buckets: dict[int, _Open] = {}
         self._owned: set[Bucket] = set()
@@ -232,14 +234,14 @@ class CategoryArchive:
             yield
         except BusRefuses:
             raise
-        except (Unsettled, BusUnreachable) as error:
+        except (CommitUnconfirmed, BusUnreachable) as error:
             if not self._waits:
                 _LOG.warning("%s The archiver of %s tries again until it succeeds.", error, self._category.name)
             self._waits = True
         except (Fenced, NotStored) as error:  # a later owner removes what it has written anew
             _LOG.warning("%s", error)
             self._start_over()
-        except Dismissed as error:
+        except MembershipLost as error:
             _LOG.warning("%s", error)
             with suppress(BusError):  # the membership has ended, and another reader joins at the next turn
                 self.abandon()
@@ -277,7 +279,7 @@ class CategoryArchive:
         self.lost(list(self._owned))
         self.close()
 
-    def gained(self, buckets: Sequence[Bucket]) -> None:
+    def assigned(self, buckets: Sequence[Bucket]) -> None:
         """Note buckets, which the next turn takes up."""
         self._owned.update(buckets)
         self._gained.extend(buckets)
@@ -311,7 +313,7 @@ class CategoryArchive:
         self._silences.interrupt(one.bucket.number for one in claimed)
         self._gained = [bucket for bucket in self._gained if bucket not in buckets]
 
-    def _settle(self, listing: Listing, buckets: int, topic_id: str) -> Settled:
+    def _settle(self, listing: Listing, buckets: int, topic_id: str) -> SettledSettings:
         name = self._category.name
         settled = self._settled or settle(
             self._warehouse,
@@ -392,12 +394,12 @@ class CategoryArchive:
         self._tally.gone += start - position
         return start
 
-    def given_up(self, buckets: Sequence[Bucket]) -> None:
+    def revoked(self, buckets: Sequence[Bucket]) -> None:
         """Save buckets, then let go of them; where the position is not committed, their next owner reads from there again."""
         numbers = {bucket.number for bucket in buckets}
         try:
             self._save({number: bucket for number, bucket in self._buckets.items() if number in numbers})
-        except (Unsettled, BusUnreachable, Fenced, Dismissed) as error:
+        except (CommitUnconfirmed, BusUnreachable, Fenced, MembershipLost) as error:
             _LOG.warning("%s The buckets' next owner reads again what is not committed.", error)
         self.lost(buckets)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ..warehouse.layout import Note
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS, BucketNote, Success, closed_until, create_note, late_from
-from ..warehouse.seam import Warehouse
+from ..warehouse.protocols import Warehouse
 
 
 class CompleteDays:

@@ -13,15 +13,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from ...processors.kinds import Processor
-from ...processors.plausible import ahead, outside
-from ...processors.watermarks import FOREVER_MS, NEVER_MS, BucketTime, Confidence, Progress, Watermark
+from ...processors.declare.processor import Processor
+from ...processors.time.timestamp_validation import ahead, outside
+from ...processors.time.watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Watermark
 from ..warehouse.layout import last_day_before
 from ..warehouse.notes import BucketNote, Closing, Mark
 
 
 @dataclass(frozen=True)
-class Patience:
+class LatenessAllowance:
     """How long is waited for events.
 
     Args:
@@ -43,10 +43,10 @@ class BucketDays:
         offset: where it is read from, which is the committed position.
     """
 
-    def __init__(self, patience: Patience, note: BucketNote | None, offset: int) -> None:
+    def __init__(self, patience: LatenessAllowance, note: BucketNote | None, offset: int) -> None:
         marks = () if note is None else note.marks
         begun = max((mark for mark in marks if mark.offset <= offset), key=lambda mark: mark.offset, default=None)
-        progress = Progress() if begun is None else begun.progress
+        progress = BucketProgress() if begun is None else begun.progress
         self._time = BucketTime(patience.watermark, progress)
         self._committed = self._next = Mark(offset, progress)
         self._noted: BucketNote | None = None
@@ -95,7 +95,7 @@ class BucketDays:
         return self.closings != self._committed_closings
 
 
-_AHEAD = Processor.ahead_limit or timedelta.max
+_AHEAD = Processor.max_future or timedelta.max
 
 
 def day_passed(notes: Mapping[int, BucketNote], buckets: int, idle: Collection[int] = ()) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..warehouse.notes import Addition, Late, late_note, read_note, write_note
-from ..warehouse.seam import Warehouse
+from ..warehouse.protocols import Warehouse
 
 
 class LateAdditions:

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..warehouse.columns import days_of
-from ..warehouse.evolution import content_of, fitted, table_of
 from ..warehouse.layout import StoredFile
 from ..warehouse.notes import Addition, Closing, late_from
-from ..warehouse.seam import WRITERS, Warehouse
+from ..warehouse.protocols import WRITERS, Warehouse
+from ..warehouse.schema_evolution import content_of, fitted, table_of
 from .late_additions import LateAdditions
 
 _LOOSE_BATCHES = 64

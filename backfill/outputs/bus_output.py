@@ -17,17 +17,16 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from ...processors.categories import AnyCategory
+from ...processors.declare.categories import AnyCategory
 from ...transport.bus import Bus, Outgoing
-from ...transport.codec_of import Codecs
-from ...transport.ensuring import ensure
+from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError
+from ...transport.internal_topics import ensure
 from ..errors import BackfillFailed, BackfillRefused
-from ..steps.outputs import OUTPUT_MARKS
-from ..warehouse.columns import Columns
+from ..warehouse.columns import OUTPUT_MARKS, Columns
 from ..warehouse.footers import footer_of
 from ..warehouse.layout import Days, EventFile
-from ..warehouse.seam import WRITERS, Warehouse
+from ..warehouse.protocols import WRITERS, Warehouse
 from ..warehouse.stored import StoredCategory
 from .sent_marks import MARKS, begun, marks_on
 
@@ -35,7 +34,7 @@ CHUNK_RECORDS = 50_000
 """How many records go in one transaction, or up to twice as many."""
 TRANSACTION_LIMIT_S = 60.0
 
-Sending = Callable[[str, int, int], None]
+BatchSender = Callable[[str, int, int], None]
 """Told a category, how many records of its batch are on the bus, and how many there are."""
 
 
@@ -74,7 +73,7 @@ def is_to_be_computed(bus: Bus, folder: Warehouse, categories: Sequence[AnyCateg
     return not before
 
 
-def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, sending: Sending) -> SentCategory:
+def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, sending: BatchSender) -> SentCategory:
     """Send what a batch run has written of a category, as a worker writes it; go on where an earlier run ended.
 
     Args:

@@ -11,7 +11,7 @@ import msgspec
 
 from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing
 from ...transport.errors import MissingCategory
-from ...transport.stretches import Stretch, read_stretch
+from ...transport.offset_range import OffsetRange, read_offset_range
 from ..errors import BackfillRefused
 from ..warehouse.layout import Days
 
@@ -69,8 +69,8 @@ def marks_on(bus: Bus) -> dict[str, Sent]:
     except MissingCategory:
         return {}
     marks: dict[str, Sent] = {}
-    whole = Stretch(Bucket(MARKS.name, 0), found.starts[0], found.ends[0])
-    for batch in read_stretch(bus, whole) if whole.start < whole.end else ():
+    whole = OffsetRange(Bucket(MARKS.name, 0), found.starts[0], found.ends[0])
+    for batch in read_offset_range(bus, whole) if whole.start < whole.end else ():
         for message in batch.messages:
             marks[(message.key() or b"").decode()] = _decode(message.value() or b"")
     return marks

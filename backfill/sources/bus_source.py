@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from ...transport.bus import RawBatch
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ...transport.stretches import Stretch, read_stretch
+from ...transport.offset_range import OffsetRange, read_offset_range
 from ..spark.failures import carried
 from ..spark.session import BATCH_EVENTS
 
@@ -47,13 +47,13 @@ class Request(msgspec.Struct, frozen=True):
 
     bootstrap: str
     further: dict[str, str]
-    stretches: list[Stretch]
+    stretches: list[OffsetRange]
 
     def __repr__(self) -> str:
         return f"Request({self.bootstrap!r}, {self.stretches!r})"
 
 
-def messages(spark: SparkSession, settings: KafkaSettings, stretches: Sequence[Stretch]) -> DataFrame:
+def messages(spark: SparkSession, settings: KafkaSettings, stretches: Sequence[OffsetRange]) -> DataFrame:
     """Return the messages of some stretches, at least one, each as a partition; they are read when Spark asks for them."""
     _register(spark)
     request = Request(settings.bootstrap, dict(settings.further), list(stretches))
@@ -86,10 +86,10 @@ class BusSource(DataSource):
 
 
 @dataclass
-class OneStretch(InputPartition):
+class OneOffsetRange(InputPartition):
     """A partition."""
 
-    stretch: Stretch
+    stretch: OffsetRange
 
 
 class BusSourceReader(DataSourceReader):
@@ -102,16 +102,16 @@ class BusSourceReader(DataSourceReader):
     def __init__(self, request: Request) -> None:
         self._request = request
 
-    def partitions(self) -> Sequence[OneStretch]:
+    def partitions(self) -> Sequence[OneOffsetRange]:
         """Return the stretches."""
-        return [OneStretch(stretch) for stretch in self._request.stretches]
+        return [OneOffsetRange(stretch) for stretch in self._request.stretches]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the messages of a stretch."""
-        stretch: Stretch = partition.stretch  # type: ignore[attr-defined]  # one of those above
+        stretch: OffsetRange = partition.stretch  # type: ignore[attr-defined]  # one of those above
         bus = KafkaBus(KafkaSettings(self._request.bootstrap, {**_FETCHED_AHEAD, **self._request.further}))
         with carried(f"Reading {stretch.bucket}"):
-            for batch in read_stretch(bus, stretch):
+            for batch in read_offset_range(bus, stretch):
                 yield from _rows(batch)
 
 

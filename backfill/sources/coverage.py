@@ -18,16 +18,16 @@ from datetime import date, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...processors.categories import AnyCategory
+from ...processors.declare.categories import AnyCategory
 from ..errors import BackfillRefused
+from ..warehouse.archive_settings import settings_of
 from ..warehouse.footers import footer_of, offsets_of
 from ..warehouse.layout import By, Days
 from ..warehouse.listing import Listing
-from ..warehouse.notes import SUCCESS, Terms, closed_until
+from ..warehouse.notes import SUCCESS, ArchiveSettings, closed_until
 from ..warehouse.owners import bucket_notes
-from ..warehouse.seam import WRITERS, Warehouse
-from ..warehouse.terms import terms_of
-from ..warehouse.unfit import unreadable
+from ..warehouse.protocols import WRITERS, Warehouse
+from ..warehouse.read_errors import unreadable
 
 EVER = Days(date.min, date.max)
 ONE_DAY = timedelta(days=1)
@@ -35,7 +35,7 @@ OUTLYING = timedelta(days=366)
 """What lies further apart than this was not lost between: one of both is an event whose time is wrong."""
 
 
-class Wanted(NamedTuple):
+class WantedDays(NamedTuple):
     """What a run takes of a category.
 
     Args:
@@ -102,7 +102,7 @@ class Coverage:
         return [day for day in self.stored if days.first <= day <= days.last]
 
 
-def covered(warehouse: Warehouse, wanted: Sequence[Wanted], *, allow_missing: bool) -> dict[str, str]:
+def covered(warehouse: Warehouse, wanted: Sequence[WantedDays], *, allow_missing: bool) -> dict[str, str]:
     """Look at the days that a run reads; return by category what is to be said of them, where there is something.
 
     Of a category that is archived by arrival nothing is known of days of event time, and nothing is said.
@@ -116,9 +116,9 @@ def covered(warehouse: Warehouse, wanted: Sequence[Wanted], *, allow_missing: bo
         BackfillRefused: days are missing, or a file is empty; nothing was started.
         WarehouseError: the warehouse.
     """
-    looked: list[tuple[Wanted, _Look]] = []
+    looked: list[tuple[WantedDays, _Look]] = []
     for one in wanted:
-        terms, listing = terms_of(warehouse, one.category.name), Listing.of(warehouse, one.category.name)
+        terms, listing = settings_of(warehouse, one.category.name), Listing.of(warehouse, one.category.name)
         by_arrival = terms is not None and terms.by is By.ARRIVAL
         _refuse_empty_files(warehouse, listing, EVER if by_arrival else one.read)
         if listing.all_files and not by_arrival:
@@ -138,7 +138,7 @@ class _Look:
     coverage: Coverage
 
     @staticmethod
-    def at(warehouse: Warehouse, category: AnyCategory, listing: Listing, terms: Terms | None) -> _Look:
+    def at(warehouse: Warehouse, category: AnyCategory, listing: Listing, terms: ArchiveSettings | None) -> _Look:
         """Look at a category that has files, and whose days are those of event time."""
         stored = sorted({date.fromisoformat(file.day) for file in listing.all_files})
         complete = frozenset(date.fromisoformat(day) for day, notes in listing.notes.items() if SUCCESS in notes)
@@ -198,7 +198,7 @@ def _lost_offsets(warehouse: Warehouse, listing: Listing) -> int | None:
     return sum(max(ends) - min(ends) + 1 - rows[bucket] for bucket, ends in offsets.items())
 
 
-def _refuse_elsewhere(looked: Sequence[tuple[Wanted, _Look]]) -> None:
+def _refuse_elsewhere(looked: Sequence[tuple[WantedDays, _Look]]) -> None:
     """Raise BackfillRefused where no category has anything of the days that were asked for, or would have."""
     if not looked or not all(found.coverage.beyond(one.asked) == [one.asked] for one, found in looked):
         return
@@ -212,7 +212,7 @@ def _refuse_elsewhere(looked: Sequence[tuple[Wanted, _Look]]) -> None:
     )
 
 
-def _said(coverage: Coverage, wanted: Wanted) -> str:
+def _said(coverage: Coverage, wanted: WantedDays) -> str:
     """Return what is to be said of days that are taken as they are."""
     beyond = [] if wanted.asked == EVER else coverage.beyond(wanted.asked)
     parts = (

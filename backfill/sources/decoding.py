@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from ...transport.codec_of import Codecs
+from ...transport.codecs.by_category import Codecs
 from ...transport.kafka import KafkaBus, KafkaSettings
 from ..archive.archived_rows import ArchivedRows, Messages
+from ..spark.batches import Batches, Transform
 from ..spark.failures import carried
-from ..spark.placed import PlacedApp
-from ..steps.step import Batches, Transform
+from ..spark.shipped_app import ShippedApp
 
 
 class LeftOut(NamedTuple):
@@ -64,7 +64,7 @@ class Decoding:
         left_out: told what does not decode.
     """
 
-    app: PlacedApp
+    app: ShippedApp
     category: str
     settings: KafkaSettings
     left_out: Accumulator[LeftOuts]
@@ -106,6 +106,6 @@ def _messages(batch: pa.RecordBatch) -> Messages | None:
 
 
 @cache
-def _rows_of(app: PlacedApp, category: str, bootstrap: str, further: tuple[tuple[str, str], ...]) -> ArchivedRows:
+def _rows_of(app: ShippedApp, category: str, bootstrap: str, further: tuple[tuple[str, str], ...]) -> ArchivedRows:
     declared = next(one for one in app.load().categories() if one.name == category)
     return ArchivedRows(declared, Codecs(KafkaBus(KafkaSettings(bootstrap, dict(further)))).of(declared))

@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from ..warehouse.evolution import fitted, is_same, merged
 from ..warehouse.layout import Days, StoredFile
 from ..warehouse.listing import Listing, read_events
-from ..warehouse.seam import Warehouse
-from ..warehouse.unfit import naming
+from ..warehouse.protocols import Warehouse
+from ..warehouse.read_errors import naming
+from ..warehouse.schema_evolution import fitted, is_same, merged
 
 TASK_BYTES = 32 * 2**20
 """How much one task reads at most, but for a file that is larger."""

@@ -14,22 +14,21 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
-from ...processors.categories import AnyCategory
+from ...processors.declare.categories import AnyCategory
 from ..archive.archived_rows import archive_schema
 from ..errors import BackfillRefused
 from ..spark.hadoop import Folders
-from ..steps.outputs import OUTPUT_MARKS
-from ..warehouse.columns import DAY_COLUMN, Columns
-from ..warehouse.evolution import OtherType, merged, relaxed, stored_as
+from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
 from ..warehouse.layout import DAY_MS, By, Days, StoredFile, folder_of
 from ..warehouse.listing import superseded_among
-from ..warehouse.notes import ARCHIVE, Terms, decoded
-from ..warehouse.seam import Warehouse
-from ..warehouse.unfit import other_type
-from .borders import Borders
-from .bus_side import BusSide
+from ..warehouse.notes import ARCHIVE, ArchiveSettings, decoded
+from ..warehouse.protocols import Warehouse
+from ..warehouse.read_errors import other_type
+from ..warehouse.schema_evolution import OtherType, merged, relaxed, stored_as
+from .bus_part import BusPart
 from .files import TASKS_PER_CORE, Files, Planned
-from .growing import OpenFrom, read_growing
+from .handoff_offsets import HandoffOffsets
+from .open_segments import OpenSegments, read_open_segments
 
 
 class Source(NamedTuple):
@@ -47,8 +46,8 @@ class Source(NamedTuple):
     spark: SparkSession
     archive: Warehouse
     made: Mapping[str, str] = MappingProxyType({})
-    bus: BusSide | None = None
-    ends: Mapping[str, Borders] = MappingProxyType({})
+    bus: BusPart | None = None
+    ends: Mapping[str, HandoffOffsets] = MappingProxyType({})
 
     @property
     def location(self) -> str:
@@ -72,15 +71,15 @@ class Source(NamedTuple):
         )
         return placed.select(*archive_schema(columns).names, DAY_COLUMN)
 
-    def _borders(self, category: str) -> Borders | None:
+    def _borders(self, category: str) -> HandoffOffsets | None:
         return self.bus.borders[category] if self.bus else self.ends.get(category)
 
-    def _on_both_sides(self, category: AnyCategory, borders: Borders) -> DataFrame:
+    def _on_both_sides(self, category: AnyCategory, borders: HandoffOffsets) -> DataFrame:
         """Return what the archive has before its borders, and the bus behind them, where it is read too."""
         schema = archive_schema(Columns(category.record))
         sides: list[DataFrame] = []
         if borders.segment_events:
-            open_from = OpenFrom.at(borders.offsets, borders.segment_events)
+            open_from = OpenSegments.at(borders.offsets, borders.segment_events)
             sides.append(self.read(category.name, schema, open_from).where(_before(borders.offsets)))
         live = self.bus.events(self.spark, category) if self.bus else None
         if live is not None:
@@ -103,14 +102,14 @@ class Source(NamedTuple):
         """Say which task reads which of an archived category's files, for some days of event time."""
         return files.planned(days, self.spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
 
-    def _terms(self, category: str) -> Terms | None:
+    def _terms(self, category: str) -> ArchiveSettings | None:
         """Return how a category is archived; None where no archiver has noted that."""
         folders = Folders(self.spark, self.location)
         place = f"{folders.of(category)}/{ARCHIVE}"
         content = folders.content(place)
-        return None if content is None else decoded(content, Terms, place)
+        return None if content is None else decoded(content, ArchiveSettings, place)
 
-    def read(self, category: str, schema: pa.Schema, open_from: OpenFrom | None = None) -> DataFrame:
+    def read(self, category: str, schema: pa.Schema, open_from: OpenSegments | None = None) -> DataFrame:
         """Return what is stored of a category, with the day of its event time.
 
         Args:
@@ -124,14 +123,16 @@ class Source(NamedTuple):
         self._expect_fit(category, schema, terms)
         return self._archived(folder, schema, terms, open_from)
 
-    def _expect_fit(self, category: str, schema: pa.Schema, terms: Terms) -> None:
+    def _expect_fit(self, category: str, schema: pa.Schema, terms: ArchiveSettings) -> None:
         """Raise BackfillRefused where the archive holds what a record type of today does not."""
         try:
             merged(terms.arrow, schema)
         except OtherType as other:
             raise BackfillRefused(other_type(f"{self.location}/{folder_of(category)}", other)) from other
 
-    def _archived(self, folder: str, schema: pa.Schema, terms: Terms, open_from: OpenFrom | None) -> DataFrame:
+    def _archived(
+        self, folder: str, schema: pa.Schema, terms: ArchiveSettings, open_from: OpenSegments | None
+    ) -> DataFrame:
         """Return an archived category as a record type of today has it."""
         stored = stored_as(schema, terms.arrow)
         found = self._read(folder, stored, open_from).select(
@@ -142,16 +143,16 @@ class Source(NamedTuple):
             return found
         return found.withColumn(DAY_COLUMN, _day_of_event_time())
 
-    def _read(self, folder: str, schema: pa.Schema, open_from: OpenFrom | None = None) -> DataFrame:
+    def _read(self, folder: str, schema: pa.Schema, open_from: OpenSegments | None = None) -> DataFrame:
         found = self.spark.read.schema(spark_schema(schema).add(DAY_COLUMN, "string")).parquet(folder)
         files = _files_among(found.inputFiles())
         superseded = superseded_among(files)
-        open_from = open_from or OpenFrom.last_of(files)
+        open_from = open_from or OpenSegments.last_of(files)
         growing = {file for file in files if open_from.is_growing(file)} - superseded
         beyond = {file for file in files if open_from.is_beyond(file)}
         passed_over = _forms(files[file] for file in superseded | growing | beyond)
         settled = found.where(~F.col("_metadata.file_path").isin(passed_over)) if passed_over else found
-        return settled.unionAll(read_growing(self.spark, self.archive, growing, schema)) if growing else settled
+        return settled.unionAll(read_open_segments(self.spark, self.archive, growing, schema)) if growing else settled
 
 
 def _files_among(paths: Iterable[str]) -> dict[StoredFile, str]:

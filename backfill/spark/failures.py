@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 
 from ...processors.errors import PenstockError
 from ..errors import BackfillFailed
-from ..warehouse.unfit import gone, unreadable
-from .executors import lacking
+from ..warehouse.read_errors import gone, unreadable
+from .executor_errors import missing_requirement
 
 _OF_FILE = re.compile(
     r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (\S+)\.(?:\s+(.*?))?\s*(?:SQLSTATE|$)",
@@ -63,7 +63,7 @@ def told(what: str) -> Iterator[None]:
         of_file = _of_file(str(error))
         if of_file:
             raise BackfillFailed(f"{what}: {of_file}") from error
-        lack = lacking(str(error))
+        lack = missing_requirement(str(error))
         if lack:
             raise BackfillFailed(f"{what} failed. {lack} Nothing of its output was published.") from error
         raise BackfillFailed(

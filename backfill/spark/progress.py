@@ -108,7 +108,7 @@ class _Following:
         self._group = group
         self._node = node
         self._events = events
-        self._pace = Pace()
+        self._pace = ProgressRate()
 
     def look(self) -> Reached:
         """Return how far they are."""
@@ -137,7 +137,7 @@ def stage_of(number: int, stages: list[int]) -> Stage:
     return Stage.READING if number == min(stages) else Stage.BRINGING_TOGETHER
 
 
-class Pace:
+class ProgressRate:
     """How fast tasks of a stage end, since it was first seen."""
 
     def __init__(self) -> None:

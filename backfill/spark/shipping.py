@@ -1,4 +1,4 @@
-"""How an app comes to Spark's executors: sent with the run, and found there as `PlacedApp` says.
+"""How an app comes to Spark's executors: sent with the run, and found there as `ShippedApp` says.
 
     Python files and packages beside the app --+
     files of its lookups ----------------------+--> an archive --> unpacked by each executor
@@ -16,19 +16,19 @@ from pathlib import Path
 
 from pyspark import SparkContext, SparkFiles
 
-from ...processors.app_files import Contents, code_beside, files_of
-from ...processors.apps import AppName
-from ...processors.kinds import Processor
+from ...processors.declare.app_files import Contents, code_beside, files_of
+from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
-from ...state.lookups import PostgresQuery, PostgresTable, RedisTable
-from ...state.lookups.file_table import FileTable
+from ...state.lookup_sources import PostgresQuery, PostgresTable, RedisTable
+from ...state.lookup_sources.file_table import FileTable
 from .masters import is_local
-from .placed import ARCHIVE_PREFIX, HandedAddress, PlacedApp, SentTable
+from .shipped_app import ARCHIVE_PREFIX, HandedAddress, ShippedApp, ShippedTable
 
 _PACKAGE = __name__.partition(".")[0]
 
 
-def place(context: SparkContext, name: AppName, processors: Iterable[type[Processor]]) -> PlacedApp:
+def place(context: SparkContext, name: AppName, processors: Iterable[type[Processor]]) -> ShippedApp:
     """Bring an app to where Spark runs it.
 
     Args:
@@ -42,14 +42,14 @@ def place(context: SparkContext, name: AppName, processors: Iterable[type[Proces
     path = name.path.resolve()
     code = code_beside(path)
     if is_local(context.getConf().get("spark.master", "")):
-        return PlacedApp(replace(name, path=path), state=Contents(code).digest)
+        return ShippedApp(replace(name, path=path), state=Contents(code).digest)
     joins = [processor for processor in processors if issubclass(processor, LookupJoin)]
     tables = list(_tables(joins))
     contents = Contents({**code, **{sent.file: table for sent, table in tables}})
     archive = f"{ARCHIVE_PREFIX}{contents.digest}"
     _send(Contents(_own_code()), f"{_PACKAGE}-", context.addPyFile)
     _send(contents, ARCHIVE_PREFIX, lambda sent: context.addArchive(f"{sent}#{archive}"))
-    return PlacedApp(
+    return ShippedApp(
         replace(name, path=Path(path.name)),
         archive,
         contents.digest,
@@ -72,13 +72,13 @@ def _own_code() -> dict[str, Path]:
     return {f"{_PACKAGE}/{path.relative_to(folder).as_posix()}": path for path in files_of(folder)}
 
 
-def _tables(joins: Iterable[type[LookupJoin]]) -> Iterator[tuple[SentTable, Path]]:
+def _tables(joins: Iterable[type[LookupJoin]]) -> Iterator[tuple[ShippedTable, Path]]:
     """Give the tables that lie in files; each is loaded once, so that what is wrong with it is said before anything runs."""
     for number, join in enumerate(joins):
         if isinstance(join.source, FileTable):
             join.source.open().close()
             path = Path(join.source.path)
-            yield SentTable(join.name, f"tables-{number}/{path.name}"), path
+            yield ShippedTable(join.name, f"tables-{number}/{path.name}"), path
 
 
 def _addresses(joins: Iterable[type[LookupJoin]]) -> Iterator[HandedAddress]:

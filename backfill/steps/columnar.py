@@ -13,15 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...processors.kinds import Aggregator, Stateless
-from ...processors.monoids.plain import alike
-from ...processors.windows import Tumbling, Windowing
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.stateless import Stateless
+from ...processors.monoids.equality import alike
+from ...processors.time.windows import Tumbling, WindowAssigner
 from ..errors import BackfillFailed
 from ..sources.files import Planned
+from ..spark.batches import Batches
 from ..warehouse.columns import EVENT_MARKS, Columns
 from ..warehouse.layout import StoredFile
-from .grouping import Groups, partials_of, plain
-from .step import Batches, Step
+from .grouped_partials import Groups, partials_of, plain
+from .step import Step
 
 CHECKED_EVENTS = 200
 """How many events of a task are also taken one by one."""
@@ -160,7 +162,7 @@ def _names(step: Step, columns: Sequence[str] | None, besides: Sequence[str]) ->
 
 
 def _slots(
-    window: Windowing, keys: pa.Array[Any], times: pa.Array[Any]
+    window: WindowAssigner, keys: pa.Array[Any], times: pa.Array[Any]
 ) -> tuple[list[tuple[str, int]], pa.Array[Any] | None, Groups]:
     """Return the keys and windows there are, the events' rows where some lie in several windows, and the slot of each of those."""
     if isinstance(window, Tumbling):

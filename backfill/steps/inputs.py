@@ -20,13 +20,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
 from pyspark.sql.window import Window
 
-from ...processors.categories import AnyCategory
-from ...processors.cores import Fed
-from ...processors.kinds import OnBad, Processor
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.processor import ErrorPolicy, Processor
+from ...processors.operators import StepResult
 from ..sources.source import Source
+from ..spark.batches import Batches
 from ..warehouse.columns import DAY_COLUMN, MARKS, ROW
-from .folding import expect_keys
-from .step import Batches, Step
+from .stateful_reducer import expect_keys
+from .step import Step
 
 _INPUT = "_input"
 _MET = "_met"
@@ -107,8 +108,8 @@ class Arrived(NamedTuple):
 class Taking(Protocol):
     """What takes events: as much of a core as is asked for here."""
 
-    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
-        """Process events, in order; see `Core.feed`."""
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
+        """Process events, in order; see `Operator.feed`."""
         ...
 
 
@@ -173,7 +174,7 @@ class Inputs:
         return outputs
 
     def _feed_run(self, core: Taking, step: Step, run: Sequence[Arrived]) -> list[Any]:
-        stops = self.processor.raising is OnBad.STOP
+        stops = self.processor.on_error is ErrorPolicy.STOP
         fed = core.feed(step.input, [one.event for one in run], stop_at_error=stops)
         if stops and fed.rejected:
             at, error = fed.rejected[0]

@@ -12,15 +12,12 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...processors.declare.processor import Processor
+from ...processors.declare.record_check import RecordCheck
+from ...processors.declare.routes import Routes
 from ...processors.errors import ProcessorFailed
-from ...processors.kinds import Processor
-from ...processors.routes import Routes
-from ...processors.values import RecordCheck
 from ..spark.session import BATCH_EVENTS
-from ..warehouse.columns import DAY_COLUMN, MARKS, UNFIT, Columns, days_of
-
-OUTPUT_MARKS = pa.schema([MARKS.field("_key"), MARKS.field("_event_time")])
-"""What the output of a batch run has beside its record's columns."""
+from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, UNFIT, Columns, days_of
 
 
 def slot_of(number: int) -> str:

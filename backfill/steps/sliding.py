@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...processors.categories import AnyCategory
-from ...processors.cores import Fed
-from ...processors.cores.aggregator import Folding, results_of
-from ...processors.cores.trailing import Trailing
-from ...processors.kinds import Aggregator
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.categories import AnyCategory
+from ...processors.operators import StepResult
+from ...processors.operators.aggregator import PartialFolder, results_of
+from ...processors.operators.sliding_aggregate import SlidingAggregate
 
 
 class SortedSliding:
@@ -24,20 +24,20 @@ class SortedSliding:
         folding: of this processor, with nothing in it.
     """
 
-    def __init__(self, processor: Aggregator, size_ms: int, folding: Folding) -> None:
+    def __init__(self, processor: Aggregator, size_ms: int, folding: PartialFolder) -> None:
         self._processor = processor
         self._folding = folding
-        self._trailing = Trailing(processor.monoid, size_ms)
+        self._trailing = SlidingAggregate(processor.monoid, size_ms)
 
-    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> Fed:
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Take the next events, and write the windows that end before the last of them."""
         spread = self._processor.window.spread(category.event_times_of(events))
         rejected = self._folding.fold(events, category.keys_of(events), spread, stop_at_error=stop_at_error)
-        return Fed(self._written(sorted(self._folding.panes)[:-1]), rejected)
+        return StepResult(self._written(sorted(self._folding.panes)[:-1]), rejected)
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> Fed:  # noqa: ARG002 - the key has no more events
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:  # noqa: ARG002 - the key has no more events
         """Write the last window."""
-        return Fed(self._written(list(self._folding.panes)), [])
+        return StepResult(self._written(list(self._folding.panes)), [])
 
     def _written(self, starts: Iterable[int]) -> list[Any]:
         outputs: list[Any] = []

@@ -6,7 +6,7 @@ and opens the processor once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, cached_property
@@ -15,21 +15,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...processors.categories import AnyCategory
-from ...processors.cores import Core, Fed
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.processor import ErrorPolicy, Processor
 from ...processors.errors import Deferred, Halted
-from ...processors.kinds import OnBad, Processor
-from ...processors.plausible import UNDOUBTED_MS, YEAR_1_MS, YEAR_9999_END_MS
-from ...processors.windows import MILLISECOND
+from ...processors.operators import Operator, StepResult
+from ...processors.time.timestamp_validation import UNDOUBTED_MS, YEAR_1_MS, YEAR_9999_END_MS
+from ...processors.time.windows import MILLISECOND
 from ..errors import BackfillFailed
+from ..sources.origins import Origin
+from ..spark.batches import Batches
 from ..spark.counts import Counters
 from ..spark.failures import carried
-from ..spark.placed import PlacedApp
+from ..spark.shipped_app import ShippedApp
 from ..warehouse.columns import EVENT_MARKS, Columns
-from .origins import Origin
 from .outputs import OutputRows
-
-Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Step:
         origin: what counts where the events come from; None where they come from one place.
     """
 
-    app: PlacedApp
+    app: ShippedApp
     processor: str
     category: str
     counters: Counters
@@ -72,7 +71,7 @@ class Step:
 
     def taken(self, batches: Batches) -> Batches:
         """Give batches without the events whose times cannot be meant, which a worker sets aside, too."""
-        limit = self.opened.processor.ahead_limit
+        limit = self.opened.processor.max_future
         for batch in batches:
             if self.origin:
                 self.origin.count(batch)
@@ -85,16 +84,16 @@ class Step:
         """Return a batch without some of its events, which are counted; stop at one, if the processor asks for that."""
         if not out.true_count:
             return batch
-        if self.opened.processor.ahead is OnBad.STOP:
+        if self.opened.processor.on_future_event is ErrorPolicy.STOP:
             raise BackfillFailed(
                 f"{self._place(*_place_of(batch, out.index(True).as_py()))}: its event time {why}. "
                 f"The backfill stops there, and nothing of {self.processor}'s output was published. Let such events be left out "
-                "and counted (`ahead = OnBad.DEAD_LETTER`), or declare another `ahead_limit`."
+                "and counted (`on_future_event = ErrorPolicy.DEAD_LETTER`), or declare another `max_future`."
             )
         self.counters.set_aside.add(out.true_count)
         return batch.filter(pc.invert(out))
 
-    def feed(self, core: Core, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> Fed:
+    def feed(self, core: Operator, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> StepResult:
         """Feed events that begin at a row of their batch; stop at one that raises, if the processor asks for that."""
         try:
             fed = self._fed(core, events)
@@ -109,10 +108,10 @@ class Step:
                 raise self.stopped(*_place_of(batch, start + rejected.at), rejected.error)
         return fed
 
-    def _fed(self, core: Core, events: Sequence[Any]) -> Fed:
+    def _fed(self, core: Operator, events: Sequence[Any]) -> StepResult:
         while True:
             try:
-                return core.feed(self.input, events, stop_at_error=self.opened.processor.raising is OnBad.STOP)
+                return core.feed(self.input, events, stop_at_error=self.opened.processor.on_error is ErrorPolicy.STOP)
             except Deferred:
                 continue  # who defers has waited
 
@@ -158,12 +157,9 @@ class Opened:
 
 
 @cache
-def _opened(app: PlacedApp, name: str) -> Opened:
+def _opened(app: ShippedApp, name: str) -> Opened:
     processor = app.opened(name)
     return Opened(processor, OutputRows(type(processor)))
-
-
-Transform = Callable[[Iterable[pa.RecordBatch]], Batches]
 
 
 def guarded(step: Step, batches: Batches) -> Batches:

@@ -14,8 +14,8 @@ import msgspec
 import pyarrow as pa
 from msgspec import inspect as shapes
 
+from ...processors.declare.records import Record, fields_of, plain, without_null
 from ...processors.errors import DeclarationError
-from ...processors.records import Record, fields_of, plain, without_null
 from .layout import DAY_MS, day_of
 
 _MARKS: list[pa.Field[Any]] = [
@@ -28,6 +28,8 @@ _MARKS: list[pa.Field[Any]] = [
 MARKS = pa.schema(_MARKS)
 """What the archive keeps with every event; times in milliseconds since 1970, UTC."""
 
+OUTPUT_MARKS = pa.schema([MARKS.field("_key"), MARKS.field("_event_time")])
+"""What the output of a batch run has beside its record's columns."""
 EVENT_MARKS = ("_bucket", "_offset", "_event_time", "_arrived")
 """Those that say where an event lay and when, without its key, which its record has."""
 DAY_COLUMN = "ds"

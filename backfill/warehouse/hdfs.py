@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...state.webhdfs import HdfsFolder, NoSuchFile, WebHdfsError
+from ...state.files.webhdfs import HdfsFolder, NoSuchFile, WebHdfsError
 from ..errors import NotStored, WarehouseError
 from .layout import Stored, aside_name
 

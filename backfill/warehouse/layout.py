@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
 
-from ...processors.windows import EVER_END_MS, EVER_START_MS
+from ...processors.time.windows import EVER_END_MS, EVER_START_MS
 
 DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()

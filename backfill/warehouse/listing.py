@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import NotStored
 from .layout import EventFile, OtherFile, StoredFile, day_folder, folder_of, is_day
-from .seam import Warehouse
+from .protocols import Warehouse
 
 
 @dataclass(frozen=True)

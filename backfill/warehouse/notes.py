@@ -20,10 +20,10 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
-from ...processors.watermarks import Progress
+from ...processors.time.watermarks import BucketProgress
 from ..errors import NotStored, WarehouseError
 from .layout import By, Note
-from .seam import Warehouse
+from .protocols import Warehouse
 
 SUCCESS = "_SUCCESS"
 """The name that others, too, look for."""
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 _OF_OWNER = re.compile(r"_(owner|bucket|late)-(\d{5,})-(\d{8,})\.json")
 
 
-class Terms(msgspec.Struct, frozen=True):
+class ArchiveSettings(msgspec.Struct, frozen=True):
     """How a category is archived; chosen once.
 
     Args:
@@ -52,10 +52,10 @@ class Terms(msgspec.Struct, frozen=True):
     topic_id: str = ""
 
     @staticmethod
-    def of(by: By, segment_events: int, schema: pa.Schema, topic_id: str = "") -> Terms:
+    def of(by: By, segment_events: int, schema: pa.Schema, topic_id: str = "") -> ArchiveSettings:
         """Note a way."""
         columns = {field.name: str(field.type) for field in schema}
-        return Terms(by, segment_events, columns, schema.serialize().to_pybytes(), topic_id)
+        return ArchiveSettings(by, segment_events, columns, schema.serialize().to_pybytes(), topic_id)
 
     @property
     def arrow(self) -> pa.Schema:
@@ -67,7 +67,7 @@ class Mark(msgspec.Struct, frozen=True):
     """How far a bucket's time has come with its events before an offset."""
 
     offset: int
-    progress: Progress
+    progress: BucketProgress
 
 
 class Closing(msgspec.Struct, frozen=True):

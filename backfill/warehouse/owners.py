@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..errors import NotStored
 from .layout import Note, folder_of
 from .notes import BucketNote, bucket_note, claim_note, decoded, epochs_among
-from .seam import Warehouse
+from .protocols import Warehouse
 
 _TRIES = 10
 

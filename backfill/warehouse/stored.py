@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import BackfillRefused, NotStored, WarehouseError
-from .evolution import OtherType, fitted, merged
+from .archive_settings import settings_of
 from .layout import By, Days, EventFile, StoredFile
 from .listing import Listing, read_events
 from .notes import SUCCESS
-from .seam import Warehouse
-from .terms import terms_of
-from .unfit import gone, other_type, unreadable
+from .protocols import Warehouse
+from .read_errors import gone, other_type, unreadable
+from .schema_evolution import OtherType, fitted, merged
 
 _EVENT_TIME = "_event_time"
 
@@ -56,7 +56,7 @@ class StoredCategory:
             BackfillRefused: it is archived with columns that do not fit.
             WarehouseError: the warehouse.
         """
-        terms = terms_of(warehouse, name)
+        terms = settings_of(warehouse, name)
         if terms is None:
             return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), By.EVENT_TIME)
         stored = pa.schema([field for field in terms.arrow if field.name in schema.names])

@@ -79,7 +79,7 @@ class Ranker(ps.Aggregator):
     """Ranks each carrier's destinations of a day by the sum of their positive scores."""
 
     reads, writes = scored, rankings
-    monoid = ps.TopK[str, int](5)
+    monoid = ps.TopKeys[str, int](5)
     window = ps.Tumbling(timedelta(days=1))
 
     def observe(self, event: Scored) -> dict[str, int] | None:

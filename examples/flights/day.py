@@ -29,7 +29,7 @@ from stage import console, end, local_kafka, penstock, play, start
 
 from penstock.processors.errors import PenstockError
 from penstock.transport.bus import Bucket, Bus, Outgoing, Position
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 FOLDER = Path(".penstock/day")

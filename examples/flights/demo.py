@@ -21,7 +21,7 @@ from source import produce
 from stage import console, local_kafka, penstock, play
 
 from penstock.transport.bus import Bucket, Bus, Position
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 APP = Path(__file__).with_name("app.py")

@@ -15,7 +15,7 @@ from records import flights as category
 from tables import known, rows
 
 from penstock.transport.bus import Bus, Outgoing
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 
 BATCH = 5_000
 MINUTE_MS = 60_000

@@ -12,7 +12,7 @@ from typing import NoReturn
 from rich.console import Console
 
 from penstock.ops.cli.output import steps
-from penstock.ops.local import LocalServices
+from penstock.ops.dev_services import LocalServices
 from penstock.processors.errors import PenstockError
 
 console = Console(highlight=False)

@@ -39,7 +39,7 @@ class Splitter(ps.Stateless):
     """Makes departures and arrivals of what the airlines tell, by plane."""
 
     reads, writes = reports, (departures, arrivals)
-    watermark = ps.Behind(HELD_UP)
+    watermark = ps.BoundedOutOfOrderness(HELD_UP)
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(self, event: Report) -> Iterable[Departure | Arrival]:
@@ -55,8 +55,8 @@ class Matcher(ps.Join):
 
     left, right, writes = departures, arrivals, legs
     after = LONGEST_FLIGHT
-    how = ps.How.LEFT
-    watermark = ps.Promised()
+    how = ps.JoinType.LEFT
+    watermark = ps.UpstreamWatermark()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def meets(self, left: Departure, right: Arrival) -> bool:
@@ -108,7 +108,7 @@ class Tracker(ps.Aggregator):
     window = ps.Session(TURNAROUND)
     emit = ps.AtWatermark()
     late = late
-    watermark = ps.Promised()
+    watermark = ps.UpstreamWatermark()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def observe(self, event: Leg) -> tuple[Leg, Stop, int]:

@@ -57,7 +57,7 @@ class Detector(ps.Stateful):
     """
 
     reads, writes, state = counts, detections, Airport
-    watermark = ps.Behind()  # counts come by hour, so a newer one tells that those before it are over
+    watermark = ps.BoundedOutOfOrderness()  # counts come by hour, so a newer one tells that those before it are over
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(

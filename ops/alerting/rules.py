@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 
-from ...processors.alerts import Alert
+from ...processors.declare.alerts import Alert
 from ...processors.errors import PenstockError
-from ..configuring.section import Section
-from ..watching.measures import OF_PROCESSOR
+from ..config.section import Section
+from ..monitoring.measures import OF_PROCESSOR
 
 DEFAULTS = (
     Alert("not running", "not_running", above=0, lasting=timedelta(minutes=1)),

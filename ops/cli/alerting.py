@@ -11,20 +11,20 @@ from uuid import uuid4
 
 import typer
 
-from ...processors.alerts import Alert
-from ...processors.apps import AppName
+from ...processors.declare.alerts import Alert
+from ...processors.declare.apps import AppName
 from ...processors.errors import PenstockError
 from ...transport.bus import Bus
 from ...transport.errors import BusError
-from ..alerting.notices import CategoryOfAlerts, Command, Delivery, Notice, Recipient, Webhook
+from ..alerting.alert_evaluator import AlertEvaluator
+from ..alerting.alert_loop import AWAY_AFTER_S, AlertLoop
+from ..alerting.alert_states import ActiveAlert, SilencedAlert, alerts_on, keep, silence_message, unsilence_message
+from ..alerting.notifications import CategoryOfAlerts, Command, Delivery, Notification, Recipient, Webhook
 from ..alerting.rules import Alerting, rules_of
-from ..alerting.states import Raised, Silence, alerts_on, keep, silence_message, unsilence_message
-from ..alerting.vigil import AWAY_AFTER_S, Vigil
-from ..alerting.watchman import Watchman
-from ..spans import span
-from ..watching.observer import Observer
-from ..watching.outages import said_once
-from ..working.clock import SystemClock
+from ..clock import SystemClock
+from ..humanize import human_duration
+from ..monitoring.observer import Observer
+from ..monitoring.outages import said_once
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note, table
 from .root import configuration_of
@@ -83,7 +83,7 @@ def run(
     if not outside and not inside:
         note("Nobody is told beside this terminal: name --webhook, --command or --category.")
     delivery, stopped = Delivery([*outside, *inside]), Event()
-    vigil = Vigil(
+    vigil = AlertLoop(
         bus,
         lambda: _watchman(bus, observed, holding, delivery),
         Delivery(outside),
@@ -100,10 +100,12 @@ def run(
             stopped.wait(every if vigil.on_watch else STAND_BY_S)
 
 
-def _watchman(bus: Bus, observed: Callable[[Bus], Observer], rules: Sequence[Alert], delivery: Delivery) -> Watchman:
+def _watchman(
+    bus: Bus, observed: Callable[[Bus], Observer], rules: Sequence[Alert], delivery: Delivery
+) -> AlertEvaluator:
     observer = observed(bus)
     try:
-        return Watchman(bus, observer, rules, delivery)
+        return AlertEvaluator(bus, observer, rules, delivery)
     except BusError:
         observer.close()
         raise
@@ -132,9 +134,9 @@ def _inside(bus: Bus, category: str | None) -> list[Recipient]:
     return [] if category is None else [CategoryOfAlerts(bus, category)]
 
 
-def _say(notice: Notice, *, json: bool) -> None:
+def _say(notice: Notification, *, json: bool) -> None:
     if json:
-        as_json({name: getattr(notice, name) for name in Notice.__struct_fields__})
+        as_json({name: getattr(notice, name) for name in Notification.__struct_fields__})
     else:
         note(f"{shown_time(notice.at_ms)} {notice.status}: {notice.rule}: {notice.says}")
 
@@ -153,13 +155,14 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
             {
                 "alerts": [
                     {
-                        **{name: getattr(one, name) for name in Raised.__struct_fields__},
+                        **{name: getattr(one, name) for name in ActiveAlert.__struct_fields__},
                         "silenced": alerts.silenced(one, now_ms),
                     }
                     for one in raised
                 ],
                 "silences": [
-                    {name: getattr(one, name) for name in Silence.__struct_fields__} for one in alerts.silences.values()
+                    {name: getattr(one, name) for name in SilencedAlert.__struct_fields__}
+                    for one in alerts.silences.values()
                 ],
             }
         )
@@ -172,7 +175,7 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
                 "silenced" if alerts.silenced(one, now_ms) else "firing" if one.firing else "pending",
                 one.rule,
                 one.processor,
-                span((now_ms - one.since_ms) / 1000),
+                human_duration((now_ms - one.since_ms) / 1000),
                 one.says,
             ]
             for one in raised
@@ -200,7 +203,7 @@ def rules(
     table(
         ["alert", "figure", "limit", "for", "processors"],
         [
-            [rule.name, rule.measure, rule.limit, span(rule.lasting.total_seconds()), rule.processors]
+            [rule.name, rule.measure, rule.limit, human_duration(rule.lasting.total_seconds()), rule.processors]
             for rule in rules_of(_own(target), _configured(context))
         ],
     )
@@ -220,7 +223,7 @@ def silence(
     Example: penstock alerts silence lag --processor scorer --for 2h --why "the backlog of Monday"
     """
     until_ms = int((time.time() + parse_span(lasting).total_seconds()) * 1000)
-    made = Silence(uuid4().hex[:8], rule, processor, until_ms, why)
+    made = SilencedAlert(uuid4().hex[:8], rule, processor, until_ms, why)
     keep(connect(kafka, folder), [silence_message(made)])
     note(f"Silenced until {shown_time(until_ms)} UTC. `penstock alerts unsilence {made.id}` ends it before.")
 

@@ -11,17 +11,17 @@ import typer
 from rich.filesize import decimal
 
 from ...backfill.warehouse.layout import By
-from ...backfill.warehouse.seam import open_warehouse
-from ...processors.apps import AppName
-from ...processors.watermarks import Behind, Confidence, Watermark
-from ..working.preflight import ends_of
+from ...backfill.warehouse.protocols import open_warehouse
+from ...processors.declare.apps import AppName
+from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
+from ..worker.preflight import ends_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, WebHdfs, connect, warehouse_of
 from .output import as_json, note, progress, table
 from .signals import stopping_on_signals
 from .times import parse_day, parse_span, shown_time
 
 if TYPE_CHECKING:
-    from ...backfill.archive.standing import DayStanding
+    from ...backfill.archive.status import DayStatus
 
 app = typer.Typer(help="Keep categories in the warehouse, as Parquet by day.", no_args_is_help=True)
 
@@ -69,15 +69,15 @@ def run(
     Example: penstock archive run examples/flights/app.py --until-end
     """
     from ...backfill.archive.archiver import Archiver  # noqa: PLC0415 - Arrow is slow to import, and most commands do without
-    from ...backfill.archive.completeness import Patience  # noqa: PLC0415 - as above
+    from ...backfill.archive.completeness import LatenessAllowance  # noqa: PLC0415 - as above
 
     declared = {category.name: category for category in AppName.parse(target).load().categories()}
     for name in only or ():
         if name not in declared:
             raise typer.BadParameter(f"{target} declares no category {name!r}; it has {', '.join(declared)}.")
     categories = [declared[name] for name in only] if only else list(declared.values())
-    watermark: Watermark = Confidence(confidence) if behind is None else Behind(parse_span(behind))
-    patience = Patience(watermark, parse_span(idle_after))
+    watermark: Watermark = Confidence(confidence) if behind is None else BoundedOutOfOrderness(parse_span(behind))
+    patience = LatenessAllowance(watermark, parse_span(idle_after))
     bus = connect(kafka, folder)
     targets = ends_of(categories, bus)
     location = warehouse_of(warehouse, folder)
@@ -113,11 +113,11 @@ def status(
 
     Example: penstock archive status examples/flights/app.py
     """
-    from ...backfill.archive.standing import standing_of  # noqa: PLC0415 - as in `run`
-    from ...backfill.warehouse.terms import terms_of  # noqa: PLC0415 - as in `run`
+    from ...backfill.archive.status import archive_status  # noqa: PLC0415 - as in `run`
+    from ...backfill.warehouse.archive_settings import settings_of  # noqa: PLC0415 - as in `run`
 
     place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
-    standings = {name: standing_of(place, name) for name in _names(target)}
+    standings = {name: archive_status(place, name) for name in _names(target)}
     if json:
         as_json({name: [asdict(day) for day in days] for name, days in standings.items()})
         return
@@ -126,14 +126,14 @@ def status(
         [(name, *_row(day)) for name, days in standings.items() for day in days],
     )
     for name, days in standings.items():
-        terms = terms_of(place, name)
+        terms = settings_of(place, name)
         if not days:
             note(f"{name}: nothing is archived in {place.location}.")
         elif terms is not None:
             note(f"{name}: days are by {terms.by.value}.")
 
 
-def _row(day: DayStanding) -> tuple[object, ...]:
+def _row(day: DayStatus) -> tuple[object, ...]:
     since = "" if day.complete_since_ms is None else shown_time(day.complete_since_ms)
     late = sum(addition.events for addition in day.late)
     last = max((addition.last_arrived_ms for addition in day.late), default=None)
@@ -166,12 +166,12 @@ def compact(
 
     Example: penstock archive compact departures --before 2013-02-01
     """
-    from ...backfill.archive.compacting import compact as compacted  # noqa: PLC0415 - as in `run`
-    from ...backfill.warehouse.terms import terms_of  # noqa: PLC0415 - as in `run`
+    from ...backfill.archive.compaction import compact as compacted  # noqa: PLC0415 - as in `run`
+    from ...backfill.warehouse.archive_settings import settings_of  # noqa: PLC0415 - as in `run`
 
     place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
     wanted = _wanted(day, before)
-    names = [name for name in _names(target) if name == target or terms_of(place, name) is not None]
+    names = [name for name in _names(target) if name == target or settings_of(place, name) is not None]
     done = [(name, one) for name in names for one in compacted(place, name, wanted)]
     if json:
         as_json([{"category": name, **asdict(one)} for name, one in done])

@@ -11,17 +11,17 @@ import typer
 
 from ...processors.errors import PenstockError
 from ...transport.errors import BusError
-from ..deploying.catalogue import Deployment, deployment_named
-from ..deploying.deploying import set_workers
-from ..deploying.errors import KeeperUnavailable, WorkerFailed
-from ..deploying.version import Target
-from ..scaling.look import Bounds, Decision
-from ..scaling.policy import Scaler
-from ..watching.observer import Observer
-from ..watching.outages import Outages, said_once
-from ..watching.reports import RATES_OVER_S, REPORT_EVERY_S
-from ..watching.standing import Standing
-from ..working.clock import SystemClock
+from ..autoscaling.policy import ScalingPolicy
+from ..autoscaling.sample import Bounds, ScalingDecision
+from ..clock import SystemClock
+from ..deploy.deployments import set_workers
+from ..deploy.errors import SupervisorUnavailable, WorkerFailed
+from ..deploy.registry import Deployment, deployment_named
+from ..deploy.version import Target
+from ..monitoring.observer import Observer
+from ..monitoring.outages import Outages, said_once
+from ..monitoring.reports import RATES_OVER_S, REPORT_EVERY_S
+from ..monitoring.status import ProcessorStatus
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, complain, note
 from .signals import stopping_on_signals
@@ -63,7 +63,7 @@ def autoscale(
     _expect_scalable(deployment_named(folder, name), apply=apply)
     # Over the time in which the need has to last: a worker more is judged by what is read since it is there.
     rates_over_s = min(RATES_OVER_S, max(REPORTS_IN_A_RATE * REPORT_EVERY_S, bounds.more_after_s))
-    scaler, stopped, outages = Scaler(bounds, rates_over_s), Event(), Outages()
+    scaler, stopped, outages = ScalingPolicy(bounds, rates_over_s), Event(), Outages()
     bus = connect(kafka, folder)
     if not apply:
         note("Only looking: nothing is changed without --apply.")
@@ -101,7 +101,7 @@ def _expect_scalable(deployment: Deployment, *, apply: bool) -> None:
         )
 
 
-def _standing(observer: Observer, name: str, outages: Outages) -> Standing | None:
+def _standing(observer: Observer, name: str, outages: Outages) -> ProcessorStatus | None:
     """Return how the deployment's processor stands; None before any of its workers has reported, or where the bus does not answer."""
     try:
         standings = observer.look().standings
@@ -116,13 +116,13 @@ def _change(folder: Path, name: str, workers: int) -> None:
     """Have so many workers; where that cannot be just now, it is said, and decided anew at the next look."""
     try:
         set_workers(folder, name, workers, note)
-    except (KeeperUnavailable, WorkerFailed) as error:
+    except (SupervisorUnavailable, WorkerFailed) as error:
         complain(str(error))
     else:
         note(f"{name} has {workers} {'worker' if workers == 1 else 'workers'} now.")
 
 
-def _say(name: str, workers: int, decision: Decision, *, json: bool) -> None:
+def _say(name: str, workers: int, decision: ScalingDecision, *, json: bool) -> None:
     now_ms = SystemClock().now_ms()
     if json:
         as_json({"at_ms": now_ms, "name": name, "workers": workers, "decided": decision.workers, "why": decision.why})

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...backfill.warehouse.seam import open_warehouse
-from ...processors.apps import AppName
+from ...backfill.warehouse.protocols import open_warehouse
+from ...processors.declare.apps import AppName
 from .batch_progress import batch_progress
 from .into_bus import folder_before_bus, into_bus, names_bus
 from .into_store import refill
@@ -37,8 +37,8 @@ from .signals import breaking_off
 from .times import NOW, days_of
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
-    from ...backfill.backfilling import NodeResult
-    from ...backfill.warehouse.seam import Warehouse as Archive
+    from ...backfill.run.backfill import NodeResult
+    from ...backfill.warehouse.protocols import Warehouse as Archive
     from ...transport.kafka import KafkaBus
 
 STORE = "store"
@@ -172,10 +172,10 @@ class _Asked(_Options):
 
     def computed(self, location: str) -> list[NodeResult]:
         """Run it into a folder."""
-        from ...backfill.backfilling import (  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+        from ...backfill.run.backfill import (  # noqa: PLC0415 - Spark is slow to import, and most commands do without
             run_backfill,
         )
-        from ...backfill.plans import Order  # noqa: PLC0415 - as below
+        from ...backfill.run.plans import Order  # noqa: PLC0415 - as below
 
         says = "Categories that were complete are published; of all others nothing changed."
         with breaking_off(says), batch_progress() as show:

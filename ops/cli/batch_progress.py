@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ..spans import span
+from ..humanize import human_duration
 from .output import err, note
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
@@ -64,4 +64,4 @@ def _parts(reached: Reached) -> Iterator[str]:
     if reached.events:
         yield f"{reached.events:,} events"
     if reached.left_s is not None:
-        yield f"about {span(reached.left_s)} left of this"
+        yield f"about {human_duration(reached.left_s)} left of this"

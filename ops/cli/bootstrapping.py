@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.filesize import decimal
 
-from ...backfill.warehouse.seam import open_warehouse
-from ...processors.apps import AppName
-from ...state.backups.places import open_place
+from ...backfill.warehouse.protocols import open_warehouse
+from ...processors.declare.apps import AppName
+from ...state.backups.store import open_backup_store
 from .batch_progress import batch_progress
 from .into_store import fill, keeps_remote_state
 from .options import (
@@ -101,15 +101,15 @@ def bootstrap(
         raise typer.BadParameter(
             "Name the place of backups with --backup, or in the environment variable PENSTOCK_BACKUP: a folder, or hdfs://HOST:PORT/PATH."
         )
-    from ...backfill.bootstrap import Destination  # noqa: PLC0415 - Spark is slow to import, and most commands do without
-    from ...backfill.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
+    from ...backfill.run.bootstrap import Destination  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.run.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
 
     says = "The processor stands where it stood; should its workers say that a bootstrap was begun, give this command again."
     with breaking_off(says), batch_progress() as show:
         done = build(
             app,
             archive,
-            Destination(bus, open_place(backup, webhdfs), webhdfs),
+            Destination(bus, open_backup_store(backup, webhdfs), webhdfs),
             first=since,
             master=master,
             overwrite=overwrite,

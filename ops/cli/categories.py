@@ -10,16 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from ...processors.apps import AppName
-from ...processors.dead_letters import dead_letters_of
+from ...processors.declare.apps import AppName
+from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError
-from ...processors.plausible import nearest
-from ...transport.any_codec import decode_any
+from ...processors.time.timestamp_validation import nearest
 from ...transport.bus import Bucket, Bus, CategorySpec, CategoryState, Message, Outgoing, Position
-from ...transport.codec_of import Codecs
-from ...transport.codecs import JsonCodec
+from ...transport.codecs.by_category import Codecs
+from ...transport.codecs.codec import JsonCodec
+from ...transport.codecs.schemaless import decode_any
 from ...transport.errors import CategoryExists
-from ...transport.schemas import Schemas
+from ...transport.tables.schemas import Schemas
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, facts, note, out, table
 from .resizing import resize

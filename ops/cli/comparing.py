@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...backfill.warehouse.layout import Days
-from ...backfill.warehouse.seam import open_warehouse
-from ...processors.apps import AppName
-from ..spans import span
+from ...backfill.warehouse.protocols import open_warehouse
+from ...processors.declare.apps import AppName
+from ..humanize import human_duration
 from .options import (
     DEFAULT_FOLDER,
     AllowMissing,
@@ -35,8 +35,8 @@ from .signals import breaking_off
 from .times import days_of, shown_time
 
 if TYPE_CHECKING:
-    from ...backfill.comparing.compare import Comparison
-    from ...backfill.comparing.explaining import Explanation
+    from ...backfill.compare.comparison import Comparison
+    from ...backfill.compare.explanation import Explanation
 
 FIELDS = 20
 """How many fields of a category are shown."""
@@ -97,8 +97,8 @@ def compare(
 
     Example: penstock compare examples/flights/app.py:Ranker --day 2013-01-31 --explain UA
     """
-    from ...backfill.comparing.compare import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
-    from ...backfill.comparing.explaining import explain  # noqa: PLC0415 - as above
+    from ...backfill.compare.comparison import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.compare.explanation import explain  # noqa: PLC0415 - as above
 
     days, allowed = days_of(first, last, day), parse_share(fail_over)
     where = warehouse_of(warehouse, folder), batch_output_of(output, folder)
@@ -222,7 +222,7 @@ def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
 
 
 def _behind(behind_ms: int) -> str:
-    return span(behind_ms / 1000) if behind_ms else ""
+    return human_duration(behind_ms / 1000) if behind_ms else ""
 
 
 def _shown(record: object) -> object:

@@ -9,10 +9,10 @@ from typing import Any
 
 import typer
 
-from ..configuring import environment, kafka_settings
-from ..configuring.configuration import Configuration
-from ..configuring.secrets import without_secrets
-from ..configuring.variables import VariableMissing, resolved, variables_in
+from ..config import environment, kafka_settings
+from ..config.configuration import Configuration
+from ..config.secrets import without_secrets
+from ..config.variables import VariableMissing, resolved, variables_in
 from .options import AsJson
 from .output import as_json, note, table
 from .root import configuration_of

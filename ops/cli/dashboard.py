@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ...processors.apps import AppName
+from ...processors.declare.apps import AppName
 from ...processors.errors import PenstockError
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
@@ -47,10 +47,10 @@ def dashboard(
     try:
         # Only this command needs them: the server is an extra.
         from ..dashboard.access import Access  # noqa: PLC0415
+        from ..dashboard.broadcast import Broadcaster  # noqa: PLC0415
+        from ..dashboard.poller import Poller  # noqa: PLC0415
         from ..dashboard.serving import address_of, listening_at, serve  # noqa: PLC0415
-        from ..dashboard.sight import Sight  # noqa: PLC0415
         from ..dashboard.site import Shown  # noqa: PLC0415
-        from ..dashboard.watch import Watch  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise DashboardMissing(
             f"The dashboard needs the package {error.name}, which is not installed: `pip install 'penstock[dashboard]'`."
@@ -61,7 +61,7 @@ def dashboard(
     shown = Shown(bus, app, folder / "state", title=target or bus.settings.bootstrap)
     with (
         listening_at(host, port) as listener,
-        closing(Watch(Sight(bus, observer_of(target, bus)))) as watch,
+        closing(Broadcaster(Poller(bus, observer_of(target, bus)))) as watch,
         stopping_on_signals(lambda: None),  # the server has its own way, and hands the signal on when it has ended
     ):
         watch.start()

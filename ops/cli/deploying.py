@@ -11,19 +11,19 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ...processors.apps import AppName
+from ...processors.declare.apps import AppName
 from ...transport.kafka import KafkaBus
-from ..configuring.kafka_settings import TABLE
-from ..configuring.variables import variables_in
-from ..deploying.catalogue import Deployment, Records, changing, deployment_named, deployments
-from ..deploying.coming_up import UP_LIMIT_S
-from ..deploying.deploying import Plan, Wanted, carry_out, planned, rolled_back, set_workers, taken_down
-from ..deploying.dry_run import described
-from ..deploying.environment import STORE, needed
-from ..deploying.manifests import outside_of
-from ..deploying.purging import Remains, purge, remains_of
-from ..deploying.showing import Shown, WorkerShown, shown
-from ..deploying.version import Pods, Settings, Target, Version
+from ..config.kafka_settings import TABLE
+from ..config.variables import variables_in
+from ..deploy.deployment_status import Shown, WorkerShown, shown
+from ..deploy.deployments import Plan, WantedDeployment, carry_out, planned, rolled_back, set_workers, taken_down
+from ..deploy.dry_run import described
+from ..deploy.environment import STORE, needed
+from ..deploy.manifests import outside_of
+from ..deploy.purge import Remains, purge, remains_of
+from ..deploy.readiness import UP_LIMIT_S
+from ..deploy.registry import Deployment, Records, changing, deployment_named, deployments
+from ..deploy.version import Pods, Settings, Target, Version
 from .categories import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .options import Target as AppTarget
@@ -113,7 +113,7 @@ def deploy(
         plans = []
         for processor in app.processors:
             own = msgspec.structs.replace(settings, variables=tuple(sorted({*needed(processor), *in_file})))
-            wanted = Wanted(name.path.resolve(), processor, own, workers, take_over)
+            wanted = WantedDeployment(name.path.resolve(), processor, own, workers, take_over)
             plans.append(planned(wanted, bus, environment, note))
         for plan in plans:
             _tell(plan)

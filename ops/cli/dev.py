@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..local import LocalServices, ServiceStatus
+from ..dev_services import LocalServices, ServiceStatus
 from .options import DEFAULT_FOLDER, AsJson, Folder
 from .output import as_json, note, steps, table
 

@@ -9,9 +9,9 @@ import msgspec
 import typer
 
 from ...processors.errors import PenstockError
-from ...processors.watermarks import NEVER_MS
-from ...transport.injecting import Injector
-from ...transport.promises import WATERMARKS, Promise, promises_on, taken_back
+from ...processors.time.watermarks import NEVER_MS
+from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, taken_back, watermarks_on
+from ...transport.watermark_writer import WatermarkWriter
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note, table
 from .times import parse_time_ms, shown_time
@@ -36,7 +36,7 @@ def set_(
     Example: penstock watermark set flights 2013-02-01T00:00
     """
     time_ms = parse_time_ms(time)
-    with Injector(connect(kafka, folder), category, injector) as injecting:
+    with WatermarkWriter(connect(kafka, folder), category, injector) as injecting:
         injecting.promise(time_ms)
     note(f"{injector} promises: {category} is complete up to {shown_time(time_ms)} UTC.")
 
@@ -52,7 +52,7 @@ def show(
 
     Example: penstock watermark show flights
     """
-    promises = promises_on(connect(kafka, folder))
+    promises = watermarks_on(connect(kafka, folder))
     found = [
         (name, promise) for _, promise in sorted(promises.items()) for name in promise.ends if category in (None, name)
     ]
@@ -65,7 +65,7 @@ def show(
     table(["category", "promised by", "complete up to", ""], [[name, *_shown(promise)] for name, promise in found])
 
 
-def _shown(promise: Promise) -> list[str]:
+def _shown(promise: WatermarkStatement) -> list[str]:
     return [f"{promise.promiser}/{promise.bucket}", _time(promise.watermark_ms), "idle" if promise.idle else ""]
 
 
@@ -84,7 +84,7 @@ def forget(
     Example: penstock watermark forget old_filter
     """
     bus = connect(kafka, folder)
-    places = [place for place in promises_on(bus) if place[0] == promiser]
+    places = [place for place in watermarks_on(bus) if place[0] == promiser]
     if not places:
         raise PenstockError(
             f"{promiser} has promised nothing, so there is nothing to take back. `penstock watermark show` lists who has."

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...processors.apps import AppName
+from ...processors.declare.apps import AppName
 from .options import batch_output_of
 from .output import as_json, note, steps, table
 from .signals import breaking_off
@@ -52,7 +52,7 @@ def into_bus(
     """
     from ...backfill.outputs.bus_output import is_to_be_computed, send_batch  # noqa: PLC0415 - as above
     from ...backfill.warehouse.layout import Days  # noqa: PLC0415 - as above
-    from ...backfill.warehouse.seam import open_warehouse  # noqa: PLC0415 - as above
+    from ...backfill.warehouse.protocols import open_warehouse  # noqa: PLC0415 - as above
 
     folder, asked = open_warehouse(location, webhdfs), Days(*days)
     written = {category.name: category for processor in app.load().processors for category in processor.outputs()}

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ...processors.apps import AppName
+from ...processors.declare.apps import AppName
 from ...state.checkpoints import is_remote
 from .batch_progress import batch_progress
 from .output import as_json, note, table
 from .signals import breaking_off
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
-    from ...backfill.outputs.store_output import Refilled, StoreDestination
-    from ...backfill.warehouse.seam import Warehouse
+    from ...backfill.run.store_backfill import Refilled, StoreDestination
+    from ...backfill.warehouse.protocols import Warehouse
     from ...transport.bus import Bus
 
 
@@ -39,7 +39,7 @@ def refill(
     json: bool,
 ) -> None:
     """Replace the windows of some days, and say what was replaced."""
-    from ...backfill.outputs.store_output import refill_store  # noqa: PLC0415 - as above
+    from ...backfill.run.store_backfill import refill_store  # noqa: PLC0415 - as above
 
     destination = _destination(bus, store)
     says = "Each value in the store is the one that was or the one that was computed; start it again for the rest."
@@ -70,7 +70,7 @@ def fill(
     json: bool,
 ) -> None:
     """Fill the store of an aggregator that is to go on at the archive's end, and say what it has."""
-    from ...backfill.outputs.store_output import bootstrap_store  # noqa: PLC0415 - as above
+    from ...backfill.run.store_backfill import bootstrap_store  # noqa: PLC0415 - as above
 
     destination = _destination(bus, store)
     says = "No worker opens what is not whole; start it again."
@@ -91,7 +91,7 @@ def fill(
 
 
 def _destination(bus: Bus, store: str | None) -> StoreDestination:
-    from ...backfill.outputs.store_output import StoreDestination  # noqa: PLC0415 - as above
+    from ...backfill.run.store_backfill import StoreDestination  # noqa: PLC0415 - as above
 
     if store is None:
         raise typer.BadParameter("Name the store with --store, or in the environment variable PENSTOCK_STORE.")

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ...processors.errors import PenstockError
-from ...transport.kafka.answering import calls_left_behind
+from ...transport.kafka.bounded_calls import calls_left_behind
 from ..logs.setting_up import LogFormat, LogLevel, in_json, set_up
 from . import (
     alerting,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ...processors.errors import PenstockError
-from ..watching.observer import Observer
+from ..monitoring.observer import Observer
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
 from .signals import stopping_on_signals
@@ -30,7 +30,7 @@ def metrics(
     """
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server  # noqa: PLC0415 - of one command
 
-    from ..watching.prometheus import Scraped  # noqa: PLC0415 - as above
+    from ..monitoring.prometheus import Scraped  # noqa: PLC0415 - as above
 
     with closing(Observer(connect(kafka, folder))) as observer:
         registry = CollectorRegistry()

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ...processors.kinds import Processor
-from ...state.backups.places import open_place
-from ...transport.beginning import expect_idle
-from ..moving.around import Around
-from ..moving.functions import function_named
-from ..moving.migrating import Migration, ShardMigration, examples, perform_migration, plan_migration, try_out
-from ..moving.retyping import Counts, Example
+from ...processors.declare.processor import Processor
+from ...state.backups.store import open_backup_store
+from ...transport.tables.maintenance_start import expect_idle
+from ..maintenance.environment import Around
+from ..maintenance.migration import Migration, ShardMigration, examples, perform_migration, plan_migration, try_out
+from ..maintenance.state_conversion import ConversionCounts, Example
+from ..maintenance.user_function import function_named
 from .batch_progress import LINE_EVERY_S
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, WebHdfs, connect
 from .output import as_json, err, note, progress, table
@@ -59,14 +59,14 @@ def migrate(
     bus = connect(kafka, folder)
     if not dry_run:
         expect_idle(processor, bus)  # before anybody is asked
-    around = Around(bus, folder / "state", open_place(backup, webhdfs) if backup else None)
+    around = Around(bus, folder / "state", open_backup_store(backup, webhdfs) if backup else None)
     planned = plan_migration(processor, around, anyway=anyway)
     if not planned.shards:
         _tell_nothing(processor, json=json)
         return
     if not json:
         _show(planned, [] if planned.goes_on else examples(planned, around, function))
-    counts = Counts()
+    counts = ConversionCounts()
     if dry_run:
         with _bar(planned) as told:
             counts = try_out(planned, around, function, told)
@@ -129,7 +129,7 @@ def _said(planned: Migration) -> Iterator[str]:
         yield f"About {missing:,} events before its group's position will be missing from the state, as state at most once allows."
 
 
-def _then(planned: Migration, counts: Counts, target: str, backup: str | None, *, done: bool) -> str:
+def _then(planned: Migration, counts: ConversionCounts, target: str, backup: str | None, *, done: bool) -> str:
     name, shape = planned.processor.name, planned.processor.state_shape()
     dropped = f", of which {counts.dropped:,} are dropped" if counts.dropped else ""
     if not done:
@@ -165,7 +165,7 @@ class _Lines:
             note(f"{self._count:,} entries so far.")
 
 
-def _described(planned: Migration, counts: Counts, *, done: bool) -> dict[str, Any]:
+def _described(planned: Migration, counts: ConversionCounts, *, done: bool) -> dict[str, Any]:
     return {
         "processor": planned.processor.name,
         "to": planned.processor.state_shape(),

@@ -10,9 +10,9 @@ import typer
 
 from ...transport.errors import BusError, SettingsRefused
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ..configuring.kafka_settings import explained, kafka_settings
-from ..configuring.toml_file import TomlFile
-from ..local import LocalServices
+from ..config.kafka_settings import explained, kafka_settings
+from ..config.toml_file import TomlFile
+from ..dev_services import LocalServices
 from .root import configuration_of
 
 

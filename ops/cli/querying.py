@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...backfill.warehouse.layout import Days
-from ...backfill.warehouse.seam import open_warehouse
-from ...processors.apps import AppName
+from ...backfill.warehouse.protocols import open_warehouse
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.apps import AppName
 from ...processors.errors import AppFileError
-from ...processors.kinds import Aggregator
-from ...processors.monoids.plain import shown
-from ...processors.windows import Window
+from ...processors.monoids.equality import shown
+from ...processors.time.windows import Window
 from ...state.checkpoints import is_remote
 from ...state.remote import RemoteResults, read_results
 from ...transport.bus import Bus
@@ -41,7 +41,7 @@ from .output import as_json, note, table
 from .times import days_of, parse_day, parse_time_ms, shown_time, shown_window
 
 if TYPE_CHECKING:
-    from ...backfill.comparing.hybrid import Live, Result
+    from ...backfill.compare.hybrid_results import Result, StreamSide
 
 Found = tuple[str, Window, Any]
 
@@ -101,14 +101,14 @@ def query(
     if of_both:
         if at is not None:
             raise typer.BadParameter("--at asks for one window; with --hybrid, name its day with --day.")
-        from ...backfill.comparing.hybrid import Batch, hybrid  # noqa: PLC0415 - Arrow is slow to import, and a query of a store does without
+        from ...backfill.compare.hybrid_results import BatchSide, hybrid_results  # noqa: PLC0415 - Arrow is slow to import, and a query of a store does without
 
         processor = named_aggregator(target)
         until = None if batch_until is None else parse_day(batch_until)
         archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
-        batch = Batch(archive, open_warehouse(batch_output_of(output, folder), webhdfs), until)
+        batch = BatchSide(archive, open_warehouse(batch_output_of(output, folder), webhdfs), until)
         with _live(processor, store, partial(connect, kafka, folder)) as live:
-            _show(hybrid(processor, batch, live, Days(*days_of(first, last, day)), key), limit, json=json)
+            _show(hybrid_results(processor, batch, live, Days(*days_of(first, last, day)), key), limit, json=json)
         return
     if (first, last, day, batch_until) != (None,) * 4:
         raise typer.BadParameter(
@@ -131,7 +131,7 @@ def query(
 
 def named_aggregator(target: str) -> type[Aggregator]:
     """Return the one aggregator that a target names, if it has results that can be put together."""
-    from ...backfill.comparing.hybrid import expect_results  # noqa: PLC0415 - as in `query`
+    from ...backfill.compare.hybrid_results import expect_results  # noqa: PLC0415 - as in `query`
 
     processors = AppName.parse(target).load().processors
     if len(processors) != 1:
@@ -140,9 +140,9 @@ def named_aggregator(target: str) -> type[Aggregator]:
 
 
 @contextmanager
-def _live(processor: type[Aggregator], store: str | None, bus: Callable[[], Bus]) -> Iterator[Live]:
+def _live(processor: type[Aggregator], store: str | None, bus: Callable[[], Bus]) -> Iterator[StreamSide]:
     """Give what answers for days that are not complete; connects when it is asked."""
-    from ...backfill.comparing.hybrid import live_from_bus, live_from_store  # noqa: PLC0415 - as in `query`
+    from ...backfill.compare.hybrid_results import live_from_bus, live_from_store  # noqa: PLC0415 - as in `query`
 
     if not is_remote(processor):
         yield live_from_bus(bus, processor.outputs()[0])
@@ -175,7 +175,7 @@ def _aggregator(target: str) -> type[Aggregator]:
     if len(processors) == 1 and issubclass(processors[0], Aggregator) and is_remote(processors[0]):
         return processors[0]
     raise AppFileError(
-        f"{target} is not an aggregator with `store = penstock.Remote(…)`, so no store can be asked about it. Name one as "
+        f"{target} is not an aggregator with `store = penstock.RemoteStore(…)`, so no store can be asked about it. Name one as "
         "APP.py:PROCESSOR; for state beside the worker there is `penstock state inspect`."
     )
 

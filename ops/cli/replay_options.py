@@ -7,17 +7,17 @@ from datetime import datetime, timezone
 
 import typer
 
-from ...backfill.warehouse.seam import open_warehouse
-from ...processors.buckets import bucket_of
-from ...processors.kinds import Processor
+from ...backfill.warehouse.protocols import open_warehouse
+from ...processors.declare.partitioner import bucket_of
+from ...processors.declare.processor import Processor
 from ...state.backups.manifest import BackupId
-from ...state.backups.places import open_place
+from ...state.backups.store import open_backup_store
 from ...transport.bus import Bus
-from ..replaying.archive_past import ArchivePast
-from ..replaying.bus_past import BusPast
-from ..replaying.errors import ReplayRefused
-from ..replaying.past import Past, Span
-from ..replaying.starting import AtStart, Empty, FromBackup, Start
+from ..replay.archive_source import ArchiveEventSource
+from ..replay.bus_source import BusEventSource
+from ..replay.errors import ReplayRefused
+from ..replay.event_source import EventSource, Span
+from ..replay.initial_state import AtStart, Empty, FromBackup, Start
 from .times import parse_start
 
 _SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*x")
@@ -66,7 +66,7 @@ def parse_state(text: str, backup: str | None, webhdfs: str | None) -> Start:
     kind, _, name = text.partition(":")
     if text == "empty":
         return Empty()
-    place = None if backup is None else open_place(backup, webhdfs)
+    place = None if backup is None else open_backup_store(backup, webhdfs)
     if text == "at-start":
         return AtStart(place)
     if kind != "backup" or not name:
@@ -102,12 +102,12 @@ def expect_one_backup(start: Start, numbers: list[int]) -> None:
 
 def past_of(
     source: str, processor: Processor, bus: Bus, warehouse: str, webhdfs: str | None, *, from_earliest: bool
-) -> Past:
+) -> EventSource:
     """Return where events are read."""
     match source:
         case "bus":
-            return BusPast(processor, bus, from_earliest=from_earliest)
+            return BusEventSource(processor, bus, from_earliest=from_earliest)
         case "warehouse":
-            return ArchivePast(processor, open_warehouse(warehouse, webhdfs), bus)
+            return ArchiveEventSource(processor, open_warehouse(warehouse, webhdfs), bus)
         case _:
             raise typer.BadParameter(f"{source!r} is no source of events: write bus or warehouse.")

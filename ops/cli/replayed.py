@@ -8,10 +8,10 @@ from dataclasses import asdict
 from itertools import islice
 from json import dumps
 
-from ...processors.kinds import Processor
-from ..replaying.counts import Counts
-from ..replaying.differences import DIFFERENT, ONLY_OURS, ONLY_THEIRS, Compared, Differing
-from ..replaying.outputs import Output, line_of, told
+from ...processors.declare.processor import Processor
+from ..replay.counts import ReplayCounts
+from ..replay.differences import DIFFERENT, ONLY_OURS, ONLY_THEIRS, Differing, ReplayComparison
+from ..replay.outputs import Output, line_of, told
 from .output import as_json, note, out, table
 from .times import shown_time
 
@@ -53,7 +53,7 @@ class Screen:
             note(f"… and {self._given - self._limit:,} outputs more.")
 
 
-def conclude(processor: type[Processor], counts: Counts, took_s: float, *, json: bool) -> None:
+def conclude(processor: type[Processor], counts: ReplayCounts, took_s: float, *, json: bool) -> None:
     """Say what was done."""
     if json:
         as_json({"summary": {"processor": processor.name, **asdict(counts), "seconds": round(took_s, 3)}})
@@ -61,7 +61,9 @@ def conclude(processor: type[Processor], counts: Counts, took_s: float, *, json:
         note(f"{processor.__name__}: {counts}, in {took_s:.1f} s.")
 
 
-def show_differences(against: str, found: Sequence[Compared], is_open: int, limit: int | None, *, json: bool) -> None:
+def show_differences(
+    against: str, found: Sequence[ReplayComparison], is_open: int, limit: int | None, *, json: bool
+) -> None:
     """Show how the replay's outputs differ from others.
 
     Args:
@@ -91,13 +93,13 @@ def show_differences(against: str, found: Sequence[Compared], is_open: int, limi
         note(f"The replay and {against} agree.")
 
 
-def _counted(one: Compared) -> list[object]:
+def _counted(one: ReplayComparison) -> list[object]:
     total = one.equal + len(one.differing)
     share = len(one.differing) / total if total else 0.0
     return [one.category, one.equal, one.count(ONLY_THEIRS), one.count(ONLY_OURS), one.count(DIFFERENT), f"{share:.2%}"]
 
 
-def _show_keys(one: Compared) -> None:
+def _show_keys(one: ReplayComparison) -> None:
     fields = one.fields()
     if fields:
         note(f"{one.category} differs in {', '.join(f'{name} ({count:,})' for name, count in fields.items())}.")
@@ -122,7 +124,7 @@ def _show_one(against: str, one: Differing) -> None:
         out.out(f"  {field.field}: {field.stream} -> {field.batch}", highlight=False)
 
 
-def _described(against: str, one: Compared) -> dict[str, object]:
+def _described(against: str, one: ReplayComparison) -> dict[str, object]:
     return {
         "against": against,
         "category": one.category,

@@ -12,29 +12,29 @@ from typing import Annotated
 
 import typer
 
-from ...processors.apps import AppName
-from ...processors.kinds import Processor
+from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
 from ...transport.bus import Bus
-from ..replaying.counts import Counts
-from ..replaying.debugging import Debugging
-from ..replaying.differences import Slot, compare
-from ..replaying.elsewhere import replay_elsewhere
-from ..replaying.errors import ReplayStopped
-from ..replaying.live import Live, Replayed, live_of
-from ..replaying.outputs import Told
-from ..replaying.pacing import paced
-from ..replaying.past import Span
-from ..replaying.playing import Playing
-from ..replaying.promises import past_promises
-from ..replaying.replay import Company, Plays, Replay, ShardReplay, one_by_one, side_by_side
-from ..replaying.saved_test import Gathered, write_test
-from ..replaying.seen import Seen
-from ..replaying.sinks import LinesFile, ScratchCategories
-from ..replaying.starting import Start
-from ..replaying.taking import Give, Taking
-from ..replaying.taps import only
-from ..replaying.versions import version
-from ..working.preflight import expect_categories, opened
+from ..replay.call_hooks import only
+from ..replay.counts import ReplayCounts
+from ..replay.debugger import Debugger
+from ..replay.differences import OutputSlot, compare
+from ..replay.errors import ReplayStopped
+from ..replay.event_source import Span
+from ..replay.initial_state import Start
+from ..replay.live_outputs import LiveOutputs, Replayed, live_of
+from ..replay.output_collector import Give, OutputCollector
+from ..replay.outputs import OutputRecord
+from ..replay.pacing import paced
+from ..replay.past_watermarks import past_watermarks
+from ..replay.replay import Plays, Replay, ReplayCallbacks, ShardReplay, one_by_one, side_by_side
+from ..replay.saved_test import Gathered, write_test
+from ..replay.shard_replay import ShardReplayer
+from ..replay.sinks import LinesFile, ScratchCategories
+from ..replay.source_events import SourceEvents
+from ..replay.subprocess_replay import replay_in_subprocess
+from ..replay.versions import version
+from ..worker.preflight import expect_categories, opened
 from .options import (
     DEFAULT_FOLDER,
     AsJson,
@@ -215,16 +215,16 @@ def replay(
         theirs = _theirs(around, asked, against, options)
         running = around.enter_context(closing(opened(processor)))
         past = past_of(source, running, bus, warehouse_of(warehouse, folder), webhdfs, from_earliest=from_earliest)
-        promises = around.enter_context(past_promises(running, bus))
+        promises = around.enter_context(past_watermarks(running, bus))
         shards = Replay(running, past, asked.span, asked.start, asked.numbers, promises).shards()
-        debugging = Debugging(running, stop_at or ()) if stop_at or debug else None
+        debugging = Debugger(running, stop_at or ()) if stop_at or debug else None
         if key is not None:
             only(running, key)
         screen = Screen(limit, json=json)
         gives = _sinks(around, asked, bus, output, scratch) or ([screen.give] if against is None else [])
-        taking = Taking(processor, key, gives, keeps=against is not None)
+        taking = OutputCollector(processor, key, gives, keeps=against is not None)
         with _saving(save_as_test, asked, since, until) as note_event:
-            company = Company(
+            company = ReplayCallbacks(
                 tell=note,
                 watch=lambda seen: _all((taking.inputs.note, note_event), seen),
                 playing=lambda playing: _follow(debugging, playing),
@@ -242,7 +242,7 @@ def _given(options: dict[str, str | Path | None]) -> list[str]:
     return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
 
-def _theirs(around: ExitStack, asked: Asked, against: str | None, options: list[str]) -> list[Told] | None:
+def _theirs(around: ExitStack, asked: Asked, against: str | None, options: list[str]) -> list[OutputRecord] | None:
     """Return what another version gives; None where none is asked for."""
     if against is None or against == LIVE:
         return None
@@ -251,7 +251,7 @@ def _theirs(around: ExitStack, asked: Asked, against: str | None, options: list[
     if asked.is_part:
         options += [word for number in asked.numbers for word in ("--bucket", str(number))]
     note(f"Replaying {against} …")
-    return replay_elsewhere(other, options)
+    return replay_in_subprocess(other, options)
 
 
 def _sinks(around: ExitStack, asked: Asked, bus: Bus, output: Path | None, scratch: str | None) -> list[Give]:
@@ -265,7 +265,7 @@ def _sinks(around: ExitStack, asked: Asked, bus: Bus, output: Path | None, scrat
 
 
 @contextmanager
-def _saving(path: Path | None, asked: Asked, since: str, until: str | None) -> Iterator[Callable[[Seen], None]]:
+def _saving(path: Path | None, asked: Asked, since: str, until: str | None) -> Iterator[Callable[[SourceEvents], None]]:
     """Give what notes events for a test; it is written when the block ends, also with those up to one that the processor raised for."""
     gathered = Gathered(asked.key)
     if path is None:
@@ -284,12 +284,12 @@ def _save(path: Path, asked: Asked, gathered: Gathered, since: str, until: str |
     note(f"{path} is a test with {count:,} events: run it with pytest.")
 
 
-def _all(notes: Sequence[Callable[[Seen], None]], seen: Seen) -> None:
+def _all(notes: Sequence[Callable[[SourceEvents], None]], seen: SourceEvents) -> None:
     for one in notes:
         one(seen)
 
 
-def _follow(debugging: Debugging | None, playing: Playing) -> None:
+def _follow(debugging: Debugger | None, playing: ShardReplayer) -> None:
     """Let the debugger know which shard is at work."""
     if debugging is not None:
         debugging.playing = playing
@@ -298,9 +298,9 @@ def _follow(debugging: Debugging | None, playing: Playing) -> None:
 def _played(
     around: ExitStack,
     shards: Sequence[ShardReplay],
-    counts: Counts,
+    counts: ReplayCounts,
     rate: float | None,
-    company: Company,
+    company: ReplayCallbacks,
     *,
     quiet: bool,
 ) -> Plays:
@@ -323,7 +323,14 @@ def _played(
 
 
 def _differ(
-    asked: Asked, against: str, theirs: list[Told] | None, taking: Taking, bus: Bus, limit: int | None, *, json: bool
+    asked: Asked,
+    against: str,
+    theirs: list[OutputRecord] | None,
+    taking: OutputCollector,
+    bus: Bus,
+    limit: int | None,
+    *,
+    json: bool,
 ) -> bool:
     """Compare, and show how the replay differs; tell whether it does."""
     if theirs is None:
@@ -332,8 +339,8 @@ def _differ(
             bus,
         )
     else:
-        live = Live(theirs, frozenset())
-    ours = [one for one in taking.ours if Slot(one.category, one.key, one.event_time) not in live.open]
+        live = LiveOutputs(theirs, frozenset())
+    ours = [one for one in taking.ours if OutputSlot(one.category, one.key, one.event_time) not in live.open]
     found = compare(asked.processor, live.told, ours)
     file = Path(against)
     named = "/".join(file.parts[-2:]) if file.suffix == ".py" else against

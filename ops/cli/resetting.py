@@ -7,19 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from ...processors.apps import AppName
-from ...processors.kinds import Processor
-from ...state.backups.places import open_place
-from ...transport.beginning import expect_idle
-from ..moving.around import Around
-from ..moving.planning import How, Policy, ShardPlan
-from ..moving.resetting import Reset, perform, plan_reset
-from ..moving.targets import Edge, Target, parse_offsets
+from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
+from ...state.backups.store import open_backup_store
+from ...transport.tables.maintenance_start import expect_idle
+from ..maintenance.environment import Around
+from ..maintenance.reset import Reset, perform, plan_reset
+from ..maintenance.reset_plan import Policy, ResetMethod, ShardPlan
+from ..maintenance.reset_target import Edge, ResetTarget, parse_offsets
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, Store, WebHdfs, connect
 from .output import as_json, note, table
 from .times import parse_start
 
-_SHORT = {How.NONE: "", How.REBUILT: "built anew", How.EMPTY: "empty", How.PASSED: "kept as it is"}
+_SHORT = {
+    ResetMethod.NONE: "",
+    ResetMethod.REBUILT: "built anew",
+    ResetMethod.EMPTY: "empty",
+    ResetMethod.PASSED: "kept as it is",
+}
 
 
 def reset(
@@ -58,7 +63,7 @@ def reset(
     bus = connect(kafka, folder)
     if not dry_run:
         expect_idle(processor, bus)  # before anybody is asked
-    around = Around(bus, folder / "state", open_place(backup, webhdfs) if backup else None, store)
+    around = Around(bus, folder / "state", open_backup_store(backup, webhdfs) if backup else None, store)
     planned = plan_reset(processor, around, _target(to, processor), state)
     consumers = _consumers(app, processor)
     if not json:
@@ -83,7 +88,7 @@ def _only(app: AppName) -> type[Processor]:
     return found[0]
 
 
-def _target(text: str, processor: type[Processor]) -> Target:
+def _target(text: str, processor: type[Processor]) -> ResetTarget:
     if text in {edge.value for edge in Edge}:
         return Edge(text)
     if "=" in text:
@@ -104,7 +109,7 @@ def _consumers(app: AppName, processor: type[Processor]) -> list[str]:
 
 
 def _show(planned: Reset, consumers: list[str]) -> None:
-    has_state = any(shard.how is not How.NONE for shard in planned.shards)
+    has_state = any(shard.how is not ResetMethod.NONE for shard in planned.shards)
     columns = ["bucket", "input", "from", "to", "written again", "passed over"]
     columns += ["caught up", "state"] if has_state else []
     table(columns, [row for shard in planned.shards for row in _rows(shard, has_state=has_state)])
@@ -125,9 +130,9 @@ def _rows(shard: ShardPlan, *, has_state: bool) -> list[list[object]]:
 
 def _state(shard: ShardPlan) -> str:
     at = ", ".join(f"{offset:,}" for _, offset in sorted(shard.reflects.items()))
-    if shard.how is How.BACKUP:
+    if shard.how is ResetMethod.BACKUP:
         return f"backup {shard.backup} (at {at})"
-    return f"kept (at {at})" if shard.how is How.KEPT else _SHORT[shard.how]
+    return f"kept (at {at})" if shard.how is ResetMethod.KEPT else _SHORT[shard.how]
 
 
 def _said(planned: Reset, consumers: list[str]) -> list[str]:
@@ -145,7 +150,11 @@ def _said(planned: Reset, consumers: list[str]) -> list[str]:
             f"time for {name}, if it goes by promises. To have it count once there, too, reset the readers as well."
         )
     if planned.passed:
-        left_out = any(shard.how in {How.EMPTY, How.PASSED, How.NONE} for shard in planned.shards if shard.passed)
+        left_out = any(
+            shard.how in {ResetMethod.EMPTY, ResetMethod.PASSED, ResetMethod.NONE}
+            for shard in planned.shards
+            if shard.passed
+        )
         said.append(
             f"About {planned.passed:,} events are passed over: nothing is written for them"
             + (", and they are in no state." if left_out else "; their state is kept up.")

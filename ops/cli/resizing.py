@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from ...processors.apps import AppName
-from ...processors.kinds import Processor
-from ...state.backups.places import open_place
+from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
+from ...state.backups.store import open_backup_store
 from ...transport.bus import Bus
-from ..moving.around import Around
-from ..moving.errors import MoveRefused
-from ..moving.resizing import Resize, perform_resize, plan_resize
+from ..maintenance.environment import Around
+from ..maintenance.errors import MaintenanceRefused
+from ..maintenance.resize import Resize, perform_resize, plan_resize
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, Kafka, WebHdfs, connect
 from .output import as_json, facts, note
 
@@ -64,7 +64,7 @@ def resize(
         return
     if stateless:
         raise typer.BadParameter("--stateless is in place of --app: leave one of them out.")
-    around = Around(bus, folder / "state", open_place(backup, webhdfs) if backup else None)
+    around = Around(bus, folder / "state", open_backup_store(backup, webhdfs) if backup else None)
     processors = [processor for path in apps for processor in AppName(path).load().processors]
     planned = plan_resize(processors, around, name, buckets)
     if not json:
@@ -80,7 +80,7 @@ def resize(
 def _expect_empty(bus: Bus, name: str) -> None:
     """Refuse to leave states behind that nobody has said there are none of."""
     if any(bus.catalog.describe(name).ends.values()):
-        raise MoveRefused(
+        raise MaintenanceRefused(
             f"{name} has events, and whoever reads it may keep state: that would stay in the buckets in which it is, and its keys' later events "
             "come to others, so that they would be counted anew. Nothing was changed. Name every app that reads or writes it (`--app FILE`), "
             "and states go along; or say that no reader keeps any (`--stateless`)."

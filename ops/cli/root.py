@@ -17,10 +17,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from ..configuring import environment
-from ..configuring.configuration import Commands, Configuration, Option
-from ..configuring.errors import ConfigRefused
-from ..configuring.toml_file import Keys, TomlFile
+from ..config import environment
+from ..config.configuration import Commands, Configuration, Option
+from ..config.errors import ConfigRefused
+from ..config.toml_file import Keys, TomlFile
 from .sections import SECTIONS
 
 DEFAULT_FILE = Path("penstock.toml")

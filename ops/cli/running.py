@@ -14,21 +14,21 @@ from typing import Annotated, TypeVar
 import typer
 from rich.progress import Progress, TaskID
 
-from ...processors.apps import App, AppName
-from ...processors.kinds import Processor
-from ...state.backups.ages import Ages
-from ...state.backups.arrears import Arrears
-from ...state.backups.places import open_place
+from ...processors.declare.apps import App, AppName
+from ...processors.declare.processor import Processor
+from ...state.backups.backup_age import BackupAges
+from ...state.backups.lag_log import LagLog
+from ...state.backups.store import open_backup_store
 from ...transport.errors import BusRefuses, BusUnreachable
 from ...transport.kafka import KafkaBus
-from ..nodes import levels_of, penstock_command, run_together
-from ..spans import span
-from ..working.assembling import Surroundings, assembled, backups_of
-from ..working.collector import relax_collector
-from ..working.ending import AtEnd
-from ..working.health import Address, Pulse, told_at
-from ..working.preflight import ends_of, prepare
-from ..working.worker import Worker
+from ..humanize import human_duration
+from ..worker.app_processes import levels_of, penstock_command, run_together
+from ..worker.assembly import Environment, assembled, backups_of
+from ..worker.gc_tuning import tune_gc
+from ..worker.health import Address, Pulse, told_at
+from ..worker.preflight import ends_of, prepare
+from ..worker.until_end import UntilEnd
+from ..worker.worker import Worker
 from .categories import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .output import as_json, complain, note, progress
@@ -145,8 +145,8 @@ def run(
     if create:
         _when_answered(lambda: create_missing(bus, name), stopping)
     if len(app.processors) == 1:
-        place = open_place(backup, webhdfs) if backup else None
-        around = Surroundings(folder / "state", place, timedelta(seconds=backup_every), store)
+        place = open_backup_store(backup, webhdfs) if backup else None
+        around = Environment(folder / "state", place, timedelta(seconds=backup_every), store)
         _run_one(app.processors[0], bus, around, stopping, None if health is None else Address.parse(health), json=json)
         return
     if health is not None:
@@ -170,13 +170,13 @@ def _given(option: str, value: str | None) -> list[str]:
 def _run_one(
     processor: type[Processor],
     bus: KafkaBus,
-    around: Surroundings,
+    around: Environment,
     stopping: Stopping,
     health: Address | None,
     *,
     json: bool,
 ) -> None:
-    backups, ages, pulse = backups_of(around), Ages({}, 0.0), Pulse()
+    backups, ages, pulse = backups_of(around), BackupAges({}, 0.0), Pulse()
     with (
         ending_within(stopping.stop_within_s, NOT_SAVED_MEANS),
         told_at(health, pulse),
@@ -186,8 +186,8 @@ def _run_one(
         progress() as bars,
     ):
         targets = _when_answered(lambda: ends_of(processor.inputs(), bus), stopping) if stopping.until_end else {}
-        at_end = AtEnd(targets, processor.name, bus)
-        relax_collector()
+        at_end = UntilEnd(targets, processor.name, bus)
+        tune_gc()
         bar = bars.add_task(processor.__name__, total=None)
 
         def finished(worker: Worker) -> bool:
@@ -210,7 +210,7 @@ def _run_one(
 
 def _when_answered(ask: Callable[[], T], stopping: Stopping) -> T:
     """Ask the bus again and again until it answers, unless that was not wanted; a bus that refuses us does answer."""
-    waiting = Arrears(SAY_EVERY_S)
+    waiting = LagLog(SAY_EVERY_S)
     with breaking_off("No broker has answered, so nothing was read."):
         while True:
             try:
@@ -230,13 +230,17 @@ def _when_answered(ask: Callable[[], T], stopping: Stopping) -> T:
                 return answer
 
 
-def _lateness(ages: Ages) -> str:
+def _lateness(ages: BackupAges) -> str:
     """Return what a progress line says of backups: nothing as long as they keep up."""
     late = ages.late
-    return f", {len(late)} of {len(ages.of)} shards without a backup for {span(max(late.values()))}" if late else ""
+    return (
+        f", {len(late)} of {len(ages.of)} shards without a backup for {human_duration(max(late.values()))}"
+        if late
+        else ""
+    )
 
 
-def _described(ages: Ages) -> dict[str, float | int | None]:
+def _described(ages: BackupAges) -> dict[str, float | int | None]:
     return {
         "backup_age_s": None if ages.oldest_s is None else round(ages.oldest_s, 3),
         "shards_without_backup": ages.without,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..alerting.rules import Alerting
-from ..configuring.section import Section
+from ..config.section import Section
 
 SECTIONS: dict[str, type[Section]] = {"alerting": Alerting}
 """By name. A command reads one with `configuration_of(context).section(…)`; all of them are checked before every command."""

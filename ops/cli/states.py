@@ -13,25 +13,25 @@ import typer
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from ...processors.apps import AppName
-from ...processors.kinds import Processor
-from ...state.backups.ages import TOO_OLD
-from ...state.backups.entries import Inspected, inspection
+from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
+from ...state.backups.backup_age import TOO_OLD
+from ...state.backups.decoded_state import Inspection, inspection
 from ...state.backups.errors import BackupError
-from ...state.backups.fetching import Progress as Fetched
+from ...state.backups.fetch import Progress as Fetched
+from ...state.backups.inventory import InventoryEntry, ShardName, inventory, kept_shards, local_shards, look
 from ...state.backups.manifest import BackupId, Manifest
-from ...state.backups.places import BackupPlace, open_place
-from ...state.backups.restoring import viewed_backup
+from ...state.backups.parallel_restore import restore_in_parallel
+from ...state.backups.restore import viewed_backup
 from ...state.backups.shard import ShardBackups
-from ...state.backups.survey import ShardName, Surveyed, kept_shards, local_shards, look, survey
-from ...state.backups.together import restore_together
-from ...state.backups.verifying import Verdict
-from ...state.backups.verifying import verify as verify_shard
+from ...state.backups.store import BackupStore, open_backup_store
+from ...state.backups.verification import Verdict
+from ...state.backups.verification import verify as verify_shard
 from ...state.errors import StateError
-from ...state.rocks import RocksShardState
+from ...state.local.rocksdb import RocksShardState
 from ...state.topic_ids import without_topic_marks
-from ..spans import span
-from ..working.positions import shown_position
+from ..humanize import human_duration
+from ..worker.positions import shown_position
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs
 from .output import as_json, complain, err, facts, note, table
 from .times import shown_time, shown_window
@@ -62,7 +62,7 @@ def list_(
 
     Example: penstock state list --backup hdfs://namenode:8020/backups
     """
-    found = survey(folder / "state", open_place(backup, webhdfs) if backup else None, processor)
+    found = inventory(folder / "state", open_backup_store(backup, webhdfs) if backup else None, processor)
     if processor and not found:
         raise StateError(
             f"Nothing is kept of a processor {processor!r}: neither in {folder / 'state'} nor at {backup or 'a place of backups'}. "
@@ -122,7 +122,7 @@ def restore(
     only = None if backup_id is None else _backup_of_one(backup_id, shards)
     begun_s = time.monotonic()
     with _byte_bars() as bars:
-        outcomes = restore_together(place, folder / "state", shards, partial(_bar, bars), only)
+        outcomes = restore_in_parallel(place, folder / "state", shards, partial(_bar, bars), only)
     restored = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Manifest)}
     _tell_restored(restored, time.monotonic() - begun_s, json=json)
     for outcome in outcomes.values():
@@ -159,12 +159,12 @@ def inspect(
         _show(name, look(name.folder(root), see), json=json)
 
 
-def _place(location: str | None, webhdfs: str | None) -> BackupPlace:
+def _place(location: str | None, webhdfs: str | None) -> BackupStore:
     if location is None:
         raise BackupError(
             "No place of backups is named: give --backup LOCATION or the environment variable PENSTOCK_BACKUP."
         )
-    return open_place(location, webhdfs)
+    return open_backup_store(location, webhdfs)
 
 
 def _chosen(known: list[ShardName], processor: str | None, buckets: list[int] | None, where: str) -> list[ShardName]:
@@ -195,8 +195,8 @@ def one_processor(target: str) -> type[Processor]:
 
 
 def _seen_in_backup(
-    place: BackupPlace, name: ShardName, wanted: BackupId, see: Callable[[RocksShardState], Inspected]
-) -> Inspected:
+    place: BackupStore, name: ShardName, wanted: BackupId, see: Callable[[RocksShardState], Inspection]
+) -> Inspection:
     backups = ShardBackups(place, *name)
     with _byte_bars() as bars, viewed_backup(backups, backups.read(wanted), _bar(bars, name)) as state:
         return see(state)
@@ -212,7 +212,7 @@ def _bar(bars: Progress, name: ShardName) -> Fetched:
     return lambda done_bytes, total_bytes: bars.update(bar, completed=done_bytes, total=total_bytes)
 
 
-def _listed(shard: Surveyed) -> list[object]:
+def _listed(shard: InventoryEntry) -> list[object]:
     local, kept = shard.local, shard.kept
     here: list[object] = ["", "", "", ""]
     there: list[object] = ["", "", "", "", ""]
@@ -226,12 +226,12 @@ def _listed(shard: Surveyed) -> list[object]:
     if kept is not None:
         there = [kept.count, decimal(kept.size_bytes), "", "none good" if kept.count else "never", ""]
     if kept is not None and kept.time_ms is not None and kept.position is not None and kept.age_s is not None:
-        age = f"{span(kept.age_s)} ago" + ", late" * shard.late
+        age = f"{human_duration(kept.age_s)} ago" + ", late" * shard.late
         there[2:] = [shown_time(kept.time_ms), age, shown_position(kept.position)]
     return [shard.processor, shard.bucket, *here, *there]
 
 
-def _warn_of_age(found: list[Surveyed]) -> None:
+def _warn_of_age(found: list[InventoryEntry]) -> None:
     """Name the states here that a lost disk would set far back."""
     late = [shard for shard in found if shard.late]
     without = [shard for shard in found if shard.local and shard.kept and shard.kept.newest is None]
@@ -244,7 +244,7 @@ def _warn_of_age(found: list[Surveyed]) -> None:
         note(f"Warning: of {_named(without)} there is a state here, and no good backup there.")
 
 
-def _named(shards: list[Surveyed]) -> str:
+def _named(shards: list[InventoryEntry]) -> str:
     return "; ".join(str(ShardName(shard.processor, shard.bucket)) for shard in shards)
 
 
@@ -291,7 +291,7 @@ def _tell_restored(restored: dict[ShardName, Manifest], took_s: float, *, json: 
     note(f"Restored {decimal(size_bytes)} in {took_s:.1f} s ({decimal(round(size_bytes / took_s))}/s).")
 
 
-def _show(name: ShardName, seen: Inspected | None, *, json: bool) -> None:
+def _show(name: ShardName, seen: Inspection | None, *, json: bool) -> None:
     if seen is None:
         return  # removed since it was listed
     if json:

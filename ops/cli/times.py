@@ -7,8 +7,8 @@ from datetime import date, datetime, timedelta, timezone
 
 import typer
 
-from ...processors.plausible import shown
-from ...processors.windows import EVER_START_MS, Window
+from ...processors.time.timestamp_validation import shown
+from ...processors.time.windows import EVER_START_MS, Window
 
 NOW = "now"
 """What is asked for in the place of a last day, to read on to where the bus ends."""

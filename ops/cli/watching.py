@@ -14,15 +14,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ...processors.apps import AppName
+from ...processors.declare.apps import AppName
 from ...transport.bus import Bus
-from ..spans import UNKNOWN, span, span_or_unknown
-from ..watching.describing import described
-from ..watching.findings import Finding, Weight
-from ..watching.graph import Drawing, drawn
-from ..watching.observer import Observer
-from ..watching.reports import node_of
-from ..watching.standing import Picture, ShardStanding, Standing, WorkerStanding
+from ..humanize import UNKNOWN, human_duration, human_duration_or_unknown
+from ..monitoring.finding import Finding, Severity
+from ..monitoring.graph import Drawing, drawn
+from ..monitoring.observer import Observer
+from ..monitoring.reports import node_of
+from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
+from ..monitoring.status_json import described
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note, out, tabular
 from .times import shown_time
@@ -33,7 +33,7 @@ Watched = Annotated[
         metavar="[APP[:PROCESSOR]]", help="An app file, or one processor of it; by default all that report."
     ),
 ]
-_STYLES = {Weight.CRITICAL: "bold red", Weight.WARNING: "yellow", Weight.NOTE: "dim"}
+_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
 def status(
@@ -79,13 +79,13 @@ def observing(target: str | None) -> Callable[[Bus], Observer]:
     return lambda bus: Observer(bus, nodes, others=False)
 
 
-def _pictures(observer: Observer, every_s: float) -> Iterator[Picture]:
+def _pictures(observer: Observer, every_s: float) -> Iterator[ClusterStatus]:
     while True:
         yield observer.look()
         time.sleep(every_s)
 
 
-def _show(picture: Picture, *, buckets: bool, workers: bool, json: bool) -> None:
+def _show(picture: ClusterStatus, *, buckets: bool, workers: bool, json: bool) -> None:
     if json:
         as_json(described(picture))
     elif not picture.standings:
@@ -96,7 +96,7 @@ def _show(picture: Picture, *, buckets: bool, workers: bool, json: bool) -> None
         out.print(_laid_out(picture, buckets=buckets, workers=workers))
 
 
-def _laid_out(picture: Picture, *, buckets: bool, workers: bool) -> RenderableType:
+def _laid_out(picture: ClusterStatus, *, buckets: bool, workers: bool) -> RenderableType:
     parts: list[RenderableType] = [_wrong(picture.wrong), _processors(picture.standings)]
     if workers:
         parts += ["", _workers(picture.standings)]
@@ -115,11 +115,11 @@ def _wrong(findings: tuple[Finding, ...]) -> RenderableType:
     return Text.from_markup("\n".join(lines) + "\n")
 
 
-def _processors(standings: tuple[Standing, ...]) -> Table:
+def _processors(standings: tuple[ProcessorStatus, ...]) -> Table:
     return _filled([_processor(standing) for standing in standings])
 
 
-def _processor(it: Standing) -> dict[str, object]:
+def _processor(it: ProcessorStatus) -> dict[str, object]:
     saved = [worker.saved_s for worker in it.running if worker.saved_s is not None]
     return {
         "processor": it.node.name,
@@ -127,11 +127,11 @@ def _processor(it: Standing) -> dict[str, object]:
         "in/s": round(it.total("rate_in")),
         "out/s": round(it.total("rate_out")),
         "left": UNKNOWN if it.behind is None else it.behind,
-        "waiting": span_or_unknown(it.behind_s) if it.behind != 0 else "",
+        "waiting": human_duration_or_unknown(it.behind_s) if it.behind != 0 else "",
         "event time (UTC)": _time(it.low_ms),
         "held back by": _holder(it) if it.shards and (it.low_ms is not None or it.holder.held_by) else "",
-        "saved": f"{span(max(saved))} ago" if saved else "",
-        "backup": "" if it.backup_age_s is None else f"{span(it.backup_age_s)} ago",
+        "saved": f"{human_duration(max(saved))} ago" if saved else "",
+        "backup": "" if it.backup_age_s is None else f"{human_duration(it.backup_age_s)} ago",
         "dead letters": UNKNOWN if it.dead_letters is None else it.dead_letters or "",
     }
 
@@ -142,18 +142,18 @@ def _filled(rows: list[dict[str, object]]) -> Table:
     return tabular(columns, [[row[name] for name in columns] for row in rows])
 
 
-def _workers(standings: tuple[Standing, ...]) -> Table:
+def _workers(standings: tuple[ProcessorStatus, ...]) -> Table:
     hosts = {worker.host for standing in standings for worker in standing.workers}
     rows = [_worker(standing, worker) for standing in standings for worker in standing.workers]
     return _filled([{**row, "host": ""} for row in rows] if len(hosts) == 1 else rows)
 
 
-def _worker(standing: Standing, worker: WorkerStanding) -> dict[str, object]:
+def _worker(standing: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
     return {
         "worker": f"{standing.node.name}/{worker.worker}",
         "host": worker.host,
         "process": str(worker.pid),
-        "runs for": "ended" if worker.ended else span((standing.at_ms - worker.started_ms) / 1000),
+        "runs for": "ended" if worker.ended else human_duration((standing.at_ms - worker.started_ms) / 1000),
         "version": worker.deployment.rpartition("@")[2],
         "buckets": " ".join(map(str, worker.buckets)),
         "in/s": round(worker.rate_in),
@@ -166,21 +166,21 @@ def _worker(standing: Standing, worker: WorkerStanding) -> dict[str, object]:
     }
 
 
-def _buckets(standings: tuple[Standing, ...]) -> Table:
+def _buckets(standings: tuple[ProcessorStatus, ...]) -> Table:
     return _filled([_bucket(standing, shard) for standing in standings for shard in standing.shards])
 
 
-def _bucket(standing: Standing, shard: ShardStanding) -> dict[str, object]:
+def _bucket(standing: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
     return {
         "shard": f"{standing.node.name}/{shard.bucket}",
         "owner": shard.owner or "nobody",
         "in/s": round(shard.rate_in),
         "out/s": round(shard.rate_out),
         "left": UNKNOWN if shard.behind is None else shard.behind,
-        "waiting": span_or_unknown(shard.behind_s) if shard.behind != 0 else "",
+        "waiting": human_duration_or_unknown(shard.behind_s) if shard.behind != 0 else "",
         "event time (UTC)": _time(shard.low_ms),
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
-        "backup": "" if shard.backup_age_s is None else f"{span(shard.backup_age_s)} ago",
+        "backup": "" if shard.backup_age_s is None else f"{human_duration(shard.backup_age_s)} ago",
     }
 
 
@@ -188,7 +188,7 @@ def _time(time_ms: int | None) -> str:
     return "" if time_ms is None else shown_time(time_ms)
 
 
-def _holder(standing: Standing) -> str:
+def _holder(standing: ProcessorStatus) -> str:
     holder = standing.holder
     return f"bucket {holder.bucket}" + (f", by {holder.held_by}" if holder.held_by else "")
 

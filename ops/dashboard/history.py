@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..watching.standing import Picture, Standing
+from ..monitoring.status import ClusterStatus, ProcessorStatus
 
 KEPT_MS = 3_600_000
 """How much time is kept."""
@@ -42,12 +42,12 @@ class Moment(NamedTuple):
     points: Mapping[str, Point]
 
 
-def moment_of(picture: Picture) -> Moment:
+def moment_of(picture: ClusterStatus) -> Moment:
     """Return what is kept of a picture."""
     return Moment(picture.at_ms, {it.node.name: _point(it) for it in picture.standings})
 
 
-def _point(it: Standing) -> Point:
+def _point(it: ProcessorStatus) -> Point:
     lag_s = it.watermark_lag_s
     return Point(
         round(it.total("rate_in"), 1),

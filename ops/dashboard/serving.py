@@ -10,8 +10,8 @@ import uvicorn
 
 from ...processors.errors import PenstockError
 from .access import Access
+from .broadcast import Broadcaster
 from .site import Shown, site_of
-from .watch import Watch
 
 
 class AddressRefused(PenstockError):
@@ -21,7 +21,7 @@ class AddressRefused(PenstockError):
 class _Server(uvicorn.Server):
     """A server that ends the streams of browsers when it is told to stop, and does not wait for them to go away."""
 
-    def __init__(self, config: uvicorn.Config, watch: Watch) -> None:
+    def __init__(self, config: uvicorn.Config, watch: Broadcaster) -> None:
         super().__init__(config)
         self._watch = watch
 
@@ -59,7 +59,7 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def serve(listener: socket.socket, shown: Shown, watch: Watch, access: Access) -> None:
+def serve(listener: socket.socket, shown: Shown, watch: Broadcaster, access: Access) -> None:
     """Answer browsers until SIGINT or SIGTERM."""
     config = uvicorn.Config(
         site_of(shown, watch, access),

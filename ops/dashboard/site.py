@@ -23,16 +23,16 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ...processors.apps import App, AppName
+from ...processors.declare.apps import App, AppName
+from ...processors.declare.processor import Processor
 from ...processors.errors import AppFileError, PenstockError
-from ...processors.kinds import Processor
 from ...state.errors import StateError
 from ...transport.bus import Bus
 from .access import Access, Guard
-from .aside import Aside, Trying, asking
-from .letters import NoSuchLetter, letter_at, newest_letters
+from .broadcast import Broadcaster, Message
+from .dead_letters import NoSuchDeadLetter, dead_letter_at, newest_dead_letters
+from .dry_run_pool import DryRunPool, DryRunRequest, asking
 from .states import states_of
-from .watch import Message, Watch
 
 PAGE = Path(__file__).parent / "page"
 MOST_SHOWN = 500
@@ -83,7 +83,7 @@ def _named(app: App, name: str) -> type[Processor]:
     raise AppFileError(f"The app has no processor {name!r} (any more).")
 
 
-def site_of(shown: Shown, watch: Watch, access: Access, trying: Trying | None = None) -> Starlette:
+def site_of(shown: Shown, watch: Broadcaster, access: Access, trying: DryRunRequest | None = None) -> Starlette:
     """Return what answers browsers.
 
     Args:
@@ -92,7 +92,7 @@ def site_of(shown: Shown, watch: Watch, access: Access, trying: Trying | None = 
         access: who is let in.
         trying: tries dead letters; by default aside, in processes of their own.
     """
-    asked = _Asked(shown, watch, trying or Aside())
+    asked = _Asked(shown, watch, trying or DryRunPool())
     of_processor = "/api/processors/{processor:path}"
     routes = [
         Route("/", asked.page),
@@ -113,7 +113,7 @@ def site_of(shown: Shown, watch: Watch, access: Access, trying: Trying | None = 
 class _Asked:
     """Answers, one method for each address. Those that wait for a disk or the bus run in threads."""
 
-    def __init__(self, shown: Shown, watch: Watch, trying: Trying) -> None:
+    def __init__(self, shown: Shown, watch: Broadcaster, trying: DryRunRequest) -> None:
         self._shown = shown
         self._watch = watch
         self._trying = trying
@@ -145,13 +145,13 @@ class _Asked:
     def letters(self, request: Request) -> Response:
         # Named after the processor, as a worker names them: they can be read without its app.
         category = f"{request.path_params['processor']}.dead_letters"
-        found = newest_letters(self._shown.bus, category, _limit(request))
+        found = newest_dead_letters(self._shown.bus, category, _limit(request))
         return _json({"letters": found, "can_try": self._shown.app is not None})
 
     def trial(self, request: Request) -> Response:
         shown, name, number = self._shown, request.path_params["processor"], request.path_params["number"]
         app = shown.expect_app()
-        letter = letter_at(shown.bus, f"{name}.dead_letters", number)
+        letter = dead_letter_at(shown.bus, f"{name}.dead_letters", number)
         trial = self._trying.answer(asking(app, name, letter, shown.bus, shown.state))
         return Response(trial, media_type="application/json")
 
@@ -166,4 +166,4 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 async def _told(request: Request, error: Exception) -> Response:  # noqa: ARG001 - the signature of a handler
-    return _json({"says": str(error)}, 404 if isinstance(error, (NoSuchLetter, AppFileError)) else 409)
+    return _json({"says": str(error)}, 404 if isinstance(error, (NoSuchDeadLetter, AppFileError)) else 409)

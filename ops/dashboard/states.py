@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...processors.kinds import Processor
-from ...state.backups.entries import Inspected, inspection
-from ...state.backups.survey import ShardName, local_shards, look
+from ...processors.declare.processor import Processor
+from ...state.backups.decoded_state import Inspection, inspection
+from ...state.backups.inventory import ShardName, local_shards, look
 from ...state.errors import StateError
-from ...state.rocks import RocksShardState
+from ...state.local.rocksdb import RocksShardState
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SeenShard:
     """
 
     bucket: int
-    seen: Inspected | None
+    seen: Inspection | None
     problem: str
 
 
@@ -44,7 +44,7 @@ def states_of(processor: type[Processor], root: Path, key: str | None, limit: in
     return [_seen(name, root, see) for name in local_shards(root) if name.processor == processor.name]
 
 
-def _seen(name: ShardName, root: Path, see: Callable[[RocksShardState], Inspected]) -> SeenShard:
+def _seen(name: ShardName, root: Path, see: Callable[[RocksShardState], Inspection]) -> SeenShard:
     try:
         return SeenShard(name.bucket, look(name.folder(root), see), "")
     except StateError as error:

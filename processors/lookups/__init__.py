@@ -5,24 +5,24 @@
 Here is what does not depend on where the rows are; the sources that read files and ask stores are in `state.lookups`.
 """
 
-from .asking import LookedUp, OnUnreachable, Outside
-from .caching import Cached
-from .kind import LookupJoin, OnMiss
-from .memory import MemoryTable
-from .seam import HeldWhole, LookupRefused, LookupUnreachable, Rows, Source, UnfitRow
+from .cache import Cached
+from .lookup import LookedUp, OnUnreachable, Outside
+from .lookup_join import LookupJoin, OnMiss
+from .memory_table import MemoryTable
+from .protocols import InvalidRow, LookupClient, LookupRefused, LookupSource, LookupUnreachable, PreloadedTable
 
 __all__ = [
     "Cached",
-    "HeldWhole",
+    "InvalidRow",
     "LookedUp",
+    "LookupClient",
     "LookupJoin",
     "LookupRefused",
+    "LookupSource",
     "LookupUnreachable",
     "MemoryTable",
     "OnMiss",
     "OnUnreachable",
     "Outside",
-    "Rows",
-    "Source",
-    "UnfitRow",
+    "PreloadedTable",
 ]

@@ -3,8 +3,8 @@
 from .base import Monoid
 from .counting import Count, Mean, Sum
 from .laws import BrokenLaw, check_laws
-from .nesting import MapOf, TopK, TupleOf
-from .ordering import First, Largest, Last, Max, Min
+from .nesting import MapOf, TopKeys, TupleOf
+from .ordering import First, KLargest, Last, Max, Min
 from .sketches import Distinct, Estimate, Quantiles
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Distinct",
     "Estimate",
     "First",
-    "Largest",
+    "KLargest",
     "Last",
     "MapOf",
     "Max",
@@ -22,7 +22,7 @@ __all__ = [
     "Monoid",
     "Quantiles",
     "Sum",
-    "TopK",
+    "TopKeys",
     "TupleOf",
     "check_laws",
 ]

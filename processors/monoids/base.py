@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, final
 
 import msgspec
 
-from .plain import alike
+from .equality import alike
 
 V = TypeVar("V")
 

@@ -86,27 +86,27 @@ class MapOf(Monoid[dict[K, V]]):
         return left.keys() == right.keys() and all(same(of_key, right[key]) for key, of_key in left.items())
 
 
-class TopK(MapOf[K, V]):
+class TopKeys(MapOf[K, V]):
     """The k items of largest weight, a weight being the `value` of the `of` partial of its item: a number.
 
     An observation is `{item: observation of its weight}`; `of` defaults to `Sum()`. All items must be kept, for one that is light in
     every partial may be heavy in their union: memory grows with the number of distinct items (about 100 bytes each and the item
-    itself), and only the result is cut to k. `Largest` is bounded, where single observations are wanted and not summed weights.
+    itself), and only the result is cut to k. `KLargest` is bounded, where single observations are wanted and not summed weights.
 
-    >>> top = TopK[str, float](2)
+    >>> top = TopKeys[str, float](2)
     >>> top.value({"JFK": 3, "EWR": 7, "BOS": 3, "LGA": 1})
     [('EWR', 7), ('BOS', 3)]
     """
 
     def __init__(self, k: int, of: Monoid[V] | None = None) -> None:
         if k < 1:
-            raise ValueError(f"TopK(k={k}) would show nothing: k is how many items to return, at least 1.")
+            raise ValueError(f"TopKeys(k={k}) would show nothing: k is how many items to return, at least 1.")
         weight: Monoid[Any] = Sum()
         super().__init__(weight if of is None else of)
         self.k = k
 
     def __repr__(self) -> str:
-        return f"TopK(k={self.k}, of={self.inner!r})"
+        return f"TopKeys(k={self.k}, of={self.inner!r})"
 
     def value(self, partial: dict[K, V]) -> list[tuple[K, Any]]:
         """Return up to k pairs (item, weight), largest weight first, and equal weights by item ascending."""

@@ -10,7 +10,7 @@ from bisect import insort
 from typing import Any, TypeVar
 
 from .base import Monoid
-from .plain import is_nan, tupled
+from .equality import is_nan, tupled
 
 T = TypeVar("T")
 
@@ -100,10 +100,10 @@ class Last(_Chosen[T]):
         return left if right is None else right
 
 
-class Largest(Monoid[list[T]]):
+class KLargest(Monoid[list[T]]):
     """The k largest observations, repeats included: at most k are kept, in ascending order.
 
-    >>> largest = Largest[int](2)
+    >>> largest = KLargest[int](2)
     >>> largest.value(largest.combine([3, 9], [5, 9]))
     [9, 9]
     """

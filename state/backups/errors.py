@@ -7,7 +7,7 @@ class BackupError(StateError):
     """A backup cannot be made, found or read; the state itself is untouched."""
 
 
-class PlaceUnreachable(BackupError):
+class BackupStoreUnreachable(BackupError):
     """Where backups are kept does not answer, or refuses: try again later."""
 
 

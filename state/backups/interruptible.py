@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from .places import BackupPlace
+from .store import BackupStore
 
 
-class InterruptiblePlace:
+class InterruptibleBackupStore:
     """Asks another place, as long as it is to go on: then a place that hangs costs one answer's limit, and no further try.
 
     Args:
@@ -15,7 +15,7 @@ class InterruptiblePlace:
         go_on: called before each request and with each piece of a file; what it raises is passed on.
     """
 
-    def __init__(self, place: BackupPlace, go_on: Callable[[], None]) -> None:
+    def __init__(self, place: BackupStore, go_on: Callable[[], None]) -> None:
         self._place = place
         self._go_on = go_on
 

@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ..store import Offsets, ShardIdentity
+from ..protocols import Offsets, ShardIdentity
 from .errors import BackupDamaged, BackupError
 
 FORMAT = 1

@@ -15,7 +15,7 @@ _ASIDE = re.compile(r"\.(\d{8})-\d{8}\.json\.[^.]+\.aside")
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredFiles:
     """What is at the place of one shard.
 
     Args:
@@ -34,7 +34,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Superfluous:
+class Prunable:
     """What may go, in the order in which it has to: a manifest without its files would be a backup that is none.
 
     Args:
@@ -50,7 +50,7 @@ class Superfluous:
     claims: list[int]
 
 
-def superfluous(found: Found, epoch: int, keep: int) -> Superfluous:
+def prunable(found: StoredFiles, epoch: int, keep: int) -> Prunable:
     """Return what an owner may remove so that the last `keep` good backups stay, and whatever is newer than these.
 
     Good is here a backup whose files are all there in their sizes. What a later owner stored is never among it.
@@ -63,7 +63,7 @@ def superfluous(found: Found, epoch: int, keep: int) -> Superfluous:
     good = [manifest.id for manifest in found.manifests if not damages_of(manifest, found.files)]
     oldest_kept = good[keep - 1] if len(good) >= keep else BackupId(0, 0)
     named = {file.stored for manifest in found.manifests if manifest.id >= oldest_kept for file in manifest.files}
-    return Superfluous(
+    return Prunable(
         manifests=[backup for backup in reversed(found.backups) if backup < oldest_kept],
         files=[name for name in found.files if name not in named and _is_of(_FILE, name, epoch)],
         others=[name for name in found.others if _is_of(_ASIDE, name, epoch)],

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from ..store import Offsets, ShardIdentity
+from ..protocols import Offsets, ShardIdentity
 from .errors import BackupDamaged, NotStored
 from .manifest import BackupId, Manifest, StoredFile
-from .places import BackupPlace
+from .store import BackupStore
 
 _LOG = logging.getLogger("penstock.state")
 
 
 class ShardBackups:
-    """What is kept of one shard. Holds nothing: every call looks at the place, and raises PlaceUnreachable where it cannot.
+    """What is kept of one shard. Holds nothing: every call looks at the place, and raises BackupStoreUnreachable where it cannot.
 
     Args:
         place: where it is kept.
@@ -22,7 +22,7 @@ class ShardBackups:
         bucket: the bucket number.
     """
 
-    def __init__(self, place: BackupPlace, processor: str, bucket: int) -> None:
+    def __init__(self, place: BackupStore, processor: str, bucket: int) -> None:
         self.place = place
         self._folder = f"{processor}/{bucket:05d}"
         self._name = f"{processor}, bucket {bucket}"
@@ -105,7 +105,7 @@ def _damage_of(file: StoredFile, size_bytes: int | None) -> str | None:
     return None
 
 
-def newest_position(place: BackupPlace, identity: ShardIdentity) -> Offsets | None:
+def newest_position(place: BackupStore, identity: ShardIdentity) -> Offsets | None:
     """Return the position of a shard's newest readable backup; None where there is none. Downloads no state."""
     newest = ShardBackups(place, identity.processor, identity.bucket).newest()
     return None if newest is None else newest.position

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from ..rocks import explained
+from ..local.rocksdb import explained
 
 # Hidden, so that nobody takes it for one of the shard's databases.
 _PREFIX = ".backup-"

@@ -1,6 +1,6 @@
 """State of aggregators in a store that others can read: PostgreSQL or Redis."""
 
-from .compacting import Compactor, compactor_of
+from .compaction import Compactor, compactor_of
 from .errors import BadStoreAddress, StoreFenced, StoreLibraryMissing, StoreRefused, StoreUnreachable
 from .folder import RemoteStates, remote_states
 from .reading import RemoteResults, read_results

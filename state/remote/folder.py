@@ -11,14 +11,14 @@ import importlib
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...processors.kinds import Aggregator
-from ...processors.stores import Writing
-from ..store import ShardIdentity
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.stores import WriteMode
+from ..protocols import ShardIdentity
 from .addresses import POSTGRES, Address, address_of
 from .errors import StoreLibraryMissing
 from .merging import Merging
-from .retrying import RETRY_LIMIT_S, Retrying
-from .seam import OwnedStore, Shard
+from .protocols import OwnedStore, Shard
+from .retry import RETRY_LIMIT_S, Retrying
 from .shard_state import RemoteShardState
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class RemoteStates:
         retrying: how interruptions are met.
     """
 
-    def __init__(self, store: OwnedStore, processor: type[Aggregator], writing: Writing, retrying: Retrying) -> None:
+    def __init__(self, store: OwnedStore, processor: type[Aggregator], writing: WriteMode, retrying: Retrying) -> None:
         self._store = store
         self._merging = Merging(processor.monoid)
         self._writing = writing
@@ -66,7 +66,7 @@ def remote_states(
     url: str,
     processor: type[Aggregator],
     *,
-    writing: Writing = Writing.READ_MERGE_WRITE,
+    writing: WriteMode = WriteMode.READ_MERGE_WRITE,
     retry_limit_s: float = RETRY_LIMIT_S,
 ) -> RemoteStates:
     """Return the states of an aggregator in PostgreSQL or Redis; connects when the first is opened.

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any, NamedTuple
 
-from ...processors.changes import Changes
+from ...processors.keyed_state.changes import Changes
 from ...processors.monoids import Count, Max, Mean, Min, Monoid, Sum
-from .ordering import order_key, reverse_order_key
-from .seam import ExtremeRow, Parts, SlotChanges, Total, TotalRow
+from .protocols import ExtremeRow, Parts, SlotChanges, Total, TotalRow
+from .sort_keys import order_key, reverse_order_key
 
 _LARGEST_FRACTION = 1e290
 """Larger floats, infinities and NaN are appended: a sum of smaller ones would take 10¹⁸ saves to overflow, which databases refuse."""

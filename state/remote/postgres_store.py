@@ -23,11 +23,11 @@ from uuid import uuid4
 import psycopg
 
 from ..errors import ForeignState
-from ..store import ShardIdentity
+from ..protocols import ShardIdentity
 from .addresses import Address
 from .postgres_connection import PostgresConnection
 from .postgres_tables import make_tables
-from .seam import (
+from .protocols import (
     FORMAT,
     UNKNOWN,
     Claim,
@@ -36,12 +36,12 @@ from .seam import (
     Parts,
     Shard,
     SlotChanges,
-    Standing,
+    StoredShard,
     Total,
     TotalRow,
     Write,
 )
-from .shapes import foreign_format, foreign_shape
+from .state_shapes import foreign_format, foreign_shape
 
 _WHOLE, _MERGED, _FIRST_PARTIAL = 0, 1, 2
 _CROWDS_AT_ONCE = 50
@@ -152,9 +152,9 @@ class PostgresStore:
             if row is None:
                 raise self._foreign(connection, identity)
         *standing, position = row
-        return Claim(Standing(*standing), position)
+        return Claim(StoredShard(*standing), position)
 
-    def commit(self, shard: Shard, standing: Standing, write: Write) -> Standing:
+    def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
         """Write if the shard stands so; return how it stood."""
         appends = write.changes.appends
         with self._connection.transaction() as connection:
@@ -162,7 +162,7 @@ class PostgresStore:
             row = connection.execute(_BEGIN, values).fetchone()
             if row is None:
                 found = connection.execute(_STANDING, shard).fetchone()
-                return Standing(*found) if found else UNKNOWN
+                return StoredShard(*found) if found else UNKNOWN
             _Rows(connection, *row).change(write.changes)
         return standing
 

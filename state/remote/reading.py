@@ -10,16 +10,16 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, final
 
-from ...processors.buckets import bucket_of
-from ...processors.kinds import Aggregator
-from ...processors.slots import decode_slot, encode_slot
-from ...processors.windows import EVER_END_MS, EVER_START_MS, Window
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.partitioner import bucket_of
+from ...processors.keyed_state.window_keys import decode_slot, encode_slot
+from ...processors.time.windows import EVER_END_MS, EVER_START_MS, Window
 from .addresses import Address, address_of
 from .folder import store_at
 from .merging import Merging
-from .retrying import Retrying
-from .seam import ReadStore, Shard
-from .shapes import foreign_shape
+from .protocols import ReadStore, Shard
+from .retry import Retrying
+from .state_shapes import foreign_shape
 
 T = TypeVar("T")
 

@@ -27,12 +27,12 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from ..store import ShardIdentity
+from ..protocols import ShardIdentity
 from . import redis_scripts as scripts
 from .addresses import Address
+from .protocols import FORMAT, Claim, Crowd, Parts, Shard, SlotChanges, StoredShard, Total, TotalRow, Write
 from .redis_connection import RedisConnection, warn_unless_durable
-from .seam import FORMAT, Claim, Crowd, Parts, Shard, SlotChanges, Standing, Total, TotalRow, Write
-from .shapes import foreign_format, foreign_shape
+from .state_shapes import foreign_format, foreign_shape
 
 _HASHES = ("wholes", "sums", "fractions", "observed", "extremes", "partials")
 _MAY_NAME_SLOTS = ("wholes", "sums", "extremes", "partials")
@@ -67,9 +67,9 @@ class RedisStore:
                 raise foreign_format(self._address, shard, format_)
             raise foreign_shape(self._address, shard, shape, identity.shape)
         saves, position = found
-        return Claim(Standing(owner, epoch, saves), json.loads(position))
+        return Claim(StoredShard(owner, epoch, saves), json.loads(position))
 
-    def commit(self, shard: Shard, standing: Standing, write: Write) -> Standing:
+    def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
         """Write if the shard stands so; return how it stood."""
         chunks = list(_chunks(write.changes))
         staged = _key(shard, f"staged:{uuid4().hex}")
@@ -82,7 +82,7 @@ class RedisStore:
         owner, epoch, saves = self._connection.run(
             scripts.COMMIT, keys, [*standing, json.dumps(write.position), outbox, write.shape or "", ahead, *chunks]
         )
-        return Standing(owner.decode(), epoch, saves)
+        return StoredShard(owner.decode(), epoch, saves)
 
     def _send_ahead(self, staged: str, chunks: Sequence[bytes]) -> None:
         with self._connection.client() as client:

@@ -7,14 +7,14 @@ from functools import partial
 
 import msgspec
 
-from ...processors.changes import Changes
-from ...processors.stores import Writing
+from ...processors.declare.stores import WriteMode
+from ...processors.keyed_state.changes import Changes
 from ..errors import StateError
-from ..store import Offsets, Outbox
+from ..protocols import Offsets, Outbox
 from .errors import StoreFenced, StoreUnreachable
 from .merging import Merging
-from .retrying import Retrying
-from .seam import Claim, OwnedStore, Shard, SlotChanges, Standing, Write
+from .protocols import Claim, OwnedStore, Shard, SlotChanges, StoredShard, Write
+from .retry import Retrying
 
 _encode_outbox = msgspec.msgpack.Encoder().encode
 _decode_outbox = msgspec.msgpack.Decoder(Outbox).decode
@@ -36,13 +36,13 @@ class RemoteShardState:
     """
 
     def __init__(
-        self, store: OwnedStore, shard: Shard, claim: Claim, *, merging: Merging, writing: Writing, retrying: Retrying
+        self, store: OwnedStore, shard: Shard, claim: Claim, *, merging: Merging, writing: WriteMode, retrying: Retrying
     ) -> None:
         self._store = store
         self._shard = shard
         self._standing, self._position = claim
         self._merging = merging
-        self._split = merging.appending if writing is Writing.APPEND else merging.overwriting
+        self._split = merging.appending if writing is WriteMode.APPEND else merging.overwriting
         self._retrying = retrying
         self._open = True
         self._in_doubt = False
@@ -113,7 +113,7 @@ class RemoteShardState:
         self._standing = self._standing._replace(saves=self._standing.saves + 1)
         self._position = write.position
 
-    def _expect_ours(self, found: Standing) -> None:
+    def _expect_ours(self, found: StoredShard) -> None:
         """Raise unless the write took effect: just now, or in an attempt whose answer was lost."""
         ours = self._standing
         if found in (ours, ours._replace(saves=ours.saves + 1)):

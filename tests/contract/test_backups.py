@@ -26,24 +26,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.ops.local import LocalServices, running_hdfs
-from penstock.ops.working.backing_up import WorkerBackups
-from penstock.state import folder
-from penstock.state.backups import fetching
-from penstock.state.backups import owner as owning
-from penstock.state.backups.errors import BackupAbandoned, BackupError, BackupFenced, NotStored, PlaceUnreachable
-from penstock.state.backups.keeper import BackupKeeper
+from penstock.ops.dev_services import LocalServices, running_hdfs
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.state.backups import fetch
+from penstock.state.backups import writer as owning
+from penstock.state.backups.errors import BackupAbandoned, BackupError, BackupFenced, BackupStoreUnreachable, NotStored
+from penstock.state.backups.inventory import look
 from penstock.state.backups.manifest import Manifest, StoredFile
-from penstock.state.backups.owner import BackupOwner, claim
-from penstock.state.backups.places import BackupPlace, LocalPlace, open_place
-from penstock.state.backups.restoring import restore, restore_shard
+from penstock.state.backups.restore import restore, restore_shard
+from penstock.state.backups.scheduler import BackupScheduler
 from penstock.state.backups.shard import ShardBackups, newest_position
-from penstock.state.backups.survey import look
-from penstock.state.backups.verifying import verify
+from penstock.state.backups.store import BackupStore, LocalBackupStore, open_backup_store
+from penstock.state.backups.verification import verify
+from penstock.state.backups.writer import BackupWriter, claim
 from penstock.state.errors import ForeignState, StateDamaged
-from penstock.state.folder import RocksStateFolder, current, shard_folder
-from penstock.state.rocks import RocksShardState, viewed
-from penstock.state.store import Delta, ShardIdentity
+from penstock.state.local import folder
+from penstock.state.local.folder import RocksStateFolder, current, shard_folder
+from penstock.state.local.rocksdb import RocksShardState, viewed
+from penstock.state.protocols import Delta, ShardIdentity
 
 ME = ShardIdentity("scorer", 3, "float by route")
 OFTEN = timedelta(milliseconds=100)
@@ -62,7 +62,7 @@ class Killed(Exception):
 class WatchedPlace:
     """A place that works, and does what it is told before or after each step: wait, fail, act. Knows what it was asked."""
 
-    place: BackupPlace
+    place: BackupStore
     before: Callable[[str, str], None] = lambda _step, _path: None
     after: Callable[[str, str], None] = lambda _step, _path: None
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -116,18 +116,18 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(params=["folder", "hdfs"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupPlace:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupStore:
     """Each implementation in turn, empty."""
     if request.param == "folder":
-        return LocalPlace(tmp_path / "place")
+        return LocalBackupStore(tmp_path / "place")
     endpoints = request.getfixturevalue("hdfs")
-    return open_place(f"{endpoints['rpc']}/{tmp_path.name}", endpoints["webhdfs"])
+    return open_backup_store(f"{endpoints['rpc']}/{tmp_path.name}", endpoints["webhdfs"])
 
 
 @pytest.fixture
 def folder_place(tmp_path: Path) -> WatchedPlace:
     """A watched folder."""
-    return WatchedPlace(LocalPlace(tmp_path / "place"))
+    return WatchedPlace(LocalBackupStore(tmp_path / "place"))
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def go_on(state: RocksShardState, number: int) -> None:
     state.save_together({b"last": b"%d" % number, b"key %d" % number: b"value" * 100}, {"flights": number})
 
 
-def back_up(owner: BackupOwner, state: RocksShardState, folder: Path, number: int | None = None) -> Manifest:
+def back_up(owner: BackupWriter, state: RocksShardState, folder: Path, number: int | None = None) -> Manifest:
     """Go on, where a number is given, and back up."""
     if number is not None:
         go_on(state, number)
@@ -153,11 +153,11 @@ def back_up(owner: BackupOwner, state: RocksShardState, folder: Path, number: in
     return owner.save(snapshot, state.position())
 
 
-def backups_at(place: BackupPlace) -> ShardBackups:
+def backups_at(place: BackupStore) -> ShardBackups:
     return ShardBackups(place, ME.processor, ME.bucket)
 
 
-def restored(place: BackupPlace, target: Path) -> dict[bytes, bytes] | None:
+def restored(place: BackupStore, target: Path) -> dict[bytes, bytes] | None:
     """Restore and read everything; None where there is nothing to restore."""
     if restore(backups_at(place), target) is None:
         return None
@@ -167,7 +167,7 @@ def restored(place: BackupPlace, target: Path) -> dict[bytes, bytes] | None:
     return values
 
 
-def listing(place: BackupPlace, folder: str = "") -> dict[str, bytes]:
+def listing(place: BackupStore, folder: str = "") -> dict[str, bytes]:
     """Return all that is stored, by path."""
     found: dict[str, bytes] = {}
     for name, size in place.contents(folder).items():
@@ -176,7 +176,7 @@ def listing(place: BackupPlace, folder: str = "") -> dict[str, bytes]:
     return found
 
 
-def path_of(place: BackupPlace, file: StoredFile) -> str:
+def path_of(place: BackupStore, file: StoredFile) -> str:
     return backups_at(place).file_path(file.stored)
 
 
@@ -189,7 +189,7 @@ def table_of(manifest: Manifest, but: Manifest | None = None) -> StoredFile:
 # Places.
 
 
-def test_a_file_appears_whole_and_is_replaced_at_once(place: BackupPlace) -> None:
+def test_a_file_appears_whole_and_is_replaced_at_once(place: BackupStore) -> None:
     """Also an empty one, and one in several chunks."""
     place.put("a/b/file", [b"first"])
     place.put("a/b/file", iter([b"sec", b"", b"ond"]))
@@ -199,7 +199,7 @@ def test_a_file_appears_whole_and_is_replaced_at_once(place: BackupPlace) -> Non
     assert place.contents("a") == {"b": None, "empty": 0}
 
 
-def test_a_file_that_is_not_written_to_its_end_does_not_appear(place: BackupPlace) -> None:
+def test_a_file_that_is_not_written_to_its_end_does_not_appear(place: BackupStore) -> None:
     """The one of that name stays, what stopped the writing is passed on, and at most something aside is left."""
 
     def dying() -> Iterator[bytes]:
@@ -214,7 +214,7 @@ def test_a_file_that_is_not_written_to_its_end_does_not_appear(place: BackupPlac
     assert {path: content for path, content in listing(place).items() if path[0] != "."} == {"file": b"first"}
 
 
-def test_one_of_many_takes_a_name(place: BackupPlace) -> None:
+def test_one_of_many_takes_a_name(place: BackupStore) -> None:
     """Of eight at once one is told True, and nobody afterwards."""
     answers: list[bool] = []
     start = threading.Barrier(8)
@@ -234,7 +234,7 @@ def test_one_of_many_takes_a_name(place: BackupPlace) -> None:
     assert place.contents("owners") == {"1": 1}
 
 
-def test_what_is_not_there_is_told_apart(place: BackupPlace) -> None:
+def test_what_is_not_there_is_told_apart(place: BackupStore) -> None:
     """A missing file is said to be missing, a missing folder is empty, and removing nothing is no error."""
     place.put("file", [b"x"])
     place.delete("file")
@@ -250,25 +250,28 @@ def test_what_is_not_there_is_told_apart(place: BackupPlace) -> None:
 def test_a_place_out_of_reach_is_named(tmp_path: Path) -> None:
     """Every call says what was not done, and that earlier backups are whole."""
     (tmp_path / "file").write_text("a file where the folder should be")
-    for place in (LocalPlace(tmp_path / "file"), open_place("hdfs://127.0.0.1:1/backups", "http://127.0.0.1:1")):
+    for place in (
+        LocalBackupStore(tmp_path / "file"),
+        open_backup_store("hdfs://127.0.0.1:1/backups", "http://127.0.0.1:1"),
+    ):
         calls: list[Callable[[], Any]] = [
             partial(place.put, "a/b", [b"x"]),
             partial(place.create, "a/b", b"x"),
             partial(lambda place: list(place.read("a/b")), place),
         ]
         for call in calls:
-            with pytest.raises(PlaceUnreachable, match=r"was not .*Earlier backups are whole"):
+            with pytest.raises(BackupStoreUnreachable, match=r"was not .*Earlier backups are whole"):
                 call()
 
 
 def test_a_service_that_hangs_is_waited_for_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and never answers."""
-    monkeypatch.setattr("penstock.state.backups.hdfs_place.ANSWER_LIMIT_S", 0.2)
+    monkeypatch.setattr("penstock.state.backups.hdfs_store.ANSWER_LIMIT_S", 0.2)
     begun_s = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        place = open_place("hdfs://namenode/backups", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        place = open_backup_store("hdfs://namenode/backups", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         for call in (partial(place.contents, ""), partial(place.put, "file", [b"x"]), partial(place.delete, "file")):
-            with pytest.raises(PlaceUnreachable, match="Timeout"):
+            with pytest.raises(BackupStoreUnreachable, match="Timeout"):
                 call()
 
     assert time.monotonic() - begun_s < 5
@@ -290,9 +293,9 @@ def test_a_service_that_is_another_is_told() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Greeter) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        place = open_place("hdfs://namenode/backups", address)
+        place = open_backup_store("hdfs://namenode/backups", address)
         for call in (partial(place.contents, ""), partial(place.put, "file", [b"x"]), partial(place.create, "f", b"x")):
-            with pytest.raises(PlaceUnreachable, match=address):
+            with pytest.raises(BackupStoreUnreachable, match=address):
                 call()
         server.shutdown()
 
@@ -301,13 +304,13 @@ def test_a_service_that_is_another_is_told() -> None:
 def test_a_location_that_cannot_be_is_refused(location: str) -> None:
     """Before anything is asked, with what to give instead."""
     with pytest.raises(BackupError, match="hdfs://host:port/path"):
-        open_place(location)
+        open_backup_store(location)
 
 
 # Saving and restoring.
 
 
-def test_a_restored_state_equals_what_was_saved(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_a_restored_state_equals_what_was_saved(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """Values, position and a prepared delta; under the same identity, opened as its own."""
     delta = Delta({"flights": 7}, {"flights": 9}, {b"later": b"x", b"last": None})
     state.save({b"large %d" % number: os.urandom(100_000) for number in range(40)})
@@ -326,7 +329,7 @@ def test_a_restored_state_equals_what_was_saved(place: BackupPlace, state: Rocks
     other.close()
 
 
-def test_nothing_to_restore(place: BackupPlace, tmp_path: Path) -> None:
+def test_nothing_to_restore(place: BackupStore, tmp_path: Path) -> None:
     """No backup is not an error, and leaves no database behind."""
     shard = shard_folder(tmp_path, ME)
 
@@ -336,7 +339,7 @@ def test_nothing_to_restore(place: BackupPlace, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("CURRENT"))
 
 
-def test_only_new_tables_are_stored(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_only_new_tables_are_stored(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """Also by the next owner of the same state, after it was closed and opened again."""
     watched = WatchedPlace(place)
     first = back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
@@ -356,7 +359,7 @@ def _tables(manifest: Manifest) -> list[StoredFile]:
     return [file for file in manifest.files if file.name.endswith(".sst")]
 
 
-def test_a_table_is_hashed_once(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_a_table_is_hashed_once(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """In one open database a table never changes: the second backup does not read it."""
     owner = claim(backups_at(place), ME)
     back_up(owner, state, tmp_path)
@@ -373,7 +376,7 @@ def test_a_table_is_hashed_once(place: BackupPlace, state: RocksShardState, tmp_
 
 
 def test_what_was_removed_from_the_place_is_stored_again(
-    place: BackupPlace, state: RocksShardState, tmp_path: Path
+    place: BackupStore, state: RocksShardState, tmp_path: Path
 ) -> None:
     """A missing or cut file mends with the next backup, although the owner stored it before."""
     owner = claim(backups_at(place), ME)
@@ -390,7 +393,7 @@ def test_what_was_removed_from_the_place_is_stored_again(
 def test_a_backup_shares_no_file_that_is_not_what_was_saved(
     harm: Callable[[bytes], bytes],
     next_owner: bool,
-    place: BackupPlace,
+    place: BackupStore,
     state: RocksShardState,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -445,14 +448,14 @@ def test_a_death_at_any_step_of_a_restore_is_made_good_by_the_next_one(
                 raise Ended
 
         setattr(folder_place, when, step)
-        monkeypatch.setattr(fetching, "sync_folder", step)
+        monkeypatch.setattr(fetch, "sync_folder", step)
         died = False
         try:
             restore_shard(folder_place, ME, shard, confirm=step)
         except Ended:
             died = True
         setattr(folder_place, when, lambda *_: None)
-        monkeypatch.setattr(fetching, "sync_folder", lambda _: None)
+        monkeypatch.setattr(fetch, "sync_folder", lambda _: None)
         if current(shard) is None:
             assert restore_shard(folder_place, ME, shard) is not None
         with viewed(current(shard) or shard) as found:
@@ -463,39 +466,39 @@ def test_a_death_at_any_step_of_a_restore_is_made_good_by_the_next_one(
     assert number > 4
 
 
-Damage = Callable[[BackupPlace, Manifest, Manifest], None]
+Damage = Callable[[BackupStore, Manifest, Manifest], None]
 
 
-def _flip(place: BackupPlace, manifest: Manifest, before: Manifest) -> None:
+def _flip(place: BackupStore, manifest: Manifest, before: Manifest) -> None:
     path = path_of(place, table_of(manifest, before))
     content = bytearray(b"".join(place.read(path)))
     content[len(content) // 2] ^= 1
     place.put(path, [bytes(content)])
 
 
-def _cut(place: BackupPlace, manifest: Manifest, before: Manifest) -> None:
+def _cut(place: BackupStore, manifest: Manifest, before: Manifest) -> None:
     path = path_of(place, table_of(manifest, before))
     place.put(path, [b"".join(place.read(path))[:-1]])
 
 
-def _lose(place: BackupPlace, manifest: Manifest, before: Manifest) -> None:
+def _lose(place: BackupStore, manifest: Manifest, before: Manifest) -> None:
     place.delete(path_of(place, table_of(manifest, before)))
 
 
-def _rewrite(place: BackupPlace, manifest: Manifest, change: Callable[[bytes], bytes]) -> None:
+def _rewrite(place: BackupStore, manifest: Manifest, change: Callable[[bytes], bytes]) -> None:
     path = backups_at(place).manifest_path(manifest.id)
     place.put(path, [change(b"".join(place.read(path)))])
 
 
-def _halve(place: BackupPlace, manifest: Manifest, before: Manifest) -> None:
+def _halve(place: BackupStore, manifest: Manifest, before: Manifest) -> None:
     _rewrite(place, manifest, lambda content: content[: len(content) // 2])
 
 
-def _alter(place: BackupPlace, manifest: Manifest, before: Manifest) -> None:
+def _alter(place: BackupStore, manifest: Manifest, before: Manifest) -> None:
     _rewrite(place, manifest, lambda content: content.replace(b'"flights":2', b'"flights":3'))
 
 
-def _scramble(place: BackupPlace, manifest: Manifest, before: Manifest) -> None:
+def _scramble(place: BackupStore, manifest: Manifest, before: Manifest) -> None:
     _rewrite(place, manifest, lambda content: bytes(byte ^ 0xFF for byte in content))
 
 
@@ -513,7 +516,7 @@ def _scramble(place: BackupPlace, manifest: Manifest, before: Manifest) -> None:
 def test_a_damaged_backup_gives_way_to_the_one_before(
     damage: Damage,
     said: str,
-    place: BackupPlace,
+    place: BackupStore,
     state: RocksShardState,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -532,7 +535,7 @@ def test_a_damaged_backup_gives_way_to_the_one_before(
     assert str(manifest.id) in caplog.text
 
 
-def test_only_damaged_backups_are_no_backup(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_only_damaged_backups_are_no_backup(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """Nothing is restored, and nothing of it is left in the shard's folder."""
     manifest = back_up(claim(backups_at(place), ME), state, tmp_path)
     place.delete(path_of(place, table_of(manifest)))
@@ -542,7 +545,7 @@ def test_only_damaged_backups_are_no_backup(place: BackupPlace, state: RocksShar
     assert not list(shard.iterdir())
 
 
-def test_a_manifest_leads_out_of_no_folder(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_a_manifest_leads_out_of_no_folder(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """Names of files that are none of RocksDB's are refused, though the checksum fits."""
     manifest = back_up(claim(backups_at(place), ME), state, tmp_path)
     file = manifest.files[0]
@@ -555,7 +558,7 @@ def test_a_manifest_leads_out_of_no_folder(place: BackupPlace, state: RocksShard
     assert not (tmp_path / "outside").exists()
 
 
-def test_a_backup_of_another_shape_is_refused(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_a_backup_of_another_shape_is_refused(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """Before it is fetched; nothing is changed."""
     back_up(claim(backups_at(place), ME), state, tmp_path)
     shard = shard_folder(tmp_path / "other", ME)
@@ -575,7 +578,7 @@ def test_a_place_that_fails_is_not_taken_for_an_empty_one(
 
     def refuse(step: str, path: str) -> None:
         if step == "read" and path in unreadable:
-            raise PlaceUnreachable(f"{path} was not read: refused.")
+            raise BackupStoreUnreachable(f"{path} was not read: refused.")
 
     folder_place.before = refuse
     older = restored(folder_place, tmp_path / "target")
@@ -583,7 +586,7 @@ def test_a_place_that_fails_is_not_taken_for_an_empty_one(
 
     assert (older or {})[b"last"] == b"1"
     assert "refused" in caplog.text
-    with pytest.raises(PlaceUnreachable, match="refused"):
+    with pytest.raises(BackupStoreUnreachable, match="refused"):
         restore(backups_at(folder_place), tmp_path / "target")
 
 
@@ -597,7 +600,7 @@ def test_one_broken_connection_does_not_lead_to_an_older_state(
     def break_once(step: str, path: str) -> None:
         if step == "read" and path in broken:
             broken.discard(path)
-            raise PlaceUnreachable("broken")
+            raise BackupStoreUnreachable("broken")
 
     folder_place.after = break_once
     found = restore(backups_at(folder_place), tmp_path / "target", lambda done, _: told.append(done))
@@ -633,7 +636,7 @@ def test_a_restore_goes_on_when_its_backup_is_replaced_meanwhile(
 
 
 def test_a_kill_at_any_step_leaves_a_complete_backup(
-    place: BackupPlace, state: RocksShardState, tmp_path: Path
+    place: BackupStore, state: RocksShardState, tmp_path: Path
 ) -> None:
     """Before each write of claiming, saving and pruning: no backup is half there, and what is restored was saved before, or now."""
     watched = WatchedPlace(place)
@@ -679,20 +682,20 @@ def _dies(work: Callable[[], None]) -> bool:
     return False
 
 
-def _claim_save_prune(place: BackupPlace, state: RocksShardState, folder: Path, number: int) -> None:
+def _claim_save_prune(place: BackupStore, state: RocksShardState, folder: Path, number: int) -> None:
     owner = claim(backups_at(place), ME)
     back_up(owner, state, folder, number)
     owner.prune(1)
 
 
-def _newest(place: BackupPlace) -> Manifest:
+def _newest(place: BackupStore) -> Manifest:
     newest = backups_at(place).newest()
     assert newest is not None
     return newest
 
 
 def test_a_killed_process_leaves_no_half_file(
-    place: BackupPlace, state: RocksShardState, tmp_path: Path, request: pytest.FixtureRequest
+    place: BackupStore, state: RocksShardState, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """SIGKILL in the middle of a table: the earlier backup is restored, and the next owner's pruning removes what was left."""
     back_up(claim(backups_at(place), ME), state, tmp_path, 1)
@@ -728,7 +731,7 @@ def test_a_killed_process_leaves_no_half_file(
 # Ownership.
 
 
-def test_a_fenced_owner_writes_nothing(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_a_fenced_owner_writes_nothing(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """Neither a backup nor a removal; it is told who owns them now."""
     old = claim(backups_at(place), ME)
     back_up(old, state, tmp_path, 1)
@@ -788,9 +791,9 @@ def test_an_owner_that_was_paused_takes_nothing_from_a_later_one(
     assert (restored(folder_place, tmp_path / "target") or {})[b"last"] == b"3"
 
 
-def test_who_claims_last_owns(place: BackupPlace) -> None:
+def test_who_claims_last_owns(place: BackupStore) -> None:
     """Of many who claim at once each gets an epoch of its own, and only the last is not refused."""
-    owners: list[BackupOwner] = []
+    owners: list[BackupWriter] = []
     threads = [threading.Thread(target=lambda: owners.append(claim(backups_at(place), ME))) for _ in range(6)]
     for thread in threads:
         thread.start()
@@ -807,7 +810,7 @@ def test_who_claims_last_owns(place: BackupPlace) -> None:
     assert refused == 5
 
 
-def test_an_emptied_place_is_begun_anew(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_an_emptied_place_is_begun_anew(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """The owner stores everything again, and the next owner's backups count as newer."""
     owner = claim(backups_at(place), ME)
     owner = claim(backups_at(place), ME)
@@ -824,7 +827,7 @@ def test_an_emptied_place_is_begun_anew(place: BackupPlace, state: RocksShardSta
 # Pruning.
 
 
-def test_the_last_good_backups_stay(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_the_last_good_backups_stay(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """Damaged ones are not counted: of five, two of them damaged, the last two good ones stay, and what is newer than these."""
     owner = claim(backups_at(place), ME)
     manifests = [back_up(owner, state, tmp_path, number) for number in range(5)]
@@ -843,7 +846,7 @@ def _own_file(manifests: list[Manifest], number: int) -> StoredFile:
 
 
 def test_a_place_with_no_good_backup_loses_nothing_more(
-    place: BackupPlace, state: RocksShardState, tmp_path: Path
+    place: BackupStore, state: RocksShardState, tmp_path: Path
 ) -> None:
     """Perhaps somebody brings the missing files back."""
     owner = claim(backups_at(place), ME)
@@ -856,7 +859,7 @@ def test_a_place_with_no_good_backup_loses_nothing_more(
     assert listing(place) == there
 
 
-def test_files_that_no_kept_backup_names_go(place: BackupPlace, state: RocksShardState, tmp_path: Path) -> None:
+def test_files_that_no_kept_backup_names_go(place: BackupStore, state: RocksShardState, tmp_path: Path) -> None:
     """What is left is exactly the newest backup, its owner's claim, and what is not ours."""
     for number in range(3):
         owner = claim(backups_at(place), ME)
@@ -886,7 +889,7 @@ def test_a_look_is_repeated_where_the_owner_merges_files(
         with viewed(folder) as seen:
             yield seen
 
-    monkeypatch.setattr("penstock.state.backups.survey.viewed", merging)
+    monkeypatch.setattr("penstock.state.backups.inventory.viewed", merging)
     position = look(state.folder.parent, RocksShardState.position)
     errors += [StateDamaged("again")] * 3
 
@@ -906,19 +909,19 @@ class Switch:
 
     def __call__(self, step: str, path: str) -> None:
         if not self.on:
-            raise PlaceUnreachable(f"{path} was not reached: the place is off.")
+            raise BackupStoreUnreachable(f"{path} was not reached: the place is off.")
 
 
 @contextmanager
-def keeping(place: BackupPlace, state: RocksShardState, keep: int = 3) -> Iterator[BackupKeeper]:
+def keeping(place: BackupStore, state: RocksShardState, keep: int = 3) -> Iterator[BackupScheduler]:
     """Keep backups of the one state, often."""
-    with closing(BackupKeeper(place, OFTEN, keep)) as keeper:
+    with closing(BackupScheduler(place, OFTEN, keep)) as keeper:
         keeper.adopt(ME, state)
         yield keeper
 
 
 def test_a_state_that_goes_on_is_backed_up(
-    place: BackupPlace, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
+    place: BackupStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     """By itself, again and again; old backups go, and no snapshot stays beside the state."""
     with keeping(place, state, keep=1):
@@ -985,7 +988,7 @@ def test_lateness_is_said_seldom_and_taken_back_with_how_long_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However often it is tried; also where the place answers and is merely slow."""
-    monkeypatch.setattr("penstock.state.backups.keeper.REMIND_EVERY_S", 1.0)
+    monkeypatch.setattr("penstock.state.backups.scheduler.REMIND_EVERY_S", 1.0)
     slow, tries = threading.Event(), 20
 
     def said(text: str) -> list[str]:
@@ -1070,7 +1073,7 @@ def test_a_release_does_not_wait_for_a_place_that_hangs(
 ) -> None:
     """The state can be closed and taken away at once; what was being stored is given up."""
     folder_place.before = hanging = Hanging()
-    with closing(BackupKeeper(folder_place, OFTEN)) as keeper:
+    with closing(BackupScheduler(folder_place, OFTEN)) as keeper:
         keeper.adopt(ME, state)
         assert hanging.reached.wait(30)
         begun_s = time.monotonic()
@@ -1101,7 +1104,7 @@ def test_a_release_waits_for_a_snapshot_that_is_being_made(
         order.append("snapshot made")
 
     monkeypatch.setattr(state, "snapshot", slow)
-    with closing(BackupKeeper(folder_place, OFTEN)) as keeper:
+    with closing(BackupScheduler(folder_place, OFTEN)) as keeper:
         keeper.adopt(ME, state)
         assert begun.wait(30)
         keeper.release(ME)
@@ -1114,7 +1117,7 @@ def test_a_release_waits_for_a_snapshot_that_is_being_made(
 def test_closing_leaves_a_request_that_hangs_behind(folder_place: WatchedPlace, state: RocksShardState) -> None:
     """Within the two seconds it is given; when it comes back, nothing more is written."""
     folder_place.before = hanging = Hanging()
-    keeper = BackupKeeper(folder_place, OFTEN)
+    keeper = BackupScheduler(folder_place, OFTEN)
     keeper.adopt(ME, state)
     assert hanging.reached.wait(30)
     begun_s = time.monotonic()
@@ -1148,7 +1151,7 @@ def test_of_two_keepers_the_older_is_fenced(
 
 def test_shards_are_spread_over_the_interval(folder_place: WatchedPlace, state: RocksShardState) -> None:
     """Those that were adopted together are not due together, and all within one interval."""
-    with closing(BackupKeeper(folder_place, timedelta(hours=1))) as keeper:
+    with closing(BackupScheduler(folder_place, timedelta(hours=1))) as keeper:
         begun_s = time.monotonic()
         for bucket in range(20):
             keeper.adopt(ShardIdentity(ME.processor, bucket, ME.shape), state)
@@ -1195,7 +1198,7 @@ def test_an_unexpected_error_ends_neither_the_keeper_nor_other_backups(
 
 @contextmanager
 def refreshing(
-    place: BackupPlace, states: Path, dropped: threading.Event | None = None
+    place: BackupStore, states: Path, dropped: threading.Event | None = None
 ) -> Iterator[tuple[WorkerBackups, Future[bool]]]:
     """Have a worker look for a state that its group has committed for; in a thread of its own."""
     with closing(WorkerBackups(place, states, OFTEN)) as backups, ThreadPoolExecutor(1) as threads:
@@ -1218,7 +1221,7 @@ def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
 ) -> None:
     """At once, then now and then, after a while with what can be done; not at each try."""
     for name, value in {"ASK_AGAIN_S": 0.01, "SAY_EVERY_S": 0.5, "LONG_WAIT_S": 0.6}.items():
-        monkeypatch.setattr(f"penstock.ops.working.backing_up.{name}", value)
+        monkeypatch.setattr(f"penstock.ops.worker.backups.{name}", value)
     back_up(claim(backups_at(folder_place), ME), state, tmp_path, 1)
     if begun:
         RocksStateFolder(tmp_path / "other").open(ME).close()
@@ -1268,7 +1271,7 @@ def test_whoever_stops_waiting_for_a_place_that_hangs_asks_it_no_more(
         if step == "read" and "/files/" in path:
             reached.set()
             let_go.wait(30)
-            raise PlaceUnreachable(f"{path} was not read: timeout.")
+            raise BackupStoreUnreachable(f"{path} was not read: timeout.")
 
     folder_place.before = hang
     with refreshing(folder_place, tmp_path / "other") as (backups, refreshed):
@@ -1302,7 +1305,7 @@ def test_an_hdfs_that_stops_and_comes_back_is_waited_for(
     services = LocalServices(tmp_path / "services")
     endpoints = services.up(["hdfs"], lambda _: None)["hdfs"].endpoints
     try:
-        place = open_place(f"{endpoints['rpc']}/backups", endpoints["webhdfs"])
+        place = open_backup_store(f"{endpoints['rpc']}/backups", endpoints["webhdfs"])
         with keeping(place, state) as keeper:
             wait_until(lambda: newest_position(place, ME) == {"flights": 0})
             services.down(["hdfs"], lambda _: None)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from penstock.processors.buckets import bucket_of
+from penstock.processors.declare.partitioner import bucket_of
 from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, RawBatch, Reader, Scanner, Topic
 from penstock.transport.errors import (
     Aborted,
@@ -22,10 +22,10 @@ from penstock.transport.errors import (
     MissingCategory,
 )
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.kafka.leftovers import Leftovers
+from penstock.transport.kafka.open_transactions import OpenTransactions
 from penstock.transport.kafka.transactions import KafkaTransactionalWriter
 from penstock.transport.memory import MemoryBus
-from penstock.transport.stretches import Stretch, read_stretch
+from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 LIMIT_S = 30.0
 
@@ -37,11 +37,11 @@ class Owner:
         self.owned: set[Bucket] = set()
         self.is_told = False
 
-    def gained(self, buckets: Sequence[Bucket]) -> None:
+    def assigned(self, buckets: Sequence[Bucket]) -> None:
         self.owned.update(buckets)
         self.is_told = True
 
-    def given_up(self, buckets: Sequence[Bucket]) -> None:
+    def revoked(self, buckets: Sequence[Bucket]) -> None:
         self.owned.difference_update(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
@@ -549,7 +549,7 @@ def test_kafka_takes_no_positions_without_a_generation(kafka_bus: KafkaBus, uniq
         unique,
         dismissed.consumer_group_metadata,
         10,
-        Leftovers(kafka_bus.settings, kafka_bus.catalog, [unique], None),
+        OpenTransactions(kafka_bus.settings, kafka_bus.catalog, [unique], None),
     )
     writer.enlist()
     writer.send(unique, [Outgoing(b"k", b"dropped")])
@@ -733,12 +733,12 @@ def test_a_stretch_is_read_to_its_end_and_no_further(bus: Bus, unique: str) -> N
     writer.close()
     reader.close()
     bucket, end = Bucket(unique, 0), settled_end(bus, unique)
-    at_the_end = [values_in(bus, Stretch(bucket, start, end)) for start in (0, 4, 10)]
+    at_the_end = [values_in(bus, OffsetRange(bucket, start, end)) for start in (0, 4, 10)]
     send(bus, unique, [(b"k", b"later")] * 10)
 
     assert at_the_end == [[b"%d" % n for n in range(start, 10)] for start in (0, 4, 10)]
-    assert values_in(bus, Stretch(bucket, 4, end)) == at_the_end[1]
-    assert values_in(bus, Stretch(bucket, 3, 7)) == [b"3", b"4", b"5", b"6"]
+    assert values_in(bus, OffsetRange(bucket, 4, end)) == at_the_end[1]
+    assert values_in(bus, OffsetRange(bucket, 3, 7)) == [b"3", b"4", b"5", b"6"]
 
 
 def settled_end(bus: Bus, category: str) -> int:
@@ -750,8 +750,8 @@ def settled_end(bus: Bus, category: str) -> int:
     return bus.catalog.ends(category)[0]
 
 
-def values_in(bus: Bus, stretch: Stretch) -> list[bytes | None]:
-    return [value for batch in read_stretch(bus, stretch, silence_limit_s=LIMIT_S) for value in batch.values()]
+def values_in(bus: Bus, stretch: OffsetRange) -> list[bytes | None]:
+    return [value for batch in read_offset_range(bus, stretch, silence_limit_s=LIMIT_S) for value in batch.values()]
 
 
 def test_what_is_missing_is_named(bus: Bus, unique: str) -> None:

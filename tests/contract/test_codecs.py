@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors.categories import AnyCategory, CodecName
-from penstock.processors.dead_letters import DeadLetter
+from penstock.processors.declare.categories import AnyCategory, CodecName
+from penstock.processors.declare.dead_letters import DeadLetter
+from penstock.processors.declare.record_check import InvalidRecord
+from penstock.processors.declare.records import Record
 from penstock.processors.errors import DeclarationError
-from penstock.processors.records import Record
-from penstock.processors.values import UnfitRecord
-from penstock.transport.any_codec import decode_any
-from penstock.transport.avro import schema_of
-from penstock.transport.codec_of import Codecs
-from penstock.transport.codecs import Codec, JsonCodec
-from penstock.transport.letters import LetterCodec
+from penstock.transport.codecs.avro import schema_of
+from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.codecs.codec import Codec, JsonCodec
+from penstock.transport.codecs.dead_letters import DeadLetterCodec
+from penstock.transport.codecs.schemaless import decode_any
 from penstock.transport.memory import MemoryBus
-from penstock.transport.schemas import SCHEMAS, Schemas
+from penstock.transport.tables.schemas import SCHEMAS, Schemas
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -305,7 +305,7 @@ def test_a_float_that_is_not_finite_is_refused_wherever_it_stands(
     records = [record(at=n, key="a") for n in range(7)]
     records.append(record(at=7, key="a", **{field: around(number)}))
 
-    with pytest.raises(UnfitRecord, match=f"{record.__name__}.*`{field}.*{number}"):
+    with pytest.raises(InvalidRecord, match=f"{record.__name__}.*`{field}.*{number}"):
         subject.encode(records)
 
 
@@ -317,7 +317,7 @@ def test_every_record_of_a_batch_is_checked(codec: CodecName, wrong: dict[str, o
     records = [Counted(at=n, key="a") for n in range(5)]
     records.insert(4, Counted(**{"at": 4, "key": "a", **wrong}))  # type: ignore[arg-type]  # the mistake that is looked for
 
-    with pytest.raises(UnfitRecord, match=next(iter(wrong))):
+    with pytest.raises(InvalidRecord, match=next(iter(wrong))):
         subject.encode(records)
 
 
@@ -331,7 +331,7 @@ def test_whole_numbers_have_64_bits(codec: CodecName, count: int) -> None:
     if -(2**63) <= count < 2**63:
         assert subject.decode(subject.encode([Counted(1, "a", count)])).events == [Counted(1, "a", count)]
     else:
-        with pytest.raises(UnfitRecord, match="64 bits"):
+        with pytest.raises(InvalidRecord, match="64 bits"):
             subject.encode([Counted(1, "a", count)])
 
 
@@ -414,6 +414,6 @@ def test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes(letter
 
 def test_what_is_no_dead_letter_is_a_bad_message() -> None:
     """Whatever else lies among them is told apart."""
-    codec = LetterCodec(10_000)
+    codec = DeadLetterCodec(10_000)
 
     assert [bad.at for bad in codec.decode([b"{}", None, b"\xc1\x01rubbish", b""]).bad] == [0, 1, 2, 3]

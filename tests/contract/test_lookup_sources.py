@@ -20,7 +20,7 @@ from support.lookup_tables import (
 )
 
 import penstock as ps
-from penstock.processors.lookups import Rows
+from penstock.processors.lookups import LookupClient
 
 KENNEDY: dict[str, Any] = {
     "name": "Kennedy, John F.",
@@ -60,20 +60,20 @@ def table(request: pytest.FixtureRequest) -> Table:
 
 
 @pytest.fixture
-def rows(table: Table) -> Iterator[Rows]:
+def rows(table: Table) -> Iterator[LookupClient]:
     """What is asked, opened on two airports."""
     table.put({"JFK": KENNEDY, "ORY": ORLY})
     with closing(table.source().open()) as rows:
         yield rows
 
 
-def test_each_key_gets_its_row(rows: Rows) -> None:
+def test_each_key_gets_its_row(rows: LookupClient) -> None:
     """In the declared type, with every value as it was; those without a row get none, and columns that are not asked for do not matter."""
     assert rows.fetch(["JFK", "XXX", "ORY", "", "jfk"]) == {"JFK": Airport(**KENNEDY), "ORY": Airport(**ORLY)}
     assert rows.fetch(["JFK"]) == {"JFK": Airport(**KENNEDY)}
 
 
-def test_asked_for_nothing_it_gives_nothing(rows: Rows) -> None:
+def test_asked_for_nothing_it_gives_nothing(rows: LookupClient) -> None:
     """And is ready for more."""
     assert rows.fetch([]) == {}
     assert list(rows.fetch(["ORY"])) == ["ORY"]
@@ -93,7 +93,7 @@ def test_a_table_may_be_empty(table: Table) -> None:
         assert rows.fetch(["JFK"]) == {}
 
 
-def test_what_changed_is_seen_by_the_next_request(table: Table, rows: Rows) -> None:
+def test_what_changed_is_seen_by_the_next_request(table: Table, rows: LookupClient) -> None:
     """Rows that are new, other, or gone."""
     table.put({"JFK": {**KENNEDY, "feet": 14}, "LGA": {"name": "La Guardia", "feet": 22}})
 
@@ -110,7 +110,7 @@ def test_a_thousand_keys_are_one_request(table: Table) -> None:
     assert {key: row.feet for key, row in found.items()} == {f"K{number}": number for number in range(0, 1000, 2)}
 
 
-def test_letting_go_may_be_repeated(rows: Rows) -> None:
+def test_letting_go_may_be_repeated(rows: LookupClient) -> None:
     """And asking again opens anew what has to be open."""
     rows.close()
     rows.close()
@@ -133,7 +133,7 @@ def test_a_row_of_a_store_that_does_not_fit_harms_no_other(store: Table) -> None
         found = rows.fetch(["JFK", "ORY"])
 
     assert found["ORY"] == Airport(**ORLY)
-    assert isinstance(found["JFK"], ps.UnfitRow)
+    assert isinstance(found["JFK"], ps.InvalidRow)
     assert str(found["JFK"]).startswith("the row of 'JFK' in ")
     assert "is no Airport: " in str(found["JFK"])
 

@@ -17,12 +17,12 @@ from support.proxy import Proxy
 from support.stores import EVER, LIMIT_S, OVERWRITING, A, B, Log, Opened, Place, aggregator, lifted, until, values
 
 import penstock as ps
-from penstock.processors.slots import encode_slot
+from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.state.protocols import RemoteState
 from penstock.state.remote import Compactor, compactor_of
 from penstock.state.remote.addresses import address_of
 from penstock.state.remote.folder import store_at
-from penstock.state.remote.seam import Shard
-from penstock.state.store import RemoteState
+from penstock.state.remote.protocols import Shard
 
 
 def test_crowds_are_merged_in_order(url: str, opened: Opened) -> None:

@@ -24,9 +24,9 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.stores import Writing
+from penstock.processors.declare.stores import WriteMode
+from penstock.state.protocols import Outbox, RemoteState
 from penstock.state.remote import StoreFenced, remote_states
-from penstock.state.store import Outbox, RemoteState
 
 WRITES: dict[str, Callable[[RemoteState], None]] = {
     "save": lambda state: state.save({A: b"\x05"}),
@@ -39,7 +39,7 @@ WRITES: dict[str, Callable[[RemoteState], None]] = {
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
 @pytest.mark.parametrize("write", WRITES)
-def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing: Writing) -> None:
+def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing: WriteMode) -> None:
     """Whoever opened a shard last owns it: every write of an older owner is refused, and says so."""
     processor = aggregator(ps.Count())
     zombie = opened(url, processor, writing)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from support.stores import APPENDING, OVERWRITING, A, B, C, Log, Opened, aggregator, fold, identity_of, lifted, values
 
 import penstock as ps
-from penstock.processors.changes import Changes
-from penstock.processors.stores import Writing
+from penstock.processors.declare.stores import WriteMode
+from penstock.processors.keyed_state.changes import Changes
+from penstock.state.protocols import RemoteState
 from penstock.state.remote import compactor_of, remote_states
-from penstock.state.remote.ordering import order_key, reverse_order_key
-from penstock.state.store import RemoteState
+from penstock.state.remote.sort_keys import order_key, reverse_order_key
 
 _whole = st.integers(-(2**200), 2**200) | st.integers(-(2**63) - 2, 2**63 + 2) | st.integers(-9, 9)
 _carried = st.integers(-(2**63), 2**64 - 1) | st.integers(-9, 9)
@@ -53,7 +53,7 @@ def scale_of(observations: list[Any]) -> float:
     return sum(abs(seen) for seen in observations if isinstance(seen, (int, float)) and math.isfinite(seen))
 
 
-def save_as_the_core_does(state: RemoteState, monoid: ps.Monoid[Any], partials: Changes, writing: Writing) -> None:
+def save_as_the_core_does(state: RemoteState, monoid: ps.Monoid[Any], partials: Changes, writing: WriteMode) -> None:
     """Save partials: alone where the store merges, merged with what was fetched otherwise."""
     if writing is not APPENDING:
         saved = state.fetch(list(partials))

@@ -12,18 +12,18 @@ from support.machines import YEAR_2100_MS, created, read, write
 from support.stores import fresh
 
 import penstock as ps
-from penstock.ops.driver import Inline
-from penstock.ops.moving.around import Around
-from penstock.ops.moving.errors import MoveRefused
-from penstock.ops.moving.planning import How, Policy
-from penstock.ops.moving.resetting import Reset, ResetGap, ResetStep, perform, plan_reset
-from penstock.ops.moving.resizing import plan_resize
-from penstock.ops.moving.targets import Edge, Target
-from penstock.ops.working.assembling import StoreMissing
-from penstock.ops.working.clock import SteeredClock
-from penstock.ops.working.moved import MoveUnfinished
-from penstock.ops.working.preflight import ends_of, prepare
-from penstock.ops.working.worker import Place, Worker
+from penstock.ops.clock import SteeredClock
+from penstock.ops.maintenance.environment import Around
+from penstock.ops.maintenance.errors import MaintenanceRefused
+from penstock.ops.maintenance.reset import Reset, ResetGap, ResetStep, perform, plan_reset
+from penstock.ops.maintenance.reset_plan import Policy, ResetMethod
+from penstock.ops.maintenance.reset_target import Edge, ResetTarget
+from penstock.ops.maintenance.resize import plan_resize
+from penstock.ops.testing import Inline
+from penstock.ops.worker.assembly import StoreMissing
+from penstock.ops.worker.maintenance_check import MoveUnfinished
+from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.checkpoints import Gap, Step
 from penstock.state.remote import read_results, remote_states
 from penstock.transport.memory import MemoryBus
@@ -71,7 +71,7 @@ class World:
 
         class Visits(ps.Aggregator):
             name = fresh("visits")
-            reads, writes, monoid, store = visits, hours, ps.Count(), ps.Remote()
+            reads, writes, monoid, store = visits, hours, ps.Count(), ps.RemoteStore()
             window = ps.Tumbling(timedelta(hours=1))
             output_semantics = output
 
@@ -90,14 +90,14 @@ class World:
         """Read to the end, save, and stop."""
         targets = ends_of([visits], self.bus)
         with closing(remote_states(self.url, self.processor)) as states:
-            place = Place(self.bus, states, "one")
+            place = WorkerConfig(self.bus, states, "one")
             opened = prepare(self.processor, self.bus)
             worker = Worker(opened, place, Inline(), Inline(), clock=self.clock, at_gap=at_gap)
             worker.turn()
             worker.run(lambda it: it.has_reached(targets))
 
     def reset(
-        self, to: Target, policy: Policy | None = None, at_gap: Callable[[ResetGap], None] = lambda _: None
+        self, to: ResetTarget, policy: Policy | None = None, at_gap: Callable[[ResetGap], None] = lambda _: None
     ) -> Reset:
         """Plan a reset and do it."""
         planned = plan_reset(self.processor, self.around, to, policy)
@@ -135,7 +135,7 @@ def test_what_a_reset_passes_over_is_counted(world: World) -> None:
     world.send(2)
     world.run()
 
-    assert ({shard.how for shard in planned.shards}, planned.passed) == ({How.KEPT}, 8)
+    assert ({shard.how for shard in planned.shards}, planned.passed) == ({ResetMethod.KEPT}, 8)
     assert world.stored() == {0: 8, 1: 8, 2: 8}
     assert world.written() == {0: 8, 2: 8}
 
@@ -147,7 +147,7 @@ def test_a_state_that_is_kept_leaves_out_what_is_passed_over(world: World) -> No
     world.send(2)
     world.run()
 
-    assert ({shard.how for shard in planned.shards}, planned.passed) == ({How.PASSED}, 8)
+    assert ({shard.how for shard in planned.shards}, planned.passed) == ({ResetMethod.PASSED}, 8)
     assert world.stored() == world.written() == {0: 8, 2: 8}
 
 
@@ -182,9 +182,9 @@ def test_a_reset_that_died_is_given_again(world: World, step: ResetStep, policy:
         (Edge.EARLIEST, Policy.EMPTY, "which a reset does not empty"),
     ],
 )
-def test_what_is_counted_cannot_be_taken_back(world: World, to: Target, policy: Policy | None, said: str) -> None:
+def test_what_is_counted_cannot_be_taken_back(world: World, to: ResetTarget, policy: Policy | None, said: str) -> None:
     """It says so, and nothing is changed."""
-    with pytest.raises(MoveRefused, match=said):
+    with pytest.raises(MaintenanceRefused, match=said):
         world.reset(to, policy)
     world.send(1)
     world.run()
@@ -211,7 +211,7 @@ def test_outputs_that_wait_in_the_store_are_sent_first(url: str, tmp_path: Path)
     with pytest.raises(Killed):
         world.run(die)
     world.send(1)
-    with pytest.raises(MoveRefused, match="outputs that are not sent yet"):
+    with pytest.raises(MaintenanceRefused, match="outputs that are not sent yet"):
         world.reset(Edge.LATEST)
     world.run()
     world.send(2)
@@ -222,7 +222,7 @@ def test_outputs_that_wait_in_the_store_are_sent_first(url: str, tmp_path: Path)
 
 def test_a_shard_of_the_store_is_not_split(world: World) -> None:
     """More buckets are refused, with what does work; nothing is changed."""
-    with pytest.raises(MoveRefused, match=r"penstock\.Repartition"):
+    with pytest.raises(MaintenanceRefused, match=r"penstock\.Repartition"):
         plan_resize([world.processor], world.around, "visits", 4)
 
     assert world.bus.describe("visits").spec.buckets == 2

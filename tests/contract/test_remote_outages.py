@@ -28,12 +28,12 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.slots import encode_slot
+from penstock.processors.keyed_state.window_keys import encode_slot
 from penstock.state.remote import RemoteStates, StoreUnreachable, postgres_connection, redis_store, remote_states
 from penstock.state.remote.addresses import address_of
 from penstock.state.remote.errors import StoreInterrupted
 from penstock.state.remote.folder import store_at
-from penstock.state.remote.retrying import Retrying
+from penstock.state.remote.retry import Retrying
 
 
 @pytest.mark.parametrize("write", ["save", "save_together", "save_with_outbox"])

@@ -21,8 +21,8 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.slots import encode_slot
-from penstock.processors.windows import Window
+from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.time.windows import Window
 from penstock.state.errors import ForeignState
 from penstock.state.remote import read_results, remote_states
 

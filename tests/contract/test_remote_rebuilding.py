@@ -10,13 +10,13 @@ import pytest
 from support.stores import APPENDING, OVERWRITING, Opened, aggregator, values
 
 import penstock as ps
-from penstock.processors.kinds import Aggregator
-from penstock.processors.slots import decode_slot, encode_slot
-from penstock.processors.stores import Writing
+from penstock.processors.declare.aggregator import Aggregator
+from penstock.processors.declare.stores import WriteMode
+from penstock.processors.keyed_state.window_keys import decode_slot, encode_slot
 from penstock.state.errors import ForeignState
-from penstock.state.remote import StoreFenced, read_results, rebuilding
+from penstock.state.remote import StoreFenced, read_results, rebuild
 from penstock.state.remote.errors import StoreMoved
-from penstock.state.remote.rebuilding import Rebuilds, Replaced, rebuilds
+from penstock.state.remote.rebuild import Replaced, StoreRebuild, rebuilds
 
 HOUR = 3_600_000
 COUNT = ps.Count()
@@ -37,7 +37,7 @@ def counted() -> type[Aggregator]:
 
 
 @pytest.fixture
-def elsewhere(url: str, counted: type[Aggregator]) -> Iterator[Rebuilds]:
+def elsewhere(url: str, counted: type[Aggregator]) -> Iterator[StoreRebuild]:
     """Its shards, for whoever computes them."""
     with closing(rebuilds(url, counted)) as it:
         yield it
@@ -59,14 +59,14 @@ def dying(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
     raise Killed
 
 
-def count_once(url: str, counted: type[Aggregator], opened: Opened, writing: Writing = APPENDING) -> None:
+def count_once(url: str, counted: type[Aggregator], opened: Opened, writing: WriteMode = APPENDING) -> None:
     """Let a worker count one hit for each slot."""
     opened(url, counted, writing).save_together({slot: COUNT.encode(1) for slot in SLOTS}, END)
 
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
 def test_what_was_computed_replaces_what_was_counted(
-    url: str, counted: type[Aggregator], elsewhere: Rebuilds, opened: Opened, writing: Writing
+    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened, writing: WriteMode
 ) -> None:
     """Slots for which nothing was computed are gone, others are as they were, and the next worker goes on from the same position."""
     count_once(url, counted, opened, writing)
@@ -86,13 +86,13 @@ def test_what_was_computed_replaces_what_was_counted(
 def test_a_death_between_chunks_leaves_old_or_computed_values(
     url: str,
     counted: type[Aggregator],
-    elsewhere: Rebuilds,
+    elsewhere: StoreRebuild,
     opened: Opened,
     written: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Slot by slot, at the position that both were counted to; begun anew, it comes to its end."""
-    monkeypatch.setattr(rebuilding, "CHUNK_SLOTS", 1)
+    monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
     count_once(url, counted, opened)
     rows = computed(k0=10, k1=20, k2=30)
     elsewhere.counted()
@@ -107,7 +107,7 @@ def test_a_death_between_chunks_leaves_old_or_computed_values(
 
 
 def test_a_shard_that_went_on_is_not_replaced(
-    url: str, counted: type[Aggregator], elsewhere: Rebuilds, opened: Opened
+    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened
 ) -> None:
     """What was computed lacks the events that it has counted since."""
     count_once(url, counted, opened)
@@ -120,10 +120,10 @@ def test_a_shard_that_went_on_is_not_replaced(
 
 
 def test_a_worker_that_takes_over_is_not_written_over(
-    url: str, counted: type[Aggregator], elsewhere: Rebuilds, opened: Opened, monkeypatch: pytest.MonkeyPatch
+    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From then on nothing is replaced; what was is what the worker adds to."""
-    monkeypatch.setattr(rebuilding, "CHUNK_SLOTS", 1)
+    monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
     count_once(url, counted, opened)
 
     def interrupted() -> Iterator[tuple[bytes, bytes]]:
@@ -141,13 +141,13 @@ def test_a_worker_that_takes_over_is_not_written_over(
 def test_nobody_goes_by_a_state_that_is_being_built(
     url: str,
     counted: type[Aggregator],
-    elsewhere: Rebuilds,
+    elsewhere: StoreRebuild,
     opened: Opened,
     written: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No worker counts on top of a part, and nobody is told it; when it is whole, workers go on behind what was computed."""
-    monkeypatch.setattr(rebuilding, "CHUNK_SLOTS", 1)
+    monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
     rows = computed(k0=10, k1=20)
     elsewhere.begin()
     with pytest.raises(Killed):
@@ -168,7 +168,7 @@ def test_nobody_goes_by_a_state_that_is_being_built(
 
 
 def test_what_a_worker_saved_without_a_position_is_built_anew(
-    url: str, counted: type[Aggregator], elsewhere: Rebuilds, opened: Opened
+    url: str, counted: type[Aggregator], elsewhere: StoreRebuild, opened: Opened
 ) -> None:
     """It died between its first two saves: the stream would count those events again."""
     opened(url, counted).save({slot: COUNT.encode(1) for slot in SLOTS})

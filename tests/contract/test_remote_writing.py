@@ -21,12 +21,12 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.changes import Changes
-from penstock.processors.slots import encode_slot
-from penstock.processors.stores import Writing
+from penstock.processors.declare.stores import WriteMode
+from penstock.processors.keyed_state.changes import Changes
+from penstock.processors.keyed_state.window_keys import encode_slot
 from penstock.state.errors import ForeignState, StateError
+from penstock.state.protocols import ShardIdentity
 from penstock.state.remote import remote_states
-from penstock.state.store import ShardIdentity
 
 
 def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
@@ -39,8 +39,8 @@ def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
     assert state.outbox() is None
 
 
-@pytest.mark.parametrize("writing", [Writing.READ_MODIFY_WRITE, Writing.READ_MERGE_WRITE])
-def test_what_was_saved_is_there_after_reopening(url: str, opened: Opened, writing: Writing) -> None:
+@pytest.mark.parametrize("writing", [WriteMode.READ_MODIFY_WRITE, WriteMode.READ_MERGE_WRITE])
+def test_what_was_saved_is_there_after_reopening(url: str, opened: Opened, writing: WriteMode) -> None:
     """Values and positions last; a removed slot is gone; positions of categories that are not named stay."""
     processor = aggregator(ps.First())
     state = opened(url, processor, writing)
@@ -116,7 +116,7 @@ def test_state_of_another_shape_is_refused_and_kept(url: str, opened: Opened) ->
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
 @pytest.mark.parametrize("monoid", [ps.Count(), ps.Sum(), ps.Max(), ps.Last()], ids=repr)
-def test_a_save_of_many_slots_is_one(url: str, opened: Opened, monoid: ps.Monoid[Any], writing: Writing) -> None:
+def test_a_save_of_many_slots_is_one(url: str, opened: Opened, monoid: ps.Monoid[Any], writing: WriteMode) -> None:
     """Twenty thousand slots, more than Lua unpacks at once, are saved and fetched in the order asked for."""
     state = opened(url, aggregator(monoid), writing)
     changes: Changes = {encode_slot(f"key-{n}", EVER): monoid.encode(monoid.lift(n)) for n in range(20_000)}

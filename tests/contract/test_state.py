@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.processors.changes import Changes
+from penstock.processors.keyed_state.changes import Changes
 from penstock.state.errors import ForeignState, StateError, StateUnwritable
-from penstock.state.folder import RocksStateFolder, shard_folder
-from penstock.state.overlay import Overlay
-from penstock.state.rocks import viewed
-from penstock.state.store import Delta, LocalState, MemoryStateFolder, ShardIdentity, StateFolder
+from penstock.state.local.folder import RocksStateFolder, shard_folder
+from penstock.state.local.overlay import Overlay
+from penstock.state.local.rocksdb import viewed
+from penstock.state.protocols import Delta, LocalState, MemoryStateFolder, ShardIdentity, StateFolder
 
 ME = ShardIdentity("scorer", 3, "float by route")
 SAVES = st.lists(st.dictionaries(st.binary(max_size=4), st.none() | st.binary(max_size=8), max_size=6), max_size=8)
@@ -209,13 +209,13 @@ def test_a_snapshot_is_the_state_of_its_moment(tmp_path: Path) -> None:
 def test_whoever_owns_the_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that holds on to a state keeps its own copy; what it writes later is in nobody's way."""
     program = (
-        "import sys; from pathlib import Path; from penstock.state.folder import RocksStateFolder;"
-        "from penstock.state.store import ShardIdentity;"
+        "import sys; from pathlib import Path; from penstock.state.local.folder import RocksStateFolder;"
+        "from penstock.state.protocols import ShardIdentity;"
         f"state = RocksStateFolder(Path({str(tmp_path)!r})).open(ShardIdentity('scorer', 3, 'float by route'));"
         "state.save_together({b'a': b'1'}, {'flights': 1}); print('open', flush=True); sys.stdin.readline();"
         "state.save_together({b'a': b'late'}, {'flights': 9}); print('late', flush=True); sys.stdin.readline()"
     )
-    monkeypatch.setattr("penstock.state.folder.LOCK_LIMIT_S", 0.2)
+    monkeypatch.setattr("penstock.state.local.folder.LOCK_LIMIT_S", 0.2)
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -239,7 +239,7 @@ def test_whoever_owns_the_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: 
 def test_a_state_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer version's state is not touched."""
     with monkeypatch.context() as newer:
-        newer.setattr("penstock.state.rocks.FORMAT", 99)
+        newer.setattr("penstock.state.local.rocksdb.FORMAT", 99)
         RocksStateFolder(tmp_path).open(ME).close()
 
     with pytest.raises(ForeignState, match="format 99"):
@@ -257,8 +257,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_loses_no_checkpoint(tmp_path: Path) -> None:
     """A write that finds no room is refused by name; what was saved before is whole."""
     program = (
-        "import os, resource, signal; from pathlib import Path; from penstock.state.folder import RocksStateFolder;"
-        "from penstock.state.store import ShardIdentity; from penstock.state.errors import StateUnwritable\n"
+        "import os, resource, signal; from pathlib import Path; from penstock.state.local.folder import RocksStateFolder;"
+        "from penstock.state.protocols import ShardIdentity; from penstock.state.errors import StateUnwritable\n"
         f"state = RocksStateFolder(Path({str(tmp_path)!r})).open(ShardIdentity('scorer', 3, 'float by route'))\n"
         "state.save_together({b'a': b'1'}, {'flights': 1})\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

@@ -16,15 +16,15 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.standing import standing_of
+from penstock.backfill.archive.status import archive_status
 from penstock.backfill.errors import NotStored, WarehouseError
 from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.evolution import content_of, table_of
 from penstock.backfill.warehouse.layout import Days, EventFile, Note, OtherFile, Stored, StoredFile
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse, open_warehouse
+from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse, open_warehouse
+from penstock.backfill.warehouse.schema_evolution import content_of, table_of
 from penstock.backfill.warehouse.stored import StoredCategory
-from penstock.ops.local import running_hdfs
+from penstock.ops.dev_services import running_hdfs
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 
@@ -153,7 +153,7 @@ def test_hdfs_that_was_away_for_a_while_has_every_event_once(hdfs: dict[str, str
 
     assert losing.noticed >= 2
     assert sorted(row["value"] for table in tables for row in table.to_pylist()) == list(range(200))
-    assert sum(day.events for day in standing_of(warehouse_of(hdfs), "outage")) == 200
+    assert sum(day.events for day in archive_status(warehouse_of(hdfs), "outage")) == 200
 
 
 def warehouse_of(hdfs: dict[str, str]) -> Warehouse:

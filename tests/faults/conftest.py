@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # the package has no types
 
-from penstock.ops.local import LocalServices
-from penstock.ops.local.lock import exclusive
+from penstock.ops.dev_services import LocalServices
+from penstock.ops.dev_services.lock import exclusive
 
 SHARING = ("test_hdfs_outage.py", "test_end_of_transactions.py", "test_broker_outage.py", "test_three_brokers.py")
 """The files whose tests share an HDFS, a broker behind a proxy, or three brokers."""

@@ -19,7 +19,7 @@ from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.warehouse.layout import DAY_MS, Note, Stored, StoredFile
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.seam import LocalWarehouse
+from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.transport.bus import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus
 

@@ -17,7 +17,7 @@ from support.subjects import EXACT, PAIRS, Subject, events
 from support.trials import expect_kept, prepared
 from support.victims import HASTY, Job, ended
 
-from penstock.ops.working.preflight import prepare
+from penstock.ops.worker.preflight import prepare
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 EVENTS = events(1_500)

@@ -28,14 +28,14 @@ from support.trials import expect_kept, prepared
 from support.verdicts import send
 from support.victims import Job
 
-from penstock.ops.local import LocalServices
-from penstock.ops.local.hdfs import Hdfs
-from penstock.ops.working.assembling import Surroundings
-from penstock.state.backups import hdfs_place
-from penstock.state.backups.places import BackupPlace, open_place
+from penstock.ops.dev_services import LocalServices
+from penstock.ops.dev_services.hdfs import Hdfs
+from penstock.ops.worker.assembly import Environment
+from penstock.state.backups import hdfs_store
 from penstock.state.backups.shard import newest_position
-from penstock.state.folder import current
-from penstock.state.store import Offsets, ShardIdentity
+from penstock.state.backups.store import BackupStore, open_backup_store
+from penstock.state.local.folder import current
+from penstock.state.protocols import Offsets, ShardIdentity
 from penstock.transport.kafka import KafkaBus
 
 SUBJECT = Subject("stateful", EXACT, EXACT)
@@ -54,7 +54,7 @@ class Gated:
         gate: a folder; the gate is shut while it holds a file `shut`, and `reached` tells that an upload has come to it.
     """
 
-    def __init__(self, place: BackupPlace, gate: Path) -> None:
+    def __init__(self, place: BackupStore, gate: Path) -> None:
         self._place = place
         self._gate = gate
         self.location = place.location
@@ -90,14 +90,14 @@ class BackedUp(Job):
     gate: Path = Path()
     answer_limit_s: float = ANSWER_LIMIT_S
 
-    def around(self) -> Surroundings:
+    def around(self) -> Environment:
         """Prepare the worker's process, too."""
         logging.basicConfig(filename=self.gate / "log", level=logging.WARNING)
-        hdfs_place.ANSWER_LIMIT_S = self.answer_limit_s
-        return Surroundings(self.folder, Gated(self.place(), self.gate), EVERY)
+        hdfs_store.ANSWER_LIMIT_S = self.answer_limit_s
+        return Environment(self.folder, Gated(self.place(), self.gate), EVERY)
 
-    def place(self) -> BackupPlace:
-        return open_place(self.location, self.webhdfs)
+    def place(self) -> BackupStore:
+        return open_backup_store(self.location, self.webhdfs)
 
     @property
     def category(self) -> str:

@@ -15,11 +15,11 @@ from support.pictures import report
 from support.verdicts import committed
 
 import penstock as ps
-from penstock.ops.local import LocalServices
-from penstock.ops.watching.reports import REPORTS, node_of, outgoing
-from penstock.ops.working.sweeping import MARGIN_S, Sweeper
+from penstock.ops.dev_services import LocalServices
+from penstock.ops.monitoring.reports import REPORTS, node_of, outgoing
+from penstock.ops.worker.transaction_sweeper import MARGIN_S, TransactionSweeper
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position, Reader
-from penstock.transport.ensuring import ensure
+from penstock.transport.internal_topics import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 LIMIT_S = 60.0
@@ -60,14 +60,14 @@ class Owner:
     def __init__(self) -> None:
         self.owned: set[Bucket] = set()
 
-    def gained(self, buckets: Sequence[Bucket]) -> None:
+    def assigned(self, buckets: Sequence[Bucket]) -> None:
         self.owned.update(buckets)
 
-    def given_up(self, buckets: Sequence[Bucket]) -> None:
+    def revoked(self, buckets: Sequence[Bucket]) -> None:
         self.owned.difference_update(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
-        self.given_up(buckets)
+        self.revoked(buckets)
 
 
 def joined(bus: KafkaBus, owner: Owner) -> Reader:
@@ -139,7 +139,7 @@ def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
     def end_left_open(worker: str) -> None:
         bus.transactional_writer(f"subject.{worker}", reader, 60.0, ["out"]).close()
 
-    Sweeper(Subject, bus, "back", ["out"], limit_s=-MARGIN_S, end_left_open=end_left_open).look()
+    TransactionSweeper(Subject, bus, "back", ["out"], limit_s=-MARGIN_S, end_left_open=end_left_open).look()
 
     assert forgotten, "the broker has forgotten nothing, so there was nothing to be tried here"
     assert blocked

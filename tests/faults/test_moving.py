@@ -20,9 +20,9 @@ from support.verdicts import send
 from support.victims import LIMIT_S, Death, Job, ended
 
 import penstock as ps
-from penstock.ops.watching.reports import REPORTS, Reports
+from penstock.ops.monitoring.reports import REPORTS, Reports
 from penstock.state.checkpoints import Gap, steps_of
-from penstock.transport.ensuring import ensure
+from penstock.transport.internal_topics import ensure
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)
@@ -47,7 +47,7 @@ def test_a_bucket_whose_owner_died_while_it_let_go_of_it_finds_another(
     kafka_bus: KafkaBus, tmp_path: Path, prefix: str, wait_until: Callable[..., None]
 ) -> None:
     """The worker comes back within its session, for which Kafka gives out nothing anew; it leaves the group first."""
-    never = ps.Every(events=10**9, time=timedelta(minutes=10))
+    never = ps.CheckpointInterval(events=10**9, time=timedelta(minutes=10))
     long_session = {"session.timeout.ms": "45000"}
     job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), settings=long_session)
     ensure(kafka_bus, REPORTS)

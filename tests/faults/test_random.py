@@ -23,7 +23,7 @@ from support.trials import Source, expect_kept, prepared
 from support.victims import Job, ended, event
 
 import penstock as ps
-from penstock.ops.local import LocalServices
+from penstock.ops.dev_services import LocalServices
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 SECONDS = float(os.environ.get("SECONDS", "60"))
@@ -169,7 +169,7 @@ def test_exactly_once_whatever_happens(kinds: tuple[str, str], prefix: str, tmp_
 
 def trials_of(kinds: Sequence[str], prefix: str, bus: KafkaBus, folder: Path) -> list[tuple[Job, Source]]:
     """Prepare subjects, in the order in which they read from one another; with what writes their events, or those of the one before."""
-    often = ps.Every(events=300)
+    often = ps.CheckpointInterval(events=300)
     trials: list[tuple[Job, Source]] = []
     for kind in kinds:
         subject = Subject(kind, EXACT, EXACT)

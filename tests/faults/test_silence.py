@@ -13,7 +13,7 @@ from support.cli import Cli
 from support.verdicts import committed
 
 from penstock.transport.kafka import KafkaBus
-from penstock.transport.promises import Promise, promises_on
+from penstock.transport.tables.upstream_watermarks import WatermarkStatement, watermarks_on
 
 MINUTE = 60_000
 KEYS = "abcdef"
@@ -48,9 +48,9 @@ big_orders, big_payments = category(BigOrder, "big_orders"), category(BigPayment
 paid = category(Paid, "paid")
 
 class Common:
-    watermark = ps.Behind()
+    watermark = ps.BoundedOutOfOrderness()
     idle_after = timedelta(seconds=3)
-    checkpoint = ps.Every(time=timedelta(milliseconds=200))
+    checkpoint = ps.CheckpointInterval(time=timedelta(milliseconds=200))
 
 class BigOrders(Common, ps.Stateless):
     name = "{prefix}.orders"
@@ -67,7 +67,7 @@ class BigPayments(Common, ps.Stateless):
 class Join(Common, ps.Join):
     name = "{prefix}.join"
     left, right, writes = big_orders, big_payments, paid
-    how = ps.How.LEFT
+    how = ps.JoinType.LEFT
     output_semantics = ps.Semantics.EXACTLY_ONCE
     def join(self, left, right, context):
         yield Paid(left.key, left.at, right.euros if right else -1)
@@ -93,8 +93,8 @@ def test_nothing_is_late_because_all_workers_stood_still(
     cli.ok("category", "create", "app.py")
     catalog = kafka_bus.catalog
 
-    def promised() -> dict[tuple[str, int], Promise]:
-        return {place: one for place, one in promises_on(kafka_bus).items() if place[0].startswith(prefix)}
+    def promised() -> dict[tuple[str, int], WatermarkStatement]:
+        return {place: one for place, one in watermarks_on(kafka_bus).items() if place[0].startswith(prefix)}
 
     def is_idle() -> bool:
         return all(one.idle for one in promised().values())

@@ -32,7 +32,7 @@ from support.verdicts import send
 from support.victims import HASTY, Death, Job
 
 import penstock as ps
-from penstock.ops.working import assembling
+from penstock.ops.worker import assembly
 from penstock.state.remote import remote_states
 from penstock.transport.kafka import KafkaBus
 
@@ -48,12 +48,12 @@ GIVES_UP_S = 0.3
 """How long a write waits for its store in the workers of these tests that shall give up."""
 
 HASTY_POLLS = {**HASTY, "max.poll.interval.ms": str(int(LONGEST_POLL_S * 1000))}
-EXACTLY = {writing: Subject("aggregator", EXACT, EXACT, ps.Remote(writing)) for writing in ps.Writing}
-READING = EXACTLY[ps.Writing.READ_MODIFY_WRITE]
+EXACTLY = {writing: Subject("aggregator", EXACT, EXACT, ps.RemoteStore(writing)) for writing in ps.WriteMode}
+READING = EXACTLY[ps.WriteMode.READ_MODIFY_WRITE]
 """It asks the store for values between checkpoints too."""
-APPENDING = EXACTLY[ps.Writing.APPEND]
+APPENDING = EXACTLY[ps.WriteMode.APPEND]
 """What it merges twice counts twice: it overwrites nothing."""
-AT_LEAST = Subject("aggregator", LEAST, LEAST, ps.Remote(ps.Writing.APPEND))
+AT_LEAST = Subject("aggregator", LEAST, LEAST, ps.RemoteStore(ps.WriteMode.APPEND))
 
 SAVED = {Postgres: b"COMMIT\0", Redis: b"*3\r\n$32"}
 """What the answer to a commit contains: the merge took place, and only the answer is lost."""
@@ -88,7 +88,7 @@ def _work(job: Witnessed, death: Death | None, up: Up | None) -> None:
     logging.basicConfig(filename=job.folder / "log", level=logging.INFO)
     with pytest.MonkeyPatch.context() as patch:
         if job.patience_s is not None:
-            patch.setattr(assembling, "remote_states", partial(remote_states, retry_limit_s=job.patience_s))
+            patch.setattr(assembly, "remote_states", partial(remote_states, retry_limit_s=job.patience_s))
         victims._work(job, death, up)
 
 

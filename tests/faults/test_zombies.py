@@ -34,7 +34,7 @@ AROUND_COMMIT = (Step.COMMIT_TRANSACTION, Step.APPLY_STATE, Step.SEND_OUTPUTS)
 
 
 STATELESS = Subject("stateless", EXACT, EXACT)
-REMOTE = Subject("aggregator", EXACT, EXACT, ps.Remote())
+REMOTE = Subject("aggregator", EXACT, EXACT, ps.RemoteStore())
 
 
 def cases() -> list[Any]:

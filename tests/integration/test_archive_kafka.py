@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.seam import LocalWarehouse
+from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus
 

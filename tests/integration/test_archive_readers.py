@@ -19,18 +19,18 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock.backfill.archive.archived_rows import archive_schema
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.compacting import compact
-from penstock.backfill.archive.completeness import Patience
-from penstock.backfill.backfilling import run_backfill
+from penstock.backfill.archive.compaction import compact
+from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.run.backfill import run_backfill
 from penstock.backfill.sources.source import Source
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.evolution import content_of
 from penstock.backfill.warehouse.layout import DAY_MS, By, Note, StoredFile
-from penstock.backfill.warehouse.notes import ARCHIVE, Terms, write_note
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.processors.apps import AppName
+from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_note
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.schema_evolution import content_of
+from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 
@@ -115,9 +115,14 @@ class World:
             self.bus.append(name, Outgoing(b"k", msgspec.json.encode(event)))
         category = ps.Category(name, record, key=key_of, event_time="at", buckets=1)
         ends = {Bucket(name, number): end for number, end in self.bus.ends(name).items()}
-        Archiver(self.bus, [category], self.warehouse, segment_events=8, by=by, patience=Patience(ps.Behind())).run(
-            lambda it: it.has_reached(ends)
-        )
+        Archiver(
+            self.bus,
+            [category],
+            self.warehouse,
+            segment_events=8,
+            by=by,
+            patience=LatenessAllowance(ps.BoundedOutOfOrderness()),
+        ).run(lambda it: it.has_reached(ends))
 
     def category(self, name: str) -> Path:
         """Return where a category lies."""
@@ -189,7 +194,7 @@ def test_records_within_records_are_read_of_settled_files_and_of_those_that_may_
     columns = Columns(Trip)
     schema = archive_schema(columns)
     warehouse = LocalWarehouse(tmp_path)
-    write_note(warehouse, Note("trips", ARCHIVE), Terms.of(By.EVENT_TIME, 1, schema))
+    write_note(warehouse, Note("trips", ARCHIVE), ArchiveSettings.of(By.EVENT_TIME, 1, schema))
     sent = [Trip(at, [Stop("A", at), Stop("B", 1)], {"A": Stop("A", at)}) for at in range(3)]
     for offset, trip in enumerate(sent):
         marks: list[list[Any]] = [[0], [offset], ["k"], [trip.at], [trip.at]]

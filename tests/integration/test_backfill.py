@@ -16,16 +16,16 @@ import pytest
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.backfilling import NodeResult, run_backfill
-from penstock.backfill.comparing.compare import Comparison, compare
-from penstock.backfill.comparing.explaining import explain
+from penstock.backfill.compare.comparison import Comparison, compare
+from penstock.backfill.compare.explanation import explain
 from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.spark.progress import Reached, Stage, silent
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.driver import Driver
-from penstock.processors.apps import AppName
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.ops.testing import Driver
+from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket
 
 MASTER = "local[2]"

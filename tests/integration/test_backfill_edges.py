@@ -14,12 +14,12 @@ import pytest
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.backfilling import NodeResult, run_backfill
 from penstock.backfill.errors import BackfillFailed, BackfillRefused
-from penstock.backfill.plans import Order
+from penstock.backfill.run.backfill import NodeResult, run_backfill
+from penstock.backfill.run.plans import Order
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
-from penstock.processors.apps import AppName
+from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse
+from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 
@@ -88,7 +88,7 @@ class Spare(Stop):
     """Raises for one event, and leaves it out."""
 
     writes = outputs["spared"]
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
 
 class Misfit(ps.Stateless):
@@ -133,7 +133,7 @@ class Announced(ps.Stateful):
     """Goes by what others promise."""
 
     reads, writes = readings, outputs["announced"]
-    state, ordered, watermark = int, True, ps.Promised()
+    state, ordered, watermark = int, True, ps.UpstreamWatermark()
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
         """Return the event."""

@@ -18,11 +18,11 @@ from support.cli import Cli
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.backfilling import run_backfill
 from penstock.backfill.errors import BackfillFailed
+from penstock.backfill.run.backfill import run_backfill
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.processors.apps import AppName
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 

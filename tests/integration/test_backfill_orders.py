@@ -13,13 +13,13 @@ from support import shop
 from support.shop import FIRST, HOUR_MS, LAST, Payment, Purchase, made_up
 
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.backfilling import NodeResult, run_backfill
-from penstock.backfill.comparing.compare import Comparison, compare
-from penstock.backfill.plans import Order
+from penstock.backfill.compare.comparison import Comparison, compare
+from penstock.backfill.run.backfill import NodeResult, run_backfill
+from penstock.backfill.run.plans import Order
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.driver import Driver
-from penstock.processors.apps import AppName
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.ops.testing import Driver
+from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket
 
 MASTER = "local[2]"

@@ -17,24 +17,24 @@ from support import shop
 from support.warehouses import Killed
 
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.bootstrap import Bootstrapped, Destination, bootstrap
 from penstock.backfill.errors import BackfillRefused
+from penstock.backfill.run.bootstrap import Bootstrapped, Destination, bootstrap
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS, Stored, StoredFile
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
-from penstock.ops.working.assembling import Surroundings, assembled
-from penstock.ops.working.moved import MoveUnfinished
-from penstock.ops.working.preflight import ends_of, prepare
-from penstock.processors.apps import AppName
-from penstock.processors.kinds import Processor
-from penstock.state.backups.places import LocalPlace
+from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse
+from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.maintenance_check import MoveUnfinished
+from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.processors.declare.apps import AppName
+from penstock.processors.declare.processor import Processor
+from penstock.state.backups.store import LocalBackupStore
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
-from penstock.transport.codec_of import Codecs
-from penstock.transport.ensuring import ensure
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
+from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
-from penstock.transport.promises import WATERMARKS
+from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 APP = AppName(Path(shop.__file__))
 KINDS = APP.load().processors
@@ -82,7 +82,7 @@ class World:
             self.bus.create(CategorySpec.of(category))
         ensure(self.bus, WATERMARKS)
         self.warehouse = LocalWarehouse(folder / "warehouse")
-        self.place = LocalPlace(folder / "backups")
+        self.place = LocalBackupStore(folder / "backups")
         self.parts = list(shop.parts())
 
     def send(self, parts: Any) -> None:
@@ -96,7 +96,7 @@ class World:
     def run(self, processor: type[Processor], states: str) -> list[Any]:
         """Run a worker to the end of what is on the bus; return what it wrote."""
         begin = {category.name: dict(self.bus.ends(category.name)) for category in processor.outputs()}
-        around = Surroundings(self.folder / states, self.place, timedelta(seconds=0.05))
+        around = Environment(self.folder / states, self.place, timedelta(seconds=0.05))
         targets = ends_of(processor.inputs(), self.bus)
         deadline = time.monotonic() + LIMIT_S
         with assembled(prepare(processor, self.bus), self.bus, around) as worker:
@@ -254,7 +254,7 @@ def orders_on_two_days() -> list[Any]:
 class Nobody:
     """Owns what a member is given."""
 
-    def gained(self, buckets: Any) -> None:
+    def assigned(self, buckets: Any) -> None:
         """Do nothing."""
 
-    given_up = lost = gained
+    revoked = lost = assigned

@@ -15,13 +15,13 @@ from penstock.backfill.errors import BackfillFailed, BackfillRefused
 from penstock.backfill.outputs import bus_output
 from penstock.backfill.outputs.bus_output import SentCategory, is_to_be_computed, send_batch
 from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.processors.buckets import bucket_of
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.processors.declare.partitioner import bucket_of
 from penstock.transport.bus import Bucket, Bus, CategorySpec, Position
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import Aborted
 from penstock.transport.memory import MemoryBus
-from penstock.transport.stretches import Stretch, read_stretch
+from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 START_MS = 15_706 * DAY_MS
 DAYS = Days(date(2013, 1, 1), date(2013, 1, 2))
@@ -95,7 +95,7 @@ class World:
         return {
             number: [
                 event
-                for batch in read_stretch(self.bus, Stretch(Bucket(self.category.name, number), 0, end))
+                for batch in read_offset_range(self.bus, OffsetRange(Bucket(self.category.name, number), 0, end))
                 for event in codec.decode(batch.values()).events
             ]
             for number, end in found.ends.items()

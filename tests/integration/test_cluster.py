@@ -20,12 +20,12 @@ from support.spark_cluster import SETTINGS, SparkCluster, running_cluster
 
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
-from penstock.backfill.backfilling import NodeResult, run_backfill
-from penstock.backfill.bootstrap import Destination, bootstrap
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.driver import Driver
-from penstock.processors.apps import AppName
-from penstock.state.backups.places import LocalPlace
+from penstock.backfill.run.backfill import NodeResult, run_backfill
+from penstock.backfill.run.bootstrap import Destination, bootstrap
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.ops.testing import Driver
+from penstock.processors.declare.apps import AppName
+from penstock.state.backups.store import LocalBackupStore
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
 
@@ -259,7 +259,7 @@ def not_run(world: World) -> MemoryBus:
 @pytest.mark.usefixtures("spark")
 def test_executors_store_the_states_that_they_build(world: World) -> None:
     """A worker finds a backup of each bucket in the place that it shares with them."""
-    bus, place = not_run(world), LocalPlace(world.folder / "backups")
+    bus, place = not_run(world), LocalBackupStore(world.folder / "backups")
     done = bootstrap(
         AppName(world.app, "Number"), world.warehouse, Destination(bus, place), master=world.cluster.master
     )

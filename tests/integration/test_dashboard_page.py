@@ -53,7 +53,7 @@ def test_a_person_watches_an_app(
     # As a user may write it: it raises for negative readings, which are set aside.
     path.write_text(
         APP.replace("{prefix}", prefix).replace(
-            "class Large(ps.Stateless):", "class Large(ps.Stateless):\n    raising = ps.OnBad.DEAD_LETTER"
+            "class Large(ps.Stateless):", "class Large(ps.Stateless):\n    on_error = ps.ErrorPolicy.DEAD_LETTER"
         )
     )
     cli.ok("category", "create", "app.py")

@@ -19,10 +19,10 @@ from support.plain import values
 from typer.testing import CliRunner, Result
 
 from penstock.ops.cli.main import app
-from penstock.ops.deploying.catalogue import Records, deployment_named, deployments
-from penstock.ops.deploying.errors import NameTaken, NotDeployed, UpdateFailed
-from penstock.ops.deploying.showing import Shown, shown
-from penstock.ops.local.service import Daemon
+from penstock.ops.deploy.deployment_status import Shown, shown
+from penstock.ops.deploy.errors import NameTaken, NotDeployed, UpdateFailed
+from penstock.ops.deploy.registry import Records, deployment_named, deployments
+from penstock.ops.dev_services.service import Daemon
 from penstock.transport.kafka import KafkaBus
 
 METERS = 7

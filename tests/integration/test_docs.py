@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from penstock.ops.cli.main import app
 from penstock.ops.cli.root import commands_of
 from penstock.ops.cli.sections import SECTIONS
-from penstock.ops.configuring.configuration import Configuration
-from penstock.ops.configuring.toml_file import TomlFile
+from penstock.ops.config.configuration import Configuration
+from penstock.ops.config.toml_file import TomlFile
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from support.cli import Cli
 from support.verdicts import committed
 
-from penstock.processors.buckets import bucket_of
+from penstock.processors.declare.partitioner import bucket_of
 
 MINUTE = 60_000
 BEGIN = 1_700_000_000_000 // (60 * MINUTE) * 60 * MINUTE
@@ -41,7 +41,7 @@ class Summing:
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
-    checkpoint = ps.Every(time=timedelta(milliseconds=200))
+    checkpoint = ps.CheckpointInterval(time=timedelta(milliseconds=200))
     def observe(self, event):
         return event.litres
 
@@ -57,7 +57,7 @@ class Hours(Summing, ps.Aggregator):
     name = "{prefix}.hours"
     reads, writes = minutes, hours
     window = ps.Tumbling(timedelta(hours=1))
-    watermark = ps.Promised()
+    watermark = ps.UpstreamWatermark()
     def result(self, key, window, value):
         return Hour(key, window.start, value)
 """
@@ -92,7 +92,7 @@ def test_windows_through_two_processors_and_the_bucket_that_holds_them_back(
     cli: Cli, prefix: str, kafka: str, wait_until: Callable[..., None]
 ) -> None:
     """An hour is written when all shards before it have passed it; until then `status` names the one that has not."""
-    write_app(cli, prefix, "ps.Behind()")
+    write_app(cli, prefix, "ps.BoundedOutOfOrderness()")
     meters = {bucket_of(meter.encode(), 2): meter for meter in "abcdef"}
     slow, fast = meters[0], meters[1]
     truth = send(cli, prefix, [slow, fast], range(30)) + send(cli, prefix, [fast], range(30, 150))
@@ -120,7 +120,7 @@ def test_windows_through_two_processors_and_the_bucket_that_holds_them_back(
 
 def test_a_run_to_the_end_completes_what_was_promised(cli: Cli, prefix: str, kafka: str) -> None:
     """The second processor knows what the first has promised before it ends."""
-    write_app(cli, prefix, "ps.Behind()")
+    write_app(cli, prefix, "ps.BoundedOutOfOrderness()")
     meters = {bucket_of(meter.encode(), 2): meter for meter in "abcdef"}
     truth = send(cli, prefix, list(meters.values()), range(121))
     cli.ok("run", "app.py", "--until-end")
@@ -132,7 +132,7 @@ def test_a_watermark_set_from_outside_completes_windows(
     cli: Cli, prefix: str, kafka: str, wait_until: Callable[..., None]
 ) -> None:
     """What is fed from outside waits for whoever feeds it to say how far it is; that lasts, and never goes back."""
-    write_app(cli, prefix, "ps.Promised()")
+    write_app(cli, prefix, "ps.UpstreamWatermark()")
     truth = send(cli, prefix, ["a", "b"], range(60))
     worker = cli.start("run", "app.py")
     wait_until(lambda: "nobody promises anything about it" in cli.ok("status", "app.py", "--json"))

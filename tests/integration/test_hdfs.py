@@ -13,7 +13,7 @@ from support.exactness import large_readings
 from support.meters import readings
 
 from penstock.backfill.warehouse.layout import DAY_MS
-from penstock.ops.local import running_hdfs
+from penstock.ops.dev_services import running_hdfs
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from hdfs import InsecureClient
 
-from penstock.ops.local import (
+from penstock.ops.dev_services import (
     JarsUnavailableError,
     JavaMissingError,
     JavaTooOldError,
@@ -21,8 +21,8 @@ from penstock.ops.local import (
     running_hdfs,
     running_kafka,
 )
-from penstock.ops.local.ports import LOOPBACK
-from penstock.ops.local.service import Daemon
+from penstock.ops.dev_services.ports import LOOPBACK
+from penstock.ops.dev_services.service import Daemon
 
 LIMIT_S = 30.0
 

@@ -12,7 +12,7 @@ from support.cli import Cli
 from support.databases import PASSWORD, Redis
 from support.meters import HOUR, readings
 
-from penstock.processors.apps import AppName
+from penstock.processors.declare.apps import AppName
 
 REMOTE = '''
 import penstock
@@ -22,7 +22,7 @@ class Hours(Local):
     """Litres by meter and hour, in the store."""
     name = Local.name + ".remote"
     reads, writes = readings, {writes}
-    store = penstock.Remote(penstock.Writing.{writing})
+    store = penstock.RemoteStore(penstock.WriteMode.{writing})
 '''
 
 

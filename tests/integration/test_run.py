@@ -16,7 +16,7 @@ from support.cli import Cli
 from support.exactness import expect_hours_count_each_reading_once, expect_totals_count_each_reading_once
 from support.meters import readings
 
-from penstock.ops.local import LocalServices
+from penstock.ops.dev_services import LocalServices
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
@@ -243,7 +243,13 @@ def test_an_event_without_event_time_stops_the_worker_and_loses_nothing(
     producer.flush()
     for _ in range(2):
         done = cli("run", f"{app}:Large", "--until-end")
-        fails(done, f"{prefix}.readings/", "at offset 1", "no event time: 'at' is missing or null", "OnBad.DEAD_LETTER")
+        fails(
+            done,
+            f"{prefix}.readings/",
+            "at offset 1",
+            "no event time: 'at' is missing or null",
+            "ErrorPolicy.DEAD_LETTER",
+        )
 
     assert sum(kafka_bus.catalog.describe(f"{prefix}.large").ends.values()) == 1
 

@@ -15,26 +15,26 @@ import pytest
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.outputs.store_output import Refilled, StoreDestination, bootstrap_store, refill_store
+from penstock.backfill.run.store_backfill import Refilled, StoreDestination, bootstrap_store, refill_store
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.working.assembling import Surroundings, assembled
-from penstock.ops.working.preflight import ends_of, prepare
-from penstock.processors.apps import AppName
-from penstock.processors.buckets import bucket_of
-from penstock.processors.kinds import Aggregator
-from penstock.processors.slots import encode_slot
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.processors.declare.aggregator import Aggregator
+from penstock.processors.declare.apps import AppName
+from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.keyed_state.window_keys import encode_slot
 from penstock.state.errors import ForeignState
+from penstock.state.protocols import ShardIdentity
 from penstock.state.remote import read_results, remote_states
-from penstock.state.remote.rebuilding import rebuilds
-from penstock.state.store import ShardIdentity
+from penstock.state.remote.rebuild import rebuilds
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
-from penstock.transport.codec_of import Codecs
-from penstock.transport.ensuring import ensure
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
+from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
-from penstock.transport.promises import WATERMARKS
+from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 MASTER = "local[2]"
 START = date(2013, 1, 1)
@@ -62,7 +62,7 @@ class Summed(ps.Aggregator):
 
     reads, window = uses, ps.Tumbling(timedelta(milliseconds=WINDOW_MS))
     monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
-    store = ps.Remote(ps.Writing.APPEND)
+    store = ps.RemoteStore(ps.WriteMode.APPEND)
 
     def observe(self, event: Use) -> Any:
         """Return what was used."""
@@ -73,7 +73,7 @@ class Listed(Summed):
     """What a meter measured last in six hours, and how often, as whole values."""
 
     monoid = ps.TupleOf(ps.Last(), ps.Count())
-    store = ps.Remote(ps.Writing.READ_MERGE_WRITE)
+    store = ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)
 
     def observe(self, event: Use) -> Any:
         """Return it for both parts."""
@@ -135,7 +135,7 @@ class World:
     def run(self, processor: type[Aggregator]) -> None:
         """Run a worker to the end of what is on the bus."""
         targets, deadline = ends_of(processor.inputs(), self.bus), time.monotonic() + LIMIT_S
-        around = Surroundings(self.folder / "state", store=self.url)
+        around = Environment(self.folder / "state", store=self.url)
         with assembled(prepare(processor, self.bus), self.bus, around) as worker:
             worker.run(lambda it: it.has_reached(targets) or time.monotonic() > deadline)
 
@@ -273,7 +273,7 @@ def test_what_would_be_wrong_is_refused(world: World) -> None:
 class Nobody:
     """Owns what a member is given."""
 
-    def gained(self, buckets: Any) -> None:
+    def assigned(self, buckets: Any) -> None:
         """Do nothing."""
 
-    given_up = lost = gained
+    revoked = lost = assigned

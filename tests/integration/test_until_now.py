@@ -20,27 +20,27 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.backfilling import NodeResult, run_backfill
-from penstock.backfill.bootstrap import Destination, bootstrap
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.sources.borders import borders_of
-from penstock.backfill.sources.bus_side import BusSide
+from penstock.backfill.run.backfill import NodeResult, run_backfill
+from penstock.backfill.run.bootstrap import Destination, bootstrap
+from penstock.backfill.sources.bus_part import BusPart
+from penstock.backfill.sources.handoff_offsets import borders_of
 from penstock.backfill.sources.source import Source
-from penstock.backfill.spark.placed import PlacedApp
 from penstock.backfill.spark.session import spark_session
+from penstock.backfill.spark.shipped_app import ShippedApp
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
-from penstock.backfill.warehouse.seam import LocalWarehouse
+from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.ops.cli.main import app
-from penstock.ops.working.assembling import Surroundings, assembled
-from penstock.ops.working.preflight import ends_of, prepare
-from penstock.processors.apps import AppName
-from penstock.state.backups.places import LocalPlace
+from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.processors.declare.apps import AppName
+from penstock.state.backups.store import LocalBackupStore
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
-from penstock.transport.codec_of import Codecs
-from penstock.transport.ensuring import ensure
+from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.internal_topics import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.memory import MemoryBus
-from penstock.transport.promises import WATERMARKS
+from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 APP = AppName(Path(__file__))
 MASTER = "local[2]"
@@ -117,7 +117,7 @@ class CountEnded(CountDaily):
 
     reads, writes = calls, ended
     emit, late = ps.AtWatermark(), ps.OnLate.DROP
-    watermark = ps.Behind(timedelta(hours=1))
+    watermark = ps.BoundedOutOfOrderness(timedelta(hours=1))
 
 
 class Copy(ps.Stateless):
@@ -207,7 +207,7 @@ class World:
 
     def stream(self, processor: type[ps.Processor], backups: str = "backups") -> list[Any]:
         """Run a worker to the end of what is on the bus; return all that its output has."""
-        around = Surroundings(self.folder / "states", LocalPlace(self.folder / backups), timedelta(seconds=0.5))
+        around = Environment(self.folder / "states", LocalBackupStore(self.folder / backups), timedelta(seconds=0.5))
         targets = {
             bucket: self.bus.catalog.stable_ends(bucket.category)[bucket.number]
             for bucket in ends_of(processor.inputs(), self.bus)
@@ -334,7 +334,7 @@ def test_a_state_is_built_of_both_sides_and_the_stream_goes_on_behind(
     world: World, results: dict[str, NodeResult]
 ) -> None:
     """Its positions are those up to which the bus was read; what comes then is numbered on."""
-    destination = Destination(world.bus, LocalPlace(world.folder / "built"))
+    destination = Destination(world.bus, LocalBackupStore(world.folder / "built"))
     built = bootstrap(AppName(APP.path, "Number"), world.warehouse, destination, master=MASTER, until_now=world.bus)
     more = [Call(f"caller {n % 60}", START_MS + 4 * DAY_MS + n, 3000 + n) for n in range(200)]
     world.plain(calls, more)
@@ -347,7 +347,7 @@ def test_a_state_is_built_of_both_sides_and_the_stream_goes_on_behind(
 def test_an_archiver_may_go_on_meanwhile(world: World, results: dict[str, NodeResult]) -> None:
     """Files of open segments are written anew after they were listed, and others come: what was planned stays."""
     with spark_session(MASTER) as spark:
-        bus = BusSide.of(spark, world.bus, PlacedApp(APP), world.warehouse, [calls])
+        bus = BusPart.of(spark, world.bus, ShippedApp(APP), world.warehouse, [calls])
         listed_early = Source(spark, world.warehouse, bus=bus).events(calls)
         world.archive()
         listed_late = Source(spark, world.warehouse, bus=bus).events(calls)
@@ -396,7 +396,7 @@ def test_settings_of_the_bus_are_shown_nowhere(world: World, tmp_path: Path, cap
     done = CliRunner().invoke(app, f"backfill {APP.path}:Copy --from {FIRST} --to now {kafka} {places}".split())
     bus = KafkaBus(KafkaSettings(bootstrap_servers, {"sasl.password": "s3cret"}))
     with spark_session(MASTER) as spark:
-        side = BusSide.of(spark, bus, PlacedApp(APP), world.warehouse, [unarchived])
+        side = BusPart.of(spark, bus, ShippedApp(APP), world.warehouse, [unarchived])
         Source(spark, world.warehouse, bus=side).events(unarchived).explain(extended=True)
     printed = "".join([done.output, *capfd.readouterr()])
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.cli import Cli
 from support.meters import APP, readings
 
-from penstock.ops.local import running_kafka
+from penstock.ops.dev_services import running_kafka
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from app import Hours as Local
 
 class Hours(Local):
     name, writes = Local.name + ".remote", ()
-    store = penstock.Remote(penstock.Writing.APPEND)
+    store = penstock.RemoteStore(penstock.WriteMode.APPEND)
 """
 
 

@@ -14,9 +14,9 @@ import penstock as ps
 from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused, WarehouseError
-from penstock.backfill.sources.borders import borders_of
-from penstock.backfill.warehouse.evolution import table_of
+from penstock.backfill.sources.handoff_offsets import borders_of
 from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.transport.bus import Bucket, Bus
 from penstock.transport.memory import MemoryBus
 

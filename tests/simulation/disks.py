@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from penstock.processors.changes import Changes
+from penstock.processors.keyed_state.changes import Changes
 from penstock.state.errors import StateError, StateUnwritable
-from penstock.state.store import Delta, MemoryShardState, Offsets, ShardIdentity
+from penstock.state.protocols import Delta, MemoryShardState, Offsets, ShardIdentity
 
 from .scheduler import Process, Scheduler
 

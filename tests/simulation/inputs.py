@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from support.kinds import BEHIND_MS, HOUR_MS, MINUTE_MS, Event
 from support.subjects import BUCKETS
 
-from penstock.processors.buckets import bucket_of
+from penstock.processors.declare.partitioner import bucket_of
 
 from .scheduler import START_MS
 

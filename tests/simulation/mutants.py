@@ -16,13 +16,13 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive import category_archive
-from penstock.ops.working import changelog, opening, topics, worker
-from penstock.ops.working.executing import Executing
-from penstock.ops.working.shard import Shard
-from penstock.ops.working.upstream import _Promiser
-from penstock.ops.working.worker import Worker
-from penstock.processors.cores.early import EarlyResults
-from penstock.processors.idleness import Silence
+from penstock.ops.worker import changelog_replay, shard_loader, topic_watch, worker
+from penstock.ops.worker.checkpoint_executor import CheckpointExecutor
+from penstock.ops.worker.shard import Shard
+from penstock.ops.worker.watermark_subscriber import _Promiser
+from penstock.ops.worker.worker import Worker
+from penstock.processors.operators.early_results import EarlyResults
+from penstock.processors.time.idleness import IdleDetector
 from penstock.state import checkpoints
 
 from . import archiving
@@ -48,10 +48,10 @@ class Mutant:
 def _silence_is_idleness() -> AbstractContextManager[object]:
     """Take a bucket for idle of which nothing came for long, whether or not the bus answers."""
 
-    def is_idle(self: Silence, now_s: float) -> bool:
+    def is_idle(self: IdleDetector, now_s: float) -> bool:
         return now_s - self._heard_s >= self._patience.idle_after_s and self._heard_s > -inf
 
-    return patch.object(Silence, "is_idle", is_idle)
+    return patch.object(IdleDetector, "is_idle", is_idle)
 
 
 def _idle_before_it_is_read() -> AbstractContextManager[object]:
@@ -95,7 +95,7 @@ def _saved_after_a_failure() -> AbstractContextManager[object]:
         self._saving.abandon()
         self._let_go(list(self._owned))
 
-    def begin(self: Executing) -> None:
+    def begin(self: CheckpointExecutor) -> None:
         self._waiting = []
         if self._transactional:
             self._transactions.enlist()
@@ -106,7 +106,7 @@ def _saved_after_a_failure() -> AbstractContextManager[object]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(Worker, "_abandon", abandon))
-    stack.enter_context(patch.object(Executing, "begin", begin))
+    stack.enter_context(patch.object(CheckpointExecutor, "begin", begin))
     stack.enter_context(patch.object(worker, "do_all", one_by_one))
     return stack
 
@@ -118,23 +118,23 @@ def _archivers_share_an_epoch() -> AbstractContextManager[object]:
 
 def _expired_positions_make_it_new() -> AbstractContextManager[object]:
     """Take a group without positions for one that has never read."""
-    return patch.object(opening._Facts, "have_expired", lambda *_: False)
+    return patch.object(shard_loader._Facts, "have_expired", lambda *_: False)
 
 
 def _deletions_are_missed() -> AbstractContextManager[object]:
     """Bring a state up to date from where it was, however long ago that was."""
-    return patch.object(changelog, "_may_lack_deletions", lambda *_: False)
+    return patch.object(changelog_replay, "_may_lack_deletions", lambda *_: False)
 
 
 def _topics_go_by_their_names() -> AbstractContextManager[object]:
     """Go on in whatever has the name that a topic had."""
-    return patch.object(opening, "expect_same_topics", lambda *_: None)
+    return patch.object(shard_loader, "expect_same_topics", lambda *_: None)
 
 
 def _new_buckets_are_read() -> AbstractContextManager[object]:
     """Read the buckets that another tool has added to a topic, and what lies in them."""
     stack = ExitStack()
-    stack.enter_context(patch.object(topics, "expect_buckets", lambda *_: None))
+    stack.enter_context(patch.object(topic_watch, "expect_buckets", lambda *_: None))
     stack.enter_context(patch.object(Worker, "_misplaced", lambda *_: []))
     return stack
 

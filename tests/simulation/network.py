@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.transport.errors import BusUnreachable
-from penstock.transport.memory.line import REQUEST_LIMIT_S, Line
+from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
 
 from .faults import Fault, What
 from .scheduler import Process, Scheduler
@@ -39,7 +39,7 @@ class Brokers:
         return self._scheduler.now_ms >= self.away_until_ms
 
 
-class SimulatedLine(Line):
+class SimulatedLine(Network):
     """What a process's clients go through.
 
     Args:

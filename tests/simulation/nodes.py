@@ -91,9 +91,9 @@ class Node:
             "writes": category(f"{self.name}.out", kind.written),
             "state_semantics": self.state,
             "output_semantics": self.output,
-            **({"store": ps.Remote()} if self.is_remote else {}),
+            **({"store": ps.RemoteStore()} if self.is_remote else {}),
             **(
-                {"watermark": ps.Promised()}
+                {"watermark": ps.UpstreamWatermark()}
                 if self.promised
                 else {"watermark": IN_TIME}
                 if self.kind in PASSING

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from support.subjects import EXACT, MOST
 
-from penstock.processors.semantics import Semantics
+from penstock.processors.declare.semantics import Semantics
 from penstock.state.checkpoints import Gap, Step, steps_of
 
 from .faults import ON_EMPTY_DISKS, Fault, What

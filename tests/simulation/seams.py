@@ -17,10 +17,10 @@ from unittest.mock import patch
 from support import kinds
 
 from penstock.backfill.archive import archiver, category_archive, segments
-from penstock.backfill.archive.lasting import LastingWarehouse
-from penstock.backfill.warehouse import terms
-from penstock.ops.working import backing_up, changelog, opening, promising
-from penstock.processors import pausing
+from penstock.backfill.archive.retrying_warehouse import RetryingWarehouse
+from penstock.backfill.warehouse import archive_settings
+from penstock.ops.worker import backups, changelog_replay, shard_loader, watermark_publisher
+from penstock.processors import backoff
 from penstock.state import checkpoints
 from penstock.transport import changelog as log_category
 
@@ -53,10 +53,10 @@ class SimulatedEvent:
         return self._is_set or self._scheduler.wait(self.is_set, timeout)
 
 
-def _lasting(scheduler: Scheduler) -> Callable[..., LastingWarehouse]:
-    def lasting(*args: Any, **kwargs: Any) -> LastingWarehouse:
+def _lasting(scheduler: Scheduler) -> Callable[..., RetryingWarehouse]:
+    def lasting(*args: Any, **kwargs: Any) -> RetryingWarehouse:
         ours: dict[str, Any] = {"monotonic_s": lambda: scheduler.now_ms / 1000, "pause": scheduler.sleep}
-        return LastingWarehouse(*args, **{**kwargs, **ours})
+        return RetryingWarehouse(*args, **{**kwargs, **ours})
 
     return lasting
 
@@ -66,26 +66,26 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
     """Let all of the library go by a scheduler's time, and by chance that comes of a seed."""
     lots = random.Random(seed)
     replaced: list[tuple[Any, str, Any]] = [
-        (opening, "Event", lambda: SimulatedEvent(scheduler)),
-        (promising, "wait", settled),
-        (backing_up, "Event", lambda: SimulatedEvent(scheduler)),
-        (backing_up, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
-        (backing_up, "InterruptiblePlace", lambda backups, _: backups),
-        (backing_up, "shard_folder", ours.shard_of),
-        (backing_up, "current", ours.database_of),
-        (backing_up, "viewed", ours.seen),
-        (backing_up, "newest_position", ours.newest_position),
-        (backing_up, "restore_shard", ours.restore),
-        (backing_up, "BackupKeeper", ours.Keeper),
-        (backing_up, "RocksShardState", SimulatedState),
+        (shard_loader, "Event", lambda: SimulatedEvent(scheduler)),
+        (watermark_publisher, "wait", settled),
+        (backups, "Event", lambda: SimulatedEvent(scheduler)),
+        (backups, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
+        (backups, "InterruptibleBackupStore", lambda backups, _: backups),
+        (backups, "shard_folder", ours.shard_of),
+        (backups, "current", ours.database_of),
+        (backups, "viewed", ours.seen),
+        (backups, "newest_position", ours.newest_position),
+        (backups, "restore_shard", ours.restore),
+        (backups, "BackupScheduler", ours.Keeper),
+        (backups, "RocksShardState", SimulatedState),
         (category_archive, "ThreadPoolExecutor", OneByOne),
         (segments, "ThreadPoolExecutor", OneByOne),
-        (terms, "ThreadPoolExecutor", OneByOne),
-        (archiver, "LastingWarehouse", _lasting(scheduler)),
-        (pausing, "random", lots),
+        (archive_settings, "ThreadPoolExecutor", OneByOne),
+        (archiver, "RetryingWarehouse", _lasting(scheduler)),
+        (backoff, "random", lots),
         (kinds, "random", lots),
         (log_category, "DELETIONS", DELETIONS),
-        (changelog, "DELETIONS", DELETIONS),
+        (changelog_replay, "DELETIONS", DELETIONS),
         (checkpoints, "secrets", SimpleNamespace(randbits=lots.getrandbits)),
     ]
     with ExitStack() as stack:

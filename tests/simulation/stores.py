@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from penstock.processors.changes import Changes, Join
+from penstock.processors.keyed_state.changes import Changes, MergeChanges
+from penstock.state.protocols import Offsets, Outbox, ShardIdentity
 from penstock.state.remote.errors import StoreFenced, StoreUnreachable
-from penstock.state.store import Offsets, Outbox, ShardIdentity
 
 from .disks import Content, Database
 from .faults import Fault, What
@@ -73,7 +73,7 @@ class SimulatedRemoteStates:
         join: what a saved value and a change amount to.
     """
 
-    def __init__(self, line: StoreLine, join: Join) -> None:
+    def __init__(self, line: StoreLine, join: MergeChanges) -> None:
         self._line = line
         self._join = join
 

@@ -28,7 +28,7 @@ from support.verdicts import (
     expect_updates,
 )
 
-from penstock.processors.buckets import bucket_of
+from penstock.processors.declare.partitioner import bucket_of
 
 from .inputs import END_MS
 from .nodes import Node

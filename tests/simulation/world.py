@@ -18,23 +18,23 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
-from penstock.ops.working.backing_up import WorkerBackups
-from penstock.ops.working.opening import NoBackups
-from penstock.ops.working.preflight import prepare
-from penstock.ops.working.shard import Shard
-from penstock.ops.working.worker import Place as WorkerPlace
-from penstock.ops.working.worker import Worker
-from penstock.processors.cores import join_of
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.ops.worker.preflight import prepare
+from penstock.ops.worker.shard import Shard
+from penstock.ops.worker.shard_loader import NoBackups
+from penstock.ops.worker.worker import Worker
+from penstock.ops.worker.worker import WorkerConfig as WorkerPlace
 from penstock.processors.errors import PenstockError
+from penstock.processors.operators import merge_of
 from penstock.state.checkpoints import Gap
-from penstock.state.store import StateFolder
+from penstock.state.protocols import StateFolder
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
-from penstock.transport.ensuring import ensure
 from penstock.transport.errors import BusUnreachable
+from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import Cluster
 from penstock.transport.memory.groups import SESSION_MS
-from penstock.transport.promises import WATERMARKS, Promise, outgoing
+from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, outgoing
 
 from .archiving import SimulatedWarehouse, archiver, expect_archived, expect_no_gaps
 from .backing_up import EVERY, BackupsOf, Place
@@ -365,7 +365,7 @@ class World:
         if machine.node is None or not machine.node.is_remote:
             return SimulatedStates(machine.disk, self.scheduler, process)
         line = StoreLine(self.store, self.scheduler, process, self._strike)
-        return SimulatedRemoteStates(line, join_of(processor))
+        return SimulatedRemoteStates(line, merge_of(processor))
 
     def _backups(self, machine: Machine, process: Process) -> WorkerBackups | NoBackups:
         if machine.node is None or not machine.node.backups:
@@ -400,7 +400,7 @@ class World:
                 complete = complete_ms(turn, len(scenario.rounds_s), lopsided=scenario.lopsided)
                 if name in told:
                     ends = {name: self.bus.ends(name)}
-                    writer.send(WATERMARKS.name, outgoing([Promise(f"source:{name}", 0, 1, complete, ends)]))
+                    writer.send(WATERMARKS.name, outgoing([WatermarkStatement(f"source:{name}", 0, 1, complete, ends)]))
         self._is_written = True
 
     # The whole.

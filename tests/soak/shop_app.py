@@ -103,7 +103,7 @@ sales = ps.Category("sales", Sale, key="region", event_time="at", buckets=4)
 reminders = ps.Category("reminders", Reminder, key="order", event_time="at", buckets=4)
 balances = ps.Category("balances", Balance, key="order", event_time="at", buckets=4)
 
-IN_TIME = ps.Behind(timedelta(milliseconds=2 * DISORDER_MS))
+IN_TIME = ps.BoundedOutOfOrderness(timedelta(milliseconds=2 * DISORDER_MS))
 
 
 class Fulfilment(ps.Join):
@@ -111,7 +111,7 @@ class Fulfilment(ps.Join):
 
     left, right, writes = orders, shipments, fulfilled
     before, after = timedelta(), timedelta(milliseconds=SHIPPED_WITHIN_MS)
-    how = ps.How.LEFT
+    how = ps.JoinType.LEFT
     output_semantics = EXACT
     watermark = IN_TIME
 
@@ -124,7 +124,7 @@ class Enrichment(ps.TableJoin):
 
     stream, table, writes = fulfilled, customers, enriched
     output_semantics = EXACT
-    watermark = ps.Promised()
+    watermark = ps.UpstreamWatermark()
 
     def join(self, event: Fulfilled, row: Customer | None, context: ps.Context) -> Iterable[Enriched]:
         region = row.region if row else "nowhere"
@@ -139,7 +139,7 @@ class Sales(ps.Aggregator):
     window = ps.Tumbling(timedelta(milliseconds=WINDOW_MS))
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
-    watermark = ps.Promised()
+    watermark = ps.UpstreamWatermark()
     output_semantics = EXACT
 
     def observe(self, event: Enriched) -> tuple[int, int]:
@@ -155,7 +155,7 @@ class Ledger(ps.Aggregator):
     reads = enriched
     monoid = ps.TupleOf(ps.Count(), ps.Sum())
     window = ps.Tumbling(timedelta(hours=1))
-    store = ps.Remote()
+    store = ps.RemoteStore()
 
     def observe(self, event: Enriched) -> tuple[int, int]:
         return 1, event.amount

@@ -29,7 +29,7 @@ from soak import shop_app as shop
 from support.databases import Postgres
 
 import penstock as ps
-from penstock.ops.local import LocalServices
+from penstock.ops.dev_services import LocalServices
 
 SECONDS = float(os.environ.get("SECONDS", "600"))
 END_LIMIT_S = 600.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.warehouse.layout import Note, Stored, StoredFile
-from penstock.backfill.warehouse.seam import LocalWarehouse
+from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.ops.cli.signals import stopping_on_signals
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 

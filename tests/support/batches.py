@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.backfill.steps.outputs import OUTPUT_MARKS
-from penstock.backfill.warehouse.columns import Columns
+from penstock.backfill.warehouse.columns import OUTPUT_MARKS, Columns
 from penstock.backfill.warehouse.layout import day_of, folder_of
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from penstock.ops.local.ports import choose_ports
+from penstock.ops.dev_services.ports import choose_ports
 
 START_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 60.0

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from penstock.ops.deploying.catalogue import Records
-from penstock.ops.deploying.errors import WorkerFailed
-from penstock.ops.deploying.keeper import Life, Seen
-from penstock.ops.deploying.version import Settings, Shape, Target, Version
-from penstock.processors.app_files import Contents
+from penstock.ops.deploy.errors import WorkerFailed
+from penstock.ops.deploy.process_supervisor import Life, Seen
+from penstock.ops.deploy.registry import Records
+from penstock.ops.deploy.version import Settings, Shape, Target, Version
+from penstock.processors.declare.app_files import Contents
 
 SHAPE = Shape("int by meter", {"readings": 4})
 

@@ -6,9 +6,9 @@ from copy import deepcopy
 from enum import Enum
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.processors.cores import join_of
-from penstock.state.store import MemoryStateFolder
+from penstock.ops.testing import Driver
+from penstock.processors.operators import merge_of
+from penstock.state.protocols import MemoryStateFolder
 
 
 class Disk(Enum):
@@ -28,7 +28,7 @@ def restart(driver: Driver, processor: type[ps.Processor], disk: Disk, older: Me
     """Kill a processor's worker between two checkpoints; another goes on with this disk."""
     driver._bury(processor)
     if disk is Disk.NONE:
-        driver._states[processor] = MemoryStateFolder(join_of(processor()))
+        driver._states[processor] = MemoryStateFolder(merge_of(processor()))
     elif disk is Disk.OLDER:
         driver._states[processor] = deepcopy(older)
     driver.run()

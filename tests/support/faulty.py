@@ -10,14 +10,14 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.ops.driver import Inline
-from penstock.ops.working.saving import Saving
+from penstock.ops.testing import Inline
+from penstock.ops.worker.checkpoint_coordinator import CheckpointCoordinator
 from penstock.state.errors import StateUnwritable
-from penstock.state.store import ShardIdentity, ShardState, StateFolder
+from penstock.state.protocols import ShardIdentity, ShardState, StateFolder
 from penstock.transport.bus import Outgoing, Ownership, Position, Reader, TransactionalWriter, Writer
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import Cluster
-from penstock.transport.memory.reading import MemoryScanner
+from penstock.transport.memory.readers import MemoryScanner
 
 STATE = frozenset(
     {
@@ -197,7 +197,7 @@ class Late(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Keep a checkpoint's steps for later; do anything else at once."""
-        if not isinstance(getattr(fn, "__self__", None), Saving):
+        if not isinstance(getattr(fn, "__self__", None), CheckpointCoordinator):
             return Inline().submit(fn, *args, **kwargs)
         return _Later(lambda: Inline().submit(fn, *args, **kwargs), self._looks)
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from penstock.ops.local import kafka as local_kafka
-from penstock.ops.local.jars import fetch
-from penstock.ops.local.java import QUIET_LOGGING, find_java
-from penstock.ops.local.ports import LOOPBACK, choose_ports, is_listening
-from penstock.ops.local.service import Daemon, Program, wait_until
+from penstock.ops.dev_services import kafka as local_kafka
+from penstock.ops.dev_services.jars import fetch
+from penstock.ops.dev_services.java import QUIET_LOGGING, find_java
+from penstock.ops.dev_services.ports import LOOPBACK, choose_ports, is_listening
+from penstock.ops.dev_services.service import Daemon, Program, wait_until
 
 NODES = (1, 2, 3)
 HEAP_MB = 256

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ops.local import kafka as local_kafka
-from penstock.ops.local import running_kafka
+from penstock.ops.dev_services import kafka as local_kafka
+from penstock.ops.dev_services import running_kafka
 
 END_TXN = 26
 _FLEXIBLE_SINCE = 3

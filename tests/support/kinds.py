@@ -29,7 +29,7 @@ LONGEST_CHAIN = 4
 LATENESS_MS = HOUR_MS
 """How long after an hour is complete "differences" still takes events."""
 
-IN_TIME = ps.Behind(timedelta(milliseconds=BEHIND_MS))
+IN_TIME = ps.BoundedOutOfOrderness(timedelta(milliseconds=BEHIND_MS))
 
 
 class Event(ps.Record, frozen=True):
@@ -151,7 +151,7 @@ class _Aggregator(ps.Aggregator):
     """Counts and adds up each key's hours, with the smallest and the largest number."""
 
     monoid = ps.TupleOf(ps.Count(), ps.Sum(), ps.Min(), ps.Max())
-    window: ClassVar[ps.Windowing] = ps.Tumbling(timedelta(hours=1))
+    window: ClassVar[ps.WindowAssigner] = ps.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Event) -> tuple[int, int, int, int]:
         return (event.number,) * 4
@@ -223,7 +223,7 @@ class _Sessions(_Closing):
 class _Promised(_Closing):
     """Each hour when those say that it is complete who write the events."""
 
-    watermark = ps.Promised()
+    watermark = ps.UpstreamWatermark()
 
 
 class _Merging(ps.Stateful):
@@ -312,7 +312,7 @@ class _Joining(ps.Join):
     """Joins events with answers, and keeps both where they meet none."""
 
     before, after = timedelta(milliseconds=BEFORE_MS), timedelta(milliseconds=AFTER_MS)
-    how = ps.How.OUTER
+    how = ps.JoinType.OUTER
     watermark = IN_TIME
 
     def join(self, left: Event | None, right: Answer | None, context: ps.Context) -> Iterable[Met]:

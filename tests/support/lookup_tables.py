@@ -41,7 +41,7 @@ class Table(ABC):
         """Leave these rows, and no others, in the table."""
 
     @abstractmethod
-    def source(self) -> ps.Source:
+    def source(self) -> ps.LookupSource:
         """Return the source."""
 
 
@@ -55,7 +55,7 @@ class InMemory(Table):
         self._rows.clear()
         self._rows.update({key: Airport(**values) for key, values in rows.items()})
 
-    def source(self) -> ps.Source:
+    def source(self) -> ps.LookupSource:
         return ps.MemoryTable(self._rows)
 
 
@@ -75,7 +75,7 @@ class InCsv(Table):
             lines.writerows({"iata": key, **values} for key, values in rows.items())
         new.replace(self.path)
 
-    def source(self) -> ps.Source:
+    def source(self) -> ps.LookupSource:
         return ps.CsvTable(self.path, Airport, key="iata")
 
 
@@ -90,7 +90,7 @@ class InParquet(InCsv):
         pq.write_table(pa.table(table), new)
         new.replace(self.path)
 
-    def source(self) -> ps.Source:
+    def source(self) -> ps.LookupSource:
         return ps.ParquetTable(self.path, Airport, key="iata")
 
 
@@ -114,14 +114,14 @@ class InPostgres(Table):
             for key, values in rows.items():
                 session.execute(insert, [key, *map(values.get, columns)])
 
-    def source(self) -> ps.Source:
+    def source(self) -> ps.LookupSource:
         return ps.PostgresTable(f"public.{self.name}", Airport, key="iata", at=self.server.url)
 
 
 class InPostgresQuery(InPostgres):
     """The same, by a query."""
 
-    def source(self) -> ps.Source:
+    def source(self) -> ps.LookupSource:
         query = f"SELECT * FROM {self.name} WHERE iata = ANY(%s);"  # noqa: S608 - the name is our own
         return ps.PostgresQuery(query, Airport, key="iata", at=self.server.url)
 
@@ -144,7 +144,7 @@ class InRedis(Table):
         texts = {name: str(value) for name, value in values.items() if value is not None}
         client.hset(key, mapping={**texts, "other": "x"})
 
-    def source(self) -> ps.Source:
+    def source(self) -> ps.LookupSource:
         return ps.RedisTable(self.prefix, Airport, at=self.server.url)
 
 
@@ -154,7 +154,7 @@ class InRedisJson(InRedis):
     def put_one(self, client: Any, key: str, values: Values) -> None:
         client.set(key, json.dumps({**values, "other": "x"}))
 
-    def source(self) -> ps.Source:
+    def source(self) -> ps.LookupSource:
         return ps.RedisTable(self.prefix, Airport, ps.RedisForm.JSON, at=self.server.url)
 
 

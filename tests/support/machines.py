@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.ops.driver import Inline
-from penstock.ops.moving.placing import store_backup
-from penstock.ops.moving.standing import LocalStates
-from penstock.ops.working.clock import SteeredClock
-from penstock.ops.working.opening import Backups, NoBackups
-from penstock.ops.working.preflight import ends_of, prepare
-from penstock.ops.working.worker import Place, Worker
-from penstock.state.backups.places import LocalPlace
-from penstock.state.folder import RocksStateFolder, current
-from penstock.state.rocks import viewed
+from penstock.ops.clock import SteeredClock
+from penstock.ops.maintenance.processor_positions import LocalStates
+from penstock.ops.maintenance.state_installation import store_backup
+from penstock.ops.testing import Inline
+from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.ops.worker.shard_loader import Backups, NoBackups
+from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.state.backups.store import LocalBackupStore
+from penstock.state.local.folder import RocksStateFolder, current
+from penstock.state.local.rocksdb import viewed
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import MemoryBus
 
 YEAR_2100_MS = 4_102_444_800_000
@@ -38,7 +38,7 @@ class Machine:
 
     folder: Path
     bus: MemoryBus
-    place: LocalPlace
+    place: LocalBackupStore
     clock: SteeredClock = field(default_factory=lambda: SteeredClock(YEAR_2100_MS))
 
     @property
@@ -51,7 +51,7 @@ class Machine:
         self, processor: type[ps.Processor], backups: Backups | None = None, *, from_earliest: bool = False
     ) -> Iterator[Worker]:
         """Give a worker; it leaves in the end, as one that was stopped."""
-        place = Place(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
+        place = WorkerConfig(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
         worker = Worker(
             prepare(processor, self.bus), place, Inline(), Inline(), clock=self.clock, from_earliest=from_earliest
         )

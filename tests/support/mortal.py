@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import penstock as ps
-from penstock.ops.driver import Driver, Inline, Killed
-from penstock.ops.working.worker import Place, Worker
-from penstock.processors.cores import join_of
+from penstock.ops.testing import Driver, Inline, Killed
+from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.processors.operators import merge_of
 from penstock.state.checkpoints import Gap, is_remote
-from penstock.state.store import MemoryStateFolder
+from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.bus import Outgoing, Position, Reader
 
 from .disks import Disk
@@ -130,7 +130,7 @@ class Mortal(Driver):
         super()._bury(processor)
         if self._dead is not None and not is_remote(processor):
             if self._dead.disk is Disk.NONE:
-                self._states[processor] = MemoryStateFolder(join_of(processor()))
+                self._states[processor] = MemoryStateFolder(merge_of(processor()))
             elif self._dead.disk is Disk.OLDER:
                 self._states[processor] = deepcopy(self._older)
         self._dead = None
@@ -153,6 +153,6 @@ class Mortal(Driver):
         def at_turn(_: Worker) -> None:
             self._moments.at("turn")
 
-        place = Place(bus, states, "driver")
+        place = WorkerConfig(bus, states, "driver")
         made = self._processors[processor]
         return Worker(made, place, Inline(), Late(), clock=self.clock, at_gap=at_gap, at_turn=at_turn)

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 import penstock as ps
-from penstock.ops.working.changelog import changelog_of
-from penstock.processors.buckets import bucket_of
+from penstock.ops.worker.changelog_replay import changelog_of
+from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.checkpoints import is_remote
 from penstock.transport.bus import Bucket, Outgoing
 
@@ -27,7 +27,7 @@ ROUNDS = 4
 A_ROUND = 16
 """How many events there are in each; an even number, for what reads two inputs in turn."""
 KEYS = 6
-CHECKPOINT = ps.Every(events=10)
+CHECKPOINT = ps.CheckpointInterval(events=10)
 TICK_S = 1.0
 """How much time passes after a round: early results are due then, and nobody is idle yet."""
 LATE = ("late", "differences")
@@ -123,7 +123,7 @@ class Trial:
         self.met |= {event.number: latest.get(event.key) for event in some}
 
     def _promise(self, turn: int) -> None:
-        with ps.Injector(self.driver.bus, self.processor.inputs()[0].name) as injector:
+        with ps.WatermarkWriter(self.driver.bus, self.processor.inputs()[0].name) as injector:
             injector.promise(self._promised_ms(turn))
 
     def _promised_ms(self, turn: int) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.ops.watching.findings import findings_of
-from penstock.ops.watching.reports import Counts, Node, Report, ShardReport
-from penstock.ops.watching.standing import Picture, ShardStanding, Standing, WorkerStanding
+from penstock.ops.monitoring.findings import findings_of
+from penstock.ops.monitoring.reports import Counts, Node, Report, ShardReport
+from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 
 NODE = Node("scorer", "stateless", ("enriched",), ("scored",), "scorer.dead_letters", 1.0)
 NOW_MS = 1_700_000_000_000
 
 
-def shard(bucket: int = 0, **given: Any) -> ShardStanding:
+def shard(bucket: int = 0, **given: Any) -> ShardStatus:
     """A shard that has nothing to do."""
     fine: dict[str, Any] = {
         "owner": "one",
@@ -28,10 +28,10 @@ def shard(bucket: int = 0, **given: Any) -> ShardStanding:
         "catching_up": False,
         "backup_age_s": None,
     }
-    return ShardStanding(bucket, **{**fine, **given})
+    return ShardStatus(bucket, **{**fine, **given})
 
 
-def worker(name: str = "one", **given: Any) -> WorkerStanding:
+def worker(name: str = "one", **given: Any) -> WorkerStatus:
     """A worker that is doing well."""
     fine: dict[str, Any] = {
         "host": "here",
@@ -55,18 +55,20 @@ def worker(name: str = "one", **given: Any) -> WorkerStanding:
         "backup_every_s": None,
         "ended": "",
     }
-    return WorkerStanding(name, **{**fine, **given})
+    return WorkerStatus(name, **{**fine, **given})
 
 
-def standing(*shards: ShardStanding, workers: tuple[WorkerStanding, ...] | None = None, **given: Any) -> Standing:
+def standing(*shards: ShardStatus, workers: tuple[WorkerStatus, ...] | None = None, **given: Any) -> ProcessorStatus:
     """A processor with these shards; by default one that is doing well."""
     run_by = (worker(),) if workers is None else workers
-    return Standing(**{"node": NODE, "at_ms": NOW_MS, "shards": shards, "workers": run_by, "dead_letters": 0, **given})
+    return ProcessorStatus(
+        **{"node": NODE, "at_ms": NOW_MS, "shards": shards, "workers": run_by, "dead_letters": 0, **given}
+    )
 
 
-def picture(*standings: Standing, at_ms: int = NOW_MS) -> Picture:
+def picture(*standings: ProcessorStatus, at_ms: int = NOW_MS) -> ClusterStatus:
     """What somebody sees who looks at them."""
-    return Picture(at_ms, standings, findings_of(standings))
+    return ClusterStatus(at_ms, standings, findings_of(standings))
 
 
 def report(at_ms: int, events_in: int = 0, **given: Any) -> Report:

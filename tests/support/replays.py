@@ -10,20 +10,20 @@ from datetime import datetime, timezone
 from typing import Any
 
 import penstock as ps
-from penstock.ops.replaying.bus_past import BusPast
-from penstock.ops.replaying.outputs import Output, line_of
-from penstock.ops.replaying.past import Past, Span
-from penstock.ops.replaying.promises import past_promises
-from penstock.ops.replaying.replay import Company, Replay, one_by_one
-from penstock.ops.replaying.starting import Empty, Start
-from penstock.ops.replaying.taking import Taking
-from penstock.ops.replaying.taps import only
-from penstock.ops.working.preflight import opened
+from penstock.ops.replay.bus_source import BusEventSource
+from penstock.ops.replay.call_hooks import only
+from penstock.ops.replay.event_source import EventSource, Span
+from penstock.ops.replay.initial_state import Empty, Start
+from penstock.ops.replay.output_collector import OutputCollector
+from penstock.ops.replay.outputs import Output, line_of
+from penstock.ops.replay.past_watermarks import past_watermarks
+from penstock.ops.replay.replay import Replay, ReplayCallbacks, one_by_one
+from penstock.ops.worker.preflight import opened
 from penstock.transport.bus import Bus
 
 ALL = Span(0)
 EMPTY = Empty()
-NOBODY = Company()
+NOBODY = ReplayCallbacks()
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,17 @@ class Wish:
     start: Start = EMPTY
     key: str | None = None
     numbers: Sequence[int] | None = None
-    past: Callable[[ps.Processor], Past] | None = None
-    company: Company = NOBODY
+    past: Callable[[ps.Processor], EventSource] | None = None
+    company: ReplayCallbacks = NOBODY
     prepare: Callable[[ps.Processor], None] = lambda _: None
 
     def run(self) -> Replayed:
         """Replay."""
         given: list[Output] = []
-        taking = Taking(self.processor, self.key, [given.append], keeps=True)
+        taking = OutputCollector(self.processor, self.key, [given.append], keeps=True)
         numbers = range(self.processor.inputs()[0].buckets) if self.numbers is None else self.numbers
-        with closing(opened(self.processor)) as running, past_promises(running, self.bus) as promises:
-            past = BusPast(running, self.bus) if self.past is None else self.past(running)
+        with closing(opened(self.processor)) as running, past_watermarks(running, self.bus) as promises:
+            past = BusEventSource(running, self.bus) if self.past is None else self.past(running)
             self.prepare(running)
             if self.key is not None:
                 only(running, self.key)
@@ -66,12 +66,12 @@ class Wish:
             taking.all(one_by_one(shards, lambda shard: shard.play(taking.counts, self._company(taking))))
         return Replayed(given, taking)
 
-    def _company(self, taking: Taking) -> Company:
+    def _company(self, taking: OutputCollector) -> ReplayCallbacks:
         def watch(seen: Any) -> None:
             taking.inputs.note(seen)
             self.company.watch(seen)
 
-        return Company(self.company.tell, watch, self.company.advance, self.company.playing)
+        return ReplayCallbacks(self.company.tell, watch, self.company.advance, self.company.playing)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Replayed:
     """What a replay gave."""
 
     outputs: list[Output]
-    taking: Taking
+    taking: OutputCollector
 
     @property
     def records(self) -> list[Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.ops.local.kafka import Kafka, Listener
+from penstock.ops.dev_services.kafka import Kafka, Listener
 
 MECHANISM = "SCRAM-SHA-256"
 USER = "penstock"

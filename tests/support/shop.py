@@ -49,7 +49,7 @@ def told(name: str, record: type[Outcome] = Outcome) -> ps.Category[Any]:
 orders = ps.Category("orders", Purchase, key="customer", event_time="at", buckets=3)
 payments = ps.Category("payments", Payment, key="customer", event_time="at", buckets=3)
 late_orders = ps.Category("late_orders", Purchase, key="customer", event_time="at", buckets=3)
-lows = ps.Behind(timedelta(hours=2))
+lows = ps.BoundedOutOfOrderness(timedelta(hours=2))
 
 
 class Hourly(ps.Aggregator):
@@ -108,7 +108,7 @@ class Paid(ps.Join):
     """Orders and the payments within three hours."""
 
     left, right, writes = orders, payments, told("paid")
-    after, how, watermark = timedelta(hours=3), ps.How.OUTER, lows
+    after, how, watermark = timedelta(hours=3), ps.JoinType.OUTER, lows
 
     def join(self, left: Purchase | None, right: Payment | None, context: ps.Context) -> Iterable[Outcome]:
         """Return what they are."""

@@ -9,11 +9,11 @@ from itertools import count
 from typing import Any
 
 import penstock as ps
-from penstock.processors.changes import Changes
-from penstock.processors.slots import encode_slot
-from penstock.processors.stores import Writing
+from penstock.processors.declare.stores import WriteMode
+from penstock.processors.keyed_state.changes import Changes
+from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.state.protocols import Outbox, RemoteState, ShardIdentity
 from penstock.state.remote import RemoteStates, remote_states
-from penstock.state.store import Outbox, RemoteState, ShardIdentity
 
 from .databases import Postgres, Redis
 from .proxy import Proxy, Target
@@ -22,7 +22,7 @@ EVER = -(2**63)
 A, B, C = (encode_slot(key, EVER) for key in "abc")
 OUTBOX = Outbox({"hits": 4}, {"hits": 9}, [("pages", b"a", b"1"), ("pages", None, b"2"), ("pages", b"b", None)])
 LIMIT_S = 30.0
-OVERWRITING, APPENDING = Writing.READ_MERGE_WRITE, Writing.APPEND
+OVERWRITING, APPENDING = WriteMode.READ_MERGE_WRITE, WriteMode.APPEND
 _numbers = count()
 
 
@@ -59,7 +59,7 @@ def aggregator(of: ps.Monoid[Any], windows: Any = None) -> type[ps.Aggregator]:
 
     class Counted(ps.Aggregator):
         name = fresh("counted")
-        reads, monoid, window = hits, of, windows or ps.Ever()
+        reads, monoid, window = hits, of, windows or ps.GlobalWindow()
 
     return Counted
 
@@ -95,7 +95,7 @@ class Opened:
     def __init__(self) -> None:
         self._folders: list[RemoteStates] = []
 
-    def __call__(self, url: str, processor: type[ps.Aggregator], writing: Writing = APPENDING) -> RemoteState:
+    def __call__(self, url: str, processor: type[ps.Aggregator], writing: WriteMode = APPENDING) -> RemoteState:
         return self.folder(remote_states(url, processor, writing=writing)).open(identity_of(processor))
 
     def folder(self, states: RemoteStates) -> RemoteStates:

@@ -20,7 +20,7 @@ LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.S
 PAIRS = ((LEAST, LEAST), (MOST, MOST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXACT))
 
 
-LOCALLY = ps.Local()
+LOCALLY = ps.LocalStore()
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class Subject:
     kind: str
     state: ps.Semantics
     output: ps.Semantics
-    store: ps.Local | ps.Remote = LOCALLY
+    store: ps.LocalStore | ps.RemoteStore = LOCALLY
 
     def __str__(self) -> str:
-        store = f"-{self.store.writing.value}" if isinstance(self.store, ps.Remote) else ""
+        store = f"-{self.store.writing.value}" if isinstance(self.store, ps.RemoteStore) else ""
         return f"{self.kind}{store}-{self.state.name.lower()}-{self.output.name.lower()}"
 
     @property
     def writes_outputs(self) -> bool:
         """Whether it writes to a category: appending to a store never knows a result."""
-        return self.store != ps.Remote(ps.Writing.APPEND)
+        return self.store != ps.RemoteStore(ps.WriteMode.APPEND)
 
-    def make(self, prefix: str, checkpoint: ps.Every | None = None) -> type[ps.Processor]:
+    def make(self, prefix: str, checkpoint: ps.CheckpointInterval | None = None) -> type[ps.Processor]:
         """Return the processor, on categories whose names begin with `prefix`."""
         kind = KINDS[self.kind]
         inputs = tuple(_category(f"{prefix}.{name}", record, kind) for name, record in kind.reads.items())
@@ -66,7 +66,7 @@ class Subject:
             else _category(f"{prefix}.{kind.writes}", kind.written, kind, kind.key),
             "state_semantics": self.state,
             "output_semantics": self.output,
-            "checkpoint": checkpoint or ps.Every(),
+            "checkpoint": checkpoint or ps.CheckpointInterval(),
             **({"store": self.store} if issubclass(kind.base, ps.Aggregator) else {}),
         }
         return type("Subject", (kind.base,), declared)
@@ -89,7 +89,7 @@ def _category(
 
 STATELESS = [Subject("stateless", output, output) for output in (LEAST, MOST, EXACT)]
 CHAINED = [Subject(kind, EXACT, EXACT) for kind in ("merging", "random")]
-REMOTE = [Subject("aggregator", *pair, ps.Remote(writing)) for pair, writing in product(PAIRS, ps.Writing)]
+REMOTE = [Subject("aggregator", *pair, ps.RemoteStore(writing)) for pair, writing in product(PAIRS, ps.WriteMode)]
 _FURTHER: dict[str, tuple[tuple[ps.Semantics, ps.Semantics], ...]] = {
     "timers": ((EXACT, MOST),),
     "closing": ((MOST, MOST),),

@@ -22,13 +22,13 @@ import pytest
 
 import penstock as ps
 from penstock.ops.cli.signals import stopping_on_signals
-from penstock.ops.working.assembling import Surroundings, assembled
-from penstock.ops.working.ending import AtEnd
-from penstock.ops.working.preflight import ends_of, prepare
+from penstock.ops.worker.assembly import Environment, assembled
+from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.ops.worker.until_end import UntilEnd
 from penstock.processors.errors import PenstockError
-from penstock.state.backups.places import LocalPlace
+from penstock.state.backups.store import LocalBackupStore
 from penstock.state.checkpoints import Gap
-from penstock.state.rocks import RocksShardState
+from penstock.state.local.rocksdb import RocksShardState
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.reader import GroupReader
 
@@ -60,7 +60,7 @@ def forking() -> ForkServerContext:
     return _processes
 
 
-EVERY_BATCH = ps.Every(events=1)
+EVERY_BATCH = ps.CheckpointInterval(events=1)
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ class Job:
     settings: Mapping[str, str] = field(default_factory=lambda: HASTY)
     batch: int = 40
     endless: bool = False
-    checkpoint: ps.Every = EVERY_BATCH
+    checkpoint: ps.CheckpointInterval = EVERY_BATCH
     backups: Path | None = None
     store: str | None = None
 
-    def around(self) -> Surroundings:
+    def around(self) -> Environment:
         """Return what the worker has around it."""
-        place = None if self.backups is None else LocalPlace(self.backups)
-        return Surroundings(self.folder, place, timedelta(seconds=1), self.store)
+        place = None if self.backups is None else LocalBackupStore(self.backups)
+        return Environment(self.folder, place, timedelta(seconds=1), self.store)
 
     def start(self, death: Death | None = None, up: Event | None = None) -> ForkServerProcess:
         """Start the worker; it ends when it has read what is there now, or dies before. It sets `up` when it is a member."""
@@ -171,7 +171,7 @@ def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
             assembled(prepare(processor, bus), bus, job.around(), at_gap=at_gap) as worker,
             stopping_on_signals(worker.stop),
         ):
-            at_end = AtEnd(targets, processor.name, bus)
+            at_end = UntilEnd(targets, processor.name, bus)
             if up is not None:
                 up.set()
             worker.run(lambda it: not job.endless and at_end(it))

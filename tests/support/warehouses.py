@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from penstock.backfill.errors import NotStored
 from penstock.backfill.warehouse.layout import Stored
-from penstock.backfill.warehouse.seam import Warehouse
+from penstock.backfill.warehouse.protocols import Warehouse
 
 T = TypeVar("T")
 

@@ -19,42 +19,42 @@ from hypothesis import strategies as st
 from support.pictures import NODE, NOW_MS, picture, report, shard, standing, worker
 
 import penstock as ps
-from penstock.ops.alerting.judging import LEAST_SETTLING_MS, judged
-from penstock.ops.alerting.notices import (
-    GIVEN_UP_AFTER_S,
-    CategoryOfAlerts,
-    Command,
-    Delivery,
-    Notice,
-    NotTold,
-    Recipient,
-    Webhook,
-)
-from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, RulesUnfit, rules_of
-from penstock.ops.alerting.states import (
+from penstock.ops.alerting.alert_evaluator import AlertEvaluator
+from penstock.ops.alerting.alert_loop import AlertLoop
+from penstock.ops.alerting.alert_states import (
     ALERTS,
+    ActiveAlert,
     Alerts,
-    Raised,
-    Silence,
+    SilencedAlert,
     alerts_on,
     keep,
     silence_message,
     unsilence_message,
 )
-from penstock.ops.alerting.vigil import Vigil
-from penstock.ops.alerting.watchman import Watchman
-from penstock.ops.watching.observer import Observer
-from penstock.ops.watching.reports import REPORTS, outgoing
-from penstock.processors.apps import AppName
+from penstock.ops.alerting.evaluation import LEAST_SETTLING_MS, judged
+from penstock.ops.alerting.notifications import (
+    GIVEN_UP_AFTER_S,
+    CategoryOfAlerts,
+    Command,
+    Delivery,
+    Notification,
+    NotificationFailed,
+    Recipient,
+    Webhook,
+)
+from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, RulesUnfit, rules_of
+from penstock.ops.monitoring.observer import Observer
+from penstock.ops.monitoring.reports import REPORTS, outgoing
+from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
 from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing, Position
-from penstock.transport.ensuring import ensure
 from penstock.transport.errors import BusError, BusUnreachable, OffsetOutOfRange
+from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
 
 LAG = ps.Alert("lag", "behind_seconds", above=300)
 LOOK_MS = 10_000
-NOTICE = Notice("firing", "lag", "scorer", "behind_seconds", "above 300", 400.0, NOW_MS, NOW_MS, "It is late.")
+NOTICE = Notification("firing", "lag", "scorer", "behind_seconds", "above 300", 400.0, NOW_MS, NOW_MS, "It is late.")
 
 
 def looked(waits: list[bool], rule: ps.Alert = LAG) -> list[str]:
@@ -73,7 +73,7 @@ def looked(waits: list[bool], rule: ps.Alert = LAG) -> list[str]:
     return told
 
 
-def word_of(now: Raised | None, before: Raised | None) -> str:
+def word_of(now: ActiveAlert | None, before: ActiveAlert | None) -> str:
     """Return what became of an alert, where people are to hear of it."""
     was, fires = before is not None and before.firing, now is not None and now.firing
     return "firing" if fires and not was else "resolved" if was and not fires else "-"
@@ -128,7 +128,7 @@ def test_a_rule_is_about_the_processors_that_it_names() -> None:
 def test_the_alert_of_a_rule_that_is_gone_is_over() -> None:
     """Nobody would ever end it."""
     alerts = Alerts(
-        {("lag", "scorer"): Raised("lag", "scorer", "behind_seconds", "above 300", 400.0, NOW_MS, firing=True)}
+        {("lag", "scorer"): ActiveAlert("lag", "scorer", "behind_seconds", "above 300", 400.0, NOW_MS, firing=True)}
     )
 
     assert [change.now for change in judged([], picture(standing(shard(behind_s=400.0))), alerts)] == [None]
@@ -193,9 +193,9 @@ class Remembering:
         self.told: list[tuple[str, str]] = []
         self.fails = False
 
-    def tell(self, notice: Notice) -> None:
+    def tell(self, notice: Notification) -> None:
         if self.fails:
-            raise NotTold("Nobody is there.")
+            raise NotificationFailed("Nobody is there.")
         self.told.append((notice.status, notice.rule))
 
 
@@ -222,20 +222,20 @@ class Watch:
         self.bus.catalog.set_committed(NODE.name, [Position(Bucket("enriched", 0), end)])
         self._write(REPORTS.name, [outgoing(report(self.now_ms))])
 
-    def watchman(self) -> tuple[Observer, Watchman]:
+    def watchman(self) -> tuple[Observer, AlertEvaluator]:
         observer = Observer(self.bus, [NODE], now_ms=lambda: self.now_ms)
-        return observer, Watchman(
+        return observer, AlertEvaluator(
             self.bus, observer, [rule for rule in DEFAULTS if rule.name == "not running"], Delivery([self.recipient])
         )
 
-    def turns(self, watchman: Watchman | Vigil, count: int) -> None:
+    def turns(self, watchman: AlertEvaluator | AlertLoop, count: int) -> None:
         for _ in range(count):
             watchman.turn()
             self.now_ms += LOOK_MS
 
 
 @pytest.fixture
-def watch() -> Iterator[tuple[Watch, Watchman]]:
+def watch() -> Iterator[tuple[Watch, AlertEvaluator]]:
     """A watch, and who has it."""
     watch = Watch()
     observer, watchman = watch.watchman()
@@ -243,7 +243,7 @@ def watch() -> Iterator[tuple[Watch, Watchman]]:
         yield watch, watchman
 
 
-def test_it_is_told_once_when_it_is_wrong_and_once_when_it_is_over(watch: tuple[Watch, Watchman]) -> None:
+def test_it_is_told_once_when_it_is_wrong_and_once_when_it_is_over(watch: tuple[Watch, AlertEvaluator]) -> None:
     """However often it is looked at."""
     it, watchman = watch
     it.send()
@@ -255,7 +255,9 @@ def test_it_is_told_once_when_it_is_wrong_and_once_when_it_is_over(watch: tuple[
     assert alerts_on(it.bus).raised == {}
 
 
-def test_who_could_not_be_told_is_told_later(watch: tuple[Watch, Watchman], caplog: pytest.LogCaptureFixture) -> None:
+def test_who_could_not_be_told_is_told_later(
+    watch: tuple[Watch, AlertEvaluator], caplog: pytest.LogCaptureFixture
+) -> None:
     """Also that it is over; and that he was not told is logged."""
     it, watchman = watch
     it.send()
@@ -273,7 +275,7 @@ def test_who_could_not_be_told_is_told_later(watch: tuple[Watch, Watchman], capl
     assert "Nobody is there. Not told yet: not running of scorer is firing." in caplog.text
 
 
-def test_whoever_watches_next_goes_on_with_what_was_told(watch: tuple[Watch, Watchman]) -> None:
+def test_whoever_watches_next_goes_on_with_what_was_told(watch: tuple[Watch, AlertEvaluator]) -> None:
     """It is not told anew; that it is over is."""
     it, watchman = watch
     it.send()
@@ -291,10 +293,10 @@ def test_whoever_watches_next_goes_on_with_what_was_told(watch: tuple[Watch, Wat
     assert it.recipient.told == [("firing", "not running"), ("resolved", "not running")]
 
 
-def test_what_is_silenced_is_told_afterwards_if_it_still_fires(watch: tuple[Watch, Watchman]) -> None:
+def test_what_is_silenced_is_told_afterwards_if_it_still_fires(watch: tuple[Watch, AlertEvaluator]) -> None:
     """A silence ends by itself, or when somebody ends it."""
     it, watchman = watch
-    keep(it.bus, [silence_message(Silence("s", "not*", "*", it.now_ms + 10 * LOOK_MS))])
+    keep(it.bus, [silence_message(SilencedAlert("s", "not*", "*", it.now_ms + 10 * LOOK_MS))])
     it.send()
     it.turns(watchman, 10)
     silenced = list(it.recipient.told)
@@ -304,10 +306,10 @@ def test_what_is_silenced_is_told_afterwards_if_it_still_fires(watch: tuple[Watc
     assert alerts_on(it.bus).silences == {}
 
 
-def test_a_silence_that_is_ended_is_over(watch: tuple[Watch, Watchman]) -> None:
+def test_a_silence_that_is_ended_is_over(watch: tuple[Watch, AlertEvaluator]) -> None:
     """At the next look."""
     it, watchman = watch
-    keep(it.bus, [silence_message(Silence("s", "*", "scorer", it.now_ms + 10**9))])
+    keep(it.bus, [silence_message(SilencedAlert("s", "*", "scorer", it.now_ms + 10**9))])
     it.send()
     it.turns(watchman, 10)
     silenced = list(it.recipient.told)
@@ -364,8 +366,8 @@ class Outage:
     def __init__(self) -> None:
         self.bus: Leaving
         self.watch = Watch(self._bus)
-        self.opened: list[Watchman] = []
-        self.vigil = Vigil(
+        self.opened: list[AlertEvaluator] = []
+        self.vigil = AlertLoop(
             self.bus,
             self._watchman,
             Delivery([self.watch.recipient]),
@@ -378,7 +380,7 @@ class Outage:
         self.bus = Leaving(now_ms)
         return self.bus
 
-    def _watchman(self) -> Watchman:
+    def _watchman(self) -> AlertEvaluator:
         self.opened.append(self.watch.watchman()[1])
         return self.opened[-1]
 
@@ -429,7 +431,7 @@ def test_a_bus_that_is_back_soon_is_logged_and_not_told(outage: Outage, caplog: 
 
 def test_only_who_has_the_watch_tells_that_the_bus_is_away(outage: Outage) -> None:
     """The others hold their peace."""
-    second = Vigil(
+    second = AlertLoop(
         outage.bus,
         lambda: outage.watch.watchman()[1],
         Delivery([outage.watch.recipient]),
@@ -446,7 +448,7 @@ def test_only_who_has_the_watch_tells_that_the_bus_is_away(outage: Outage) -> No
 
 def test_a_bus_that_is_away_may_be_silenced(outage: Outage) -> None:
     """As long as it was there to keep that."""
-    keep(outage.bus, [silence_message(Silence("s", "bus*", "*", outage.watch.now_ms + 10**9))])
+    keep(outage.bus, [silence_message(SilencedAlert("s", "bus*", "*", outage.watch.now_ms + 10**9))])
     outage.watch.turns(outage.vigil, 1)
     outage.lasting(10)
 
@@ -526,17 +528,17 @@ def test_a_webhook_is_sent_all_that_is_known(receiver: Receiver) -> None:
     """As JSON."""
     Webhook(receiver.url).tell(NOTICE)
 
-    assert receiver.bodies == [{name: getattr(NOTICE, name) for name in Notice.__struct_fields__}]
+    assert receiver.bodies == [{name: getattr(NOTICE, name) for name in Notification.__struct_fields__}]
 
 
 def test_a_webhook_that_does_not_take_it_is_told_without_its_secret(receiver: Receiver) -> None:
     """Whether it answers something else, or not at all."""
     receiver.answer = 503
-    with pytest.raises(NotTold, match=r"127\.0\.0\.1 answered 503") as refused:
+    with pytest.raises(NotificationFailed, match=r"127\.0\.0\.1 answered 503") as refused:
         Webhook(receiver.url).tell(NOTICE)
     receiver.server.shutdown()
     receiver.server.server_close()
-    with pytest.raises(NotTold, match="does not answer") as absent:
+    with pytest.raises(NotificationFailed, match="does not answer") as absent:
         Webhook(receiver.url).tell(NOTICE)
 
     assert "SECRET" not in str(refused.value) + str(absent.value)
@@ -556,9 +558,9 @@ def test_a_command_is_given_the_notice(tmp_path: Path) -> None:
     Command(f"{sys.executable} {program} {told}").tell(NOTICE)
 
     assert json.loads(told.read_text())["status"] == "firing"
-    with pytest.raises(NotTold, match=r"ended with 3: it is full"):
+    with pytest.raises(NotificationFailed, match=r"ended with 3: it is full"):
         Command(f"""{sys.executable} -c 'import sys; print("it is full", file=sys.stderr); sys.exit(3)'""").tell(NOTICE)
-    with pytest.raises(NotTold, match="No such file"):
+    with pytest.raises(NotificationFailed, match="No such file"):
         Command("no-such-program").tell(NOTICE)
 
 

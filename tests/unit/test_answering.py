@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from penstock.transport.kafka.answering import NoAnswer, answered
+from penstock.transport.kafka.bounded_calls import NoAnswer, answered
 
 
 def test_what_comes_back_has_been_done() -> None:

@@ -14,10 +14,10 @@ import penstock as ps
 from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import FENCED_PAUSE_S, group_of
-from penstock.backfill.warehouse.evolution import table_of
 from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
-from penstock.transport.errors import BusError, BusRefuses, BusUnreachable, Dismissed, Fenced, Unsettled
+from penstock.transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
 from penstock.transport.memory import MemoryBus
 
 
@@ -81,7 +81,7 @@ def values(warehouse: MemoryWarehouse) -> list[Any]:
     return sorted(value for file in files for value in table_of(warehouse.read(file)).column("value").to_pylist())
 
 
-@pytest.mark.parametrize("error", [Unsettled, BusUnreachable, Fenced, Dismissed])
+@pytest.mark.parametrize("error", [CommitUnconfirmed, BusUnreachable, Fenced, MembershipLost])
 def test_an_archiver_outlasts_what_passes(error: type[BusError]) -> None:
     """Whichever call of the bus fails, and whether it took effect or not."""
     for fail_at in count(1):
@@ -139,7 +139,7 @@ def test_a_bucket_that_moves_in_an_outage_is_given_up_without_its_position() -> 
 
     def fail(what: str) -> None:
         if is_away[0] and what.startswith("commit"):
-            raise Unsettled(f"{what}.")
+            raise CommitUnconfirmed(f"{what}.")
 
     first = Archiver(Failing(bus, fail), [READINGS], warehouse, segment_events=6)
     for _ in range(3):

@@ -15,15 +15,15 @@ from typer.testing import CliRunner, Result
 
 from penstock.ops.cli import autoscaling
 from penstock.ops.cli.main import app
-from penstock.ops.deploying.catalogue import Records, Standing, deployment_named
-from penstock.ops.deploying.errors import NotDeployed
-from penstock.ops.deploying.version import Pods
-from penstock.ops.watching.reports import REPORTS, Node, ShardReport, outgoing
-from penstock.processors.app_files import Contents
+from penstock.ops.deploy.errors import NotDeployed
+from penstock.ops.deploy.registry import Records, Standing, deployment_named
+from penstock.ops.deploy.version import Pods
+from penstock.ops.monitoring.reports import REPORTS, Node, ShardReport, outgoing
+from penstock.processors.declare.app_files import Contents
 from penstock.processors.errors import PenstockError
 from penstock.transport.bus import CategorySpec, Outgoing
-from penstock.transport.ensuring import ensure
 from penstock.transport.errors import BusUnreachable
+from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
 
 TOTALS = replace(NODE, name="totals")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.backfill.spark.progress import Pace, Reached, Stage, stage_of
+from penstock.backfill.spark.progress import ProgressRate, Reached, Stage, stage_of
 from penstock.ops.cli.batch_progress import LINE_EVERY_S, Lines
 
 
@@ -20,7 +20,7 @@ def test_a_stage_is_named_by_its_place_in_its_job() -> None:
 
 def test_what_is_left_follows_from_the_pace_of_the_stage_at_hand() -> None:
     """Counted from when it was first seen; nothing is said before a task of it has ended."""
-    pace = Pace()
+    pace = ProgressRate()
     told = [pace.left_s(0, 2, 10, 100.0), pace.left_s(0, 4, 10, 110.0), pace.left_s(1, 0, 8, 120.0)]
 
     assert told == [None, pytest.approx(30.0), None]

@@ -13,11 +13,11 @@ import penstock as ps
 from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.sources.borders import Border, Borders, Standing, border_of, borders_of
-from penstock.backfill.sources.growing import OpenFrom
+from penstock.backfill.sources.handoff_offsets import CategoryEnds, HandoffOffset, HandoffOffsets, border_of, borders_of
+from penstock.backfill.sources.open_segments import OpenSegments
 from penstock.backfill.warehouse.layout import Note, StoredFile
 from penstock.backfill.warehouse.notes import ARCHIVE
-from penstock.backfill.warehouse.seam import LocalWarehouse
+from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
 from penstock.transport.memory import MemoryBus
 
@@ -48,7 +48,7 @@ def test_every_event_is_on_one_side(data: st.DataObject) -> None:
     committed = data.draw(st.none() | st.integers(0, end), "committed")
     noted = data.draw(st.integers(committed or 0, end), "noted")
     archived = range(noted if committed is None else committed)
-    found = Standing(committed, noted, has_files=True, start=start, end=end)
+    found = CategoryEnds(committed, noted, has_files=True, start=start, end=end)
 
     try:
         border = border_of(BUCKET, found, "there")
@@ -67,24 +67,24 @@ def test_what_does_not_belong_together_is_refused(committed: int, noted: int, st
     assume(start <= end and committed > 0 and (noted < committed or committed > end))
 
     with pytest.raises(BackfillRefused, match=r"^calls/2.* Nothing was started\. "):
-        border_of(BUCKET, Standing(committed, noted, has_files=True, start=start, end=end), "there")
+        border_of(BUCKET, CategoryEnds(committed, noted, has_files=True, start=start, end=end), "there")
 
 
 @pytest.mark.parametrize(("committed", "has_files"), [(7, False), (None, True)])
 def test_a_warehouse_that_says_nothing_of_what_was_archived_is_refused(committed: int | None, has_files: bool) -> None:
     """A position without a note, and files without one: what they hold is not known."""
     with pytest.raises(BackfillRefused, match="let the archiver run once"):
-        border_of(BUCKET, Standing(committed, None, has_files, 0, 9), "there")
+        border_of(BUCKET, CategoryEnds(committed, None, has_files, 0, 9), "there")
 
 
 def test_a_bucket_that_was_never_archived_comes_from_the_bus_alone() -> None:
     """From the first event that is there."""
-    assert border_of(BUCKET, Standing(None, None, has_files=False, start=3, end=9), "there") == Border(3, 9)
+    assert border_of(BUCKET, CategoryEnds(None, None, has_files=False, start=3, end=9), "there") == HandoffOffset(3, 9)
 
 
 def test_the_archive_alone_ends_at_the_borders() -> None:
     """Whoever reads no bus goes on where the archive ends, and takes nothing from the bus."""
-    alone = Borders("calls", {0: Border(3, 9), 1: Border(5, 5)}, 10).archive_only()
+    alone = HandoffOffsets("calls", {0: HandoffOffset(3, 9), 1: HandoffOffset(5, 5)}, 10).archive_only()
 
     assert alone.ends == {0: 3, 1: 5}
     assert alone.stretches(4) == []
@@ -96,8 +96,8 @@ def test_what_is_read_from_the_bus_is_what_lies_behind_the_borders(
     borders: dict[int, tuple[int, int]], length: int
 ) -> None:
     """In pieces, none of which is longer than was asked for."""
-    by_bucket = {number: Border(min(pair), max(pair)) for number, pair in borders.items()}
-    stretches = Borders("calls", by_bucket, 10).stretches(length)
+    by_bucket = {number: HandoffOffset(min(pair), max(pair)) for number, pair in borders.items()}
+    stretches = HandoffOffsets("calls", by_bucket, 10).stretches(length)
 
     assert [(one.bucket.number, at) for one in stretches for at in range(one.start, one.end)] == [
         (number, at) for number in sorted(by_bucket) for at in range(*by_bucket[number])
@@ -110,11 +110,11 @@ def test_what_is_read_from_the_bus_is_what_lies_behind_the_borders(
 def test_files_that_may_change_are_those_of_the_open_segment(border: int, segment: int, is_compacted: bool) -> None:
     """Files of segments that were full at the border never change; what lies behind the open one has nothing before the border."""
     file = StoredFile("calls", "2013-01-01", 0, segment * 10, segment * 10 + 10 if is_compacted else -1)
-    open_from = OpenFrom.at({0: border}, 10)
+    open_from = OpenSegments.at({0: border}, 10)
 
     assert open_from.is_growing(file) == (not is_compacted and segment * 10 <= border < segment * 10 + 10)
     assert open_from.is_beyond(file) == (segment * 10 > border)
-    assert OpenFrom.last_of([file]).is_growing(file) == (not is_compacted)
+    assert OpenSegments.last_of([file]).is_growing(file) == (not is_compacted)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_the_border_is_where_the_archiver_is(half: tuple[MemoryBus, LocalWarehou
     """Of each bucket, and the end is that of the bus."""
     found = borders_of(*half, calls.name)
 
-    assert found == Borders(calls.name, dict.fromkeys(range(3), Border(10, 20)), 4)
+    assert found == HandoffOffsets(calls.name, dict.fromkeys(range(3), HandoffOffset(10, 20)), 4)
 
 
 def test_an_archiver_whose_group_was_forgotten_begins_at_the_bus_again(half: tuple[MemoryBus, LocalWarehouse]) -> None:

@@ -10,9 +10,9 @@ from support.disks import Disk, copy_of, restart
 from support.subjects import EXACT, Subject, events
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.ops.working import opening
-from penstock.state.store import MemoryStateFolder
+from penstock.ops.testing import Driver
+from penstock.ops.worker import shard_loader
+from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.bus import End, Polled, Position, RawBatch
 from penstock.transport.memory import MemoryBus
 
@@ -44,7 +44,7 @@ class Late:
 
 def lost(readers: int) -> tuple[Driver, type[ps.Processor], Late]:
     """Return a processor of two inputs that has lost its disk, and whose changelog is late for so many readers."""
-    processor = Subject("merging", EXACT, EXACT).make("x", ps.Every(events=20))
+    processor = Subject("merging", EXACT, EXACT).make("x", ps.CheckpointInterval(events=20))
     driver = Driver(processor)
     for number, category in enumerate(processor.inputs()):
         some = EVENTS[number:40:2]
@@ -74,7 +74,7 @@ def test_nothing_is_read_while_the_changelog_does_not_show_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The worker says so, and begins again."""
-    monkeypatch.setattr(opening, "REPLAYS", 2)
+    monkeypatch.setattr(shard_loader, "REPLAYS", 2)
     driver, processor, _ = lost(1_000)
     driver._bury(processor)
     driver._states[processor] = MemoryStateFolder()

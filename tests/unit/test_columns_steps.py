@@ -19,19 +19,20 @@ from support.step_counts import counters
 import penstock as ps
 from penstock.backfill.archive.archived_rows import archive_schema
 from penstock.backfill.sources.files import Files, Planned, in_tasks
+from penstock.backfill.spark.batches import Transform
 from penstock.backfill.spark.failures import FailedInWorker
-from penstock.backfill.spark.placed import PlacedApp
-from penstock.backfill.steps.aggregating import file_partials, merger
-from penstock.backfill.steps.grouping import partials_of
-from penstock.backfill.steps.mapping import file_mapper
-from penstock.backfill.steps.step import Step, Transform
+from penstock.backfill.spark.shipped_app import ShippedApp
+from penstock.backfill.steps.aggregation import file_partials, merger
+from penstock.backfill.steps.grouped_partials import partials_of
+from penstock.backfill.steps.stateless_mapper import file_mapper
+from penstock.backfill.steps.step import Step
 from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.evolution import content_of
 from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.processors.apps import AppName
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.schema_evolution import content_of
+from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError
-from penstock.processors.monoids import Count, First, Largest, MapOf, Max, Mean, Min, Monoid, Sum, TopK, TupleOf
+from penstock.processors.monoids import Count, First, KLargest, MapOf, Max, Mean, Min, Monoid, Sum, TopKeys, TupleOf
 
 FIRST_DAY_MS = 15_700 * DAY_MS
 DAYS = Days.of(day_of(FIRST_DAY_MS), day_of(FIRST_DAY_MS + DAY_MS))
@@ -129,7 +130,7 @@ class SumOneByOne(ps.Aggregator):
 
     reads, writes = sales, sums
     monoid = TupleOf(Count(), Mean(), MapOf[str, float](Sum()))
-    window: ClassVar[ps.Windowing] = ps.Hopping(timedelta(hours=9), timedelta(hours=4))
+    window: ClassVar[ps.WindowAssigner] = ps.Hopping(timedelta(hours=9), timedelta(hours=4))
 
     def observe(self, event: Sale) -> tuple[str, float, dict[str, int]] | None:
         """Return what it adds; nothing without a price."""
@@ -218,7 +219,7 @@ def files(tmp_path: Path) -> Files:
 
 def step_of(processor: type[ps.Processor]) -> Step:
     """Return a processor's step over the sales of this file."""
-    return Step(PlacedApp(AppName(Path(__file__))), processor.__name__, "sales", counters())
+    return Step(ShippedApp(AppName(Path(__file__))), processor.__name__, "sales", counters())
 
 
 def tasks_of(planned: Planned) -> list[pa.RecordBatch]:
@@ -329,14 +330,14 @@ OBSERVED: list[tuple[Monoid[Any], st.SearchStrategy[Any], pa.DataType]] = [
     (Max(), st.integers(-(2**63), 2**63 - 1), pa.int64()),
     (Max(), st.booleans(), pa.bool_()),
     (First(), NAMES, pa.string()),
-    (Largest(2), NUMBERS, pa.int64()),
+    (KLargest(2), NUMBERS, pa.int64()),
     (MapOf(Sum()), st.dictionaries(NAMES, NUMBERS, max_size=3), pa.map_(pa.string(), pa.int64())),
     (
         MapOf(MapOf(Max())),
         st.dictionaries(NAMES, st.dictionaries(st.integers(0, 3), SMALL, max_size=2), max_size=3),
         pa.map_(pa.string(), pa.map_(pa.int64(), pa.float64())),
     ),
-    (TopK(2), st.dictionaries(NAMES, SMALL, max_size=2), pa.map_(pa.string(), pa.float64())),
+    (TopKeys(2), st.dictionaries(NAMES, SMALL, max_size=2), pa.map_(pa.string(), pa.float64())),
     (TupleOf(Count(), Max()), st.tuples(NAMES, NUMBERS), pa.struct([("n", pa.string()), ("most", pa.int64())])),
 ]
 

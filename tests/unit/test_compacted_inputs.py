@@ -11,8 +11,8 @@ import pytest
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.ops.working.preflight import prepare
+from penstock.ops.testing import Driver
+from penstock.ops.worker.preflight import prepare
 from penstock.transport.bus import CategorySpec
 from penstock.transport.errors import CompactedInput
 from penstock.transport.memory import MemoryBus
@@ -100,7 +100,7 @@ class Changes(ps.Stateless):
 class Windows(Counted):
     """Counts the prices of each hour."""
 
-    window: ClassVar[ps.Windowing] = ps.Tumbling(timedelta(hours=1))
+    window: ClassVar[ps.WindowAssigner] = ps.Tumbling(timedelta(hours=1))
 
 
 def declared(base: type[ps.Processor], **attributes: Any) -> type[ps.Processor]:
@@ -124,7 +124,7 @@ TAKEN = [
     declared(Highest, output_semantics=EXACT, deterministic=False),
     declared(Highest, output_semantics=MOST, deterministic=False),
     declared(PricedThen, output_semantics=EXACT),
-    declared(Counted, store=ps.Remote()),
+    declared(Counted, store=ps.RemoteStore()),
 ]
 
 

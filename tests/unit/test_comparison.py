@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.comparing.compare import Comparison, Difference, FieldSummary
-from penstock.backfill.comparing.difference_file import DifferenceFile
-from penstock.backfill.comparing.differing import Judge, distance, identical
-from penstock.backfill.comparing.keyed import JUDGED, Compared, judge_of, judged, writers_of
-from penstock.backfill.comparing.presence import Present, presence
+from penstock.backfill.compare.comparison import Comparison, Difference, FieldSummary
+from penstock.backfill.compare.coverage_check import OutputsPresent, check_outputs
+from penstock.backfill.compare.difference_file import DifferenceFile
+from penstock.backfill.compare.keyed_records import JUDGED, Compared, judge_of, judged, writers_of
+from penstock.backfill.compare.record_difference import RecordComparer, distance, identical
 from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.ops.cli import output
 from penstock.ops.cli.comparing import conclude, parse_share, show
 from penstock.ops.cli.times import days_of
-from penstock.processors.apps import AppName
+from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError
 
 APP = AppName(Path(__file__))
@@ -91,7 +91,7 @@ records = st.dictionaries(st.sampled_from("abc"), plain_values, max_size=3)
 @given(records, records)
 def test_records_differ_in_a_field_if_and_only_if_their_bytes_do(left: dict[str, Any], right: dict[str, Any]) -> None:
     """So no difference is counted that is not explained, and none is passed over."""
-    assert bool(Judge(identical, {}).differences(left, right)) == (not identical(left, right))
+    assert bool(RecordComparer(identical, {}).differences(left, right)) == (not identical(left, right))
 
 
 @settings(max_examples=80, deadline=None)
@@ -108,7 +108,7 @@ def test_what_differs_is_named_to_the_innermost_value() -> None:
     """In lists, dicts and records within records; where one side has no value, the other's is shown alone."""
     stream = {"ranking": [{"dest": "EWR", "score": 7}, {"dest": "JFK", "score": 3}], "by_hour": {"3": 1}, "name": "x"}
     batch = {"ranking": [{"dest": "EWR", "score": 5}], "by_hour": {"3": 1, "4": 2}, "name": "y"}
-    found = {difference.field: difference for difference in Judge(identical, {}).differences(stream, batch)}
+    found = {difference.field: difference for difference in RecordComparer(identical, {}).differences(stream, batch)}
 
     assert found.keys() == {"ranking[0].score", "ranking[1]", "by_hour.4", "name"}
     assert found["ranking[0].score"][1:5] == ("7", "5", 2.0, 2 / 7)
@@ -306,13 +306,16 @@ class Shelf:
 def test_an_output_to_which_nothing_was_written_is_compared_as_empty() -> None:
     """Where the other outputs are there, or at least the input: that neither side has it is said, and is no error."""
     written: list[ps.Category[Any]] = [reaches, late_views]
-    both = presence(APP.load(), written, Shelf("archive", "reaches"), Shelf("batch", "reaches", "late_views"))
-    neither = presence(APP.load(), written, Shelf("archive", "views"), Shelf("batch"))
+    both = check_outputs(APP.load(), written, Shelf("archive", "reaches"), Shelf("batch", "reaches", "late_views"))
+    neither = check_outputs(APP.load(), written, Shelf("archive", "views"), Shelf("batch"))
 
-    assert both == {"reaches": Present(stream=True, batch=True), "late_views": Present(stream=False, batch=True)}
+    assert both == {
+        "reaches": OutputsPresent(stream=True, batch=True),
+        "late_views": OutputsPresent(stream=False, batch=True),
+    }
     assert both["reaches"].note("reaches") == ""
     assert "The archive has nothing of late_views" in both["late_views"].note("late_views")
-    assert set(neither.values()) == {Present(stream=False, batch=False)}
+    assert set(neither.values()) == {OutputsPresent(stream=False, batch=False)}
     assert neither["reaches"].note("reaches").startswith("Neither the archive nor the batch has anything of reaches")
 
 
@@ -327,7 +330,7 @@ def test_an_output_to_which_nothing_was_written_is_compared_as_empty() -> None:
 def test_a_side_that_was_forgotten_is_refused(archive: list[str], batch: list[str], says: str) -> None:
     """Rather than called empty: the wrong place looks the same."""
     with pytest.raises(BackfillRefused, match=says):
-        presence(APP.load(), [reaches, late_views], Shelf("archive", *archive), Shelf("batch", *batch))
+        check_outputs(APP.load(), [reaches, late_views], Shelf("archive", *archive), Shelf("batch", *batch))
 
 
 def comparison(**counts: Any) -> Comparison:

@@ -15,11 +15,11 @@ from penstock.ops.cli.main import app as whole
 from penstock.ops.cli.options import DEFAULT_FOLDER, BackupEvery, Folder, Kafka, Store
 from penstock.ops.cli.root import Root, commands_of, configuration_of, handed_on, hoisted
 from penstock.ops.cli.sections import SECTIONS
-from penstock.ops.configuring.configuration import Configuration
-from penstock.ops.configuring.errors import ConfigRefused
-from penstock.ops.configuring.kafka_settings import TABLE, kafka_settings
-from penstock.ops.configuring.section import Section
-from penstock.ops.configuring.toml_file import TomlFile
+from penstock.ops.config.configuration import Configuration
+from penstock.ops.config.errors import ConfigRefused
+from penstock.ops.config.kafka_settings import TABLE, kafka_settings
+from penstock.ops.config.section import Section
+from penstock.ops.config.toml_file import TomlFile
 from penstock.ops.logs.setting_up import LogFormat, LogLevel
 
 SECRET = "hunter2"  # noqa: S105 - of nobody

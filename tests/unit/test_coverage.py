@@ -11,13 +11,13 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.completeness import Patience
+from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.plans import Order, days_read
-from penstock.backfill.sources.coverage import EVER, Wanted, covered, noted
-from penstock.backfill.warehouse.evolution import content_of, table_of
+from penstock.backfill.run.plans import Order, days_read
+from penstock.backfill.sources.coverage import EVER, WantedDays, covered, noted
 from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile, day_of
 from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.schema_evolution import content_of, table_of
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 
@@ -45,7 +45,9 @@ def archive_of(
         for bucket in (0, 1):
             bus.append("readings", Outgoing(b"k", msgspec.json.encode(Reading("s", (day - 1) * DAY_MS)), bucket))
     ends = {Bucket("readings", number): end for number, end in bus.ends("readings").items()}
-    Archiver(bus, [readings], warehouse, by=by, patience=Patience(ps.Behind())).run(lambda it: it.has_reached(ends))
+    Archiver(bus, [readings], warehouse, by=by, patience=LatenessAllowance(ps.BoundedOutOfOrderness())).run(
+        lambda it: it.has_reached(ends)
+    )
     return warehouse
 
 
@@ -58,7 +60,7 @@ def lose(warehouse: MemoryWarehouse, day: int) -> MemoryWarehouse:
 
 def said(warehouse: MemoryWarehouse, days: Days, *, allow_missing: bool = False) -> str:
     """Return what is said of the category."""
-    return covered(warehouse, [Wanted(readings, days, days)], allow_missing=allow_missing).get("readings", "")
+    return covered(warehouse, [WantedDays(readings, days, days)], allow_missing=allow_missing).get("readings", "")
 
 
 def test_of_days_that_are_there_and_complete_nothing_is_said() -> None:
@@ -143,7 +145,7 @@ def test_one_category_that_is_silent_does_not_keep_the_others_back() -> None:
     """An output that is seldom written ends earlier than what it is made from."""
     warehouse, days = archive_of(range(1, 6)), Days.of("1970-01-04", "1970-01-04")
     warehouse.write(OtherFile("others", "1970-01-02", "part-0.parquet"), b"PAR1")
-    notes = covered(warehouse, [Wanted(one, days, days) for one in (readings, others)], allow_missing=False)
+    notes = covered(warehouse, [WantedDays(one, days, days) for one in (readings, others)], allow_missing=False)
 
     assert notes == {"others": "others is not archived for 1970-01-04"}
     assert noted(notes, [readings, others, others], "all of it") == "all of it; others is not archived for 1970-01-04"

@@ -19,25 +19,25 @@ from starlette.testclient import TestClient
 from support.pictures import NOW_MS, picture, shard, standing, worker
 from typer.testing import CliRunner
 
-from penstock.ops.alerting.states import Alerts, Raised
+from penstock.ops.alerting.alert_states import ActiveAlert, Alerts
 from penstock.ops.cli.main import app as command
 from penstock.ops.dashboard.access import Access, AccessRefused
-from penstock.ops.dashboard.aside import Aside, Trying
+from penstock.ops.dashboard.broadcast import Broadcaster, Message
+from penstock.ops.dashboard.dry_run_pool import DryRunPool, DryRunRequest
+from penstock.ops.dashboard.dry_run_process import Asked, answer
 from penstock.ops.dashboard.history import KEPT_MS, History, moment_of
+from penstock.ops.dashboard.poller import PolledStatus
 from penstock.ops.dashboard.serving import AddressRefused, listening_at
-from penstock.ops.dashboard.sight import Seen
 from penstock.ops.dashboard.site import PAGE, Shown, site_of
-from penstock.ops.dashboard.trying import Asked, answer
-from penstock.ops.dashboard.watch import Message, Watch
-from penstock.processors.apps import AppName
-from penstock.processors.dead_letters import DeadLetter
+from penstock.processors.declare.apps import AppName
+from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.processors.errors import PenstockError
-from penstock.state.folder import RocksStateFolder
-from penstock.state.store import ShardIdentity
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.protocols import ShardIdentity
 from penstock.transport.bus import CategorySpec, Outgoing
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.codecs.dead_letters import DeadLetterCodec
 from penstock.transport.errors import BusUnreachable
-from penstock.transport.letters import LetterCodec
 from penstock.transport.memory import MemoryBus
 
 TOKEN = "correct-horse-battery"  # noqa: S105 - of nothing but these tests
@@ -85,7 +85,7 @@ class Hours(ps.Aggregator):
         return Reading(key, window.start, value)
 
 class Shared(ps.Aggregator):
-    reads, monoid, store = readings, ps.Sum(), ps.Remote()
+    reads, monoid, store = readings, ps.Sum(), ps.RemoteStore()
     def observe(self, event):
         return event.litres
 
@@ -118,10 +118,10 @@ class Scripted:
     """Sees what a test hands it, when it hands it; an error among that is raised."""
 
     def __init__(self) -> None:
-        self.coming: queue.Queue[Seen | Exception] = queue.Queue()
+        self.coming: queue.Queue[PolledStatus | Exception] = queue.Queue()
         self.closed = False
 
-    def look(self) -> Seen:
+    def look(self) -> PolledStatus:
         coming = self.coming.get()
         if isinstance(coming, Exception):
             raise coming
@@ -141,15 +141,15 @@ class Here:
 class Site:
     """A site over a scripted watch."""
 
-    def __init__(self, folder: Path, access: Access, app: AppName | None, trying: Trying) -> None:
+    def __init__(self, folder: Path, access: Access, app: AppName | None, trying: DryRunRequest) -> None:
         self.looks = Scripted()
-        self.watch = Watch(self.looks, every_s=0.0)
+        self.watch = Broadcaster(self.looks, every_s=0.0)
         self.bus = MemoryBus()
         self.state = folder / "state"
         self.app = site_of(Shown(self.bus, app, self.state, "a title"), self.watch, access, trying)
         self.client = TestClient(self.app, base_url="http://127.0.0.1:8710", raise_server_exceptions=True)
 
-    def see(self, seen: Seen | Exception) -> None:
+    def see(self, seen: PolledStatus | Exception) -> None:
         self.looks.coming.put(seen)
 
 
@@ -176,10 +176,10 @@ def guarded(tmp_path: Path) -> Iterator[Site]:
 @pytest.fixture
 def whole(tmp_path: Path, app_file: Path) -> Iterator[Site]:
     """A site that tries in processes of their own."""
-    yield from open_site(tmp_path, Access(), AppName(app_file), Aside())
+    yield from open_site(tmp_path, Access(), AppName(app_file), DryRunPool())
 
 
-def open_site(folder: Path, access: Access, app: AppName | None, trying: Trying | None = None) -> Iterator[Site]:
+def open_site(folder: Path, access: Access, app: AppName | None, trying: DryRunRequest | None = None) -> Iterator[Site]:
     site = Site(folder, access, app, trying or Here())
     with closing(site.watch):
         site.watch.start()
@@ -188,9 +188,9 @@ def open_site(folder: Path, access: Access, app: AppName | None, trying: Trying 
         site.see(BusUnreachable("the test is over"))
 
 
-def seen(at_ms: int = NOW_MS, *, alerts: tuple[Raised, ...] = (), **given: Any) -> Seen:
+def seen(at_ms: int = NOW_MS, *, alerts: tuple[ActiveAlert, ...] = (), **given: Any) -> PolledStatus:
     one = standing(shard(0, **given), workers=(worker(rate_in=5.0),))
-    return Seen(picture(one, at_ms=at_ms), Alerts({alert.subject: alert for alert in alerts}))
+    return PolledStatus(picture(one, at_ms=at_ms), Alerts({alert.subject: alert for alert in alerts}))
 
 
 def told(site: Site, wait_until: Callable[..., None], act: Callable[[], None]) -> list[tuple[str, Any]]:
@@ -255,7 +255,7 @@ def test_while_a_look_takes_long_browsers_hear_that_there_is_nothing_new(
     site: Site, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that hears nothing at all takes the connection for lost."""
-    monkeypatch.setattr("penstock.ops.dashboard.watch.QUIET_S", 0.01)
+    monkeypatch.setattr("penstock.ops.dashboard.broadcast.QUIET_S", 0.01)
     heard = Event()
     encoded = Message.encoded
 
@@ -273,8 +273,8 @@ def test_while_a_look_takes_long_browsers_hear_that_there_is_nothing_new(
 def test_the_newest_picture_is_there_for_programs(site: Site, wait_until: Callable[..., None]) -> None:
     """With alerts about what is shown, and no others."""
     early = site.client.get("/api/picture")
-    mine = Raised("lag", "scorer", "behind_s", "over 5 min", 400.0, NOW_MS - 1000, firing=True)
-    other = Raised("lag", "somebody", "behind_s", "over 5 min", 400.0, NOW_MS - 1000)
+    mine = ActiveAlert("lag", "scorer", "behind_s", "over 5 min", 400.0, NOW_MS - 1000, firing=True)
+    other = ActiveAlert("lag", "somebody", "behind_s", "over 5 min", 400.0, NOW_MS - 1000)
     site.see(seen(behind=3, behind_s=400.0, alerts=(mine, other)))
     wait_until(lambda: newest_ms(site) == NOW_MS)
     content = site.client.get("/api/picture").json()
@@ -418,7 +418,7 @@ def set_aside(site: Site, value: bytes | None, category: str = "readings", proce
     if letters not in site.bus.names():
         site.bus.create(CategorySpec(letters, 1))
     letter = DeadLetter(category, 1, 41, "it was bad", b"m1", value, NOW_MS)
-    site.bus.writer().send(letters, [Outgoing(None, LetterCodec(10_000).encode([letter])[0])])
+    site.bus.writer().send(letters, [Outgoing(None, DeadLetterCodec(10_000).encode([letter])[0])])
 
 
 def save_total(site: Site, litres: int) -> None:
@@ -574,7 +574,7 @@ def test_a_trial_in_a_process_of_its_own_tells_the_same(whole: Site) -> None:
 
 def test_a_trial_that_hangs_is_broken_off(whole: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says where the processor's code was; meanwhile everything else is answered."""
-    monkeypatch.setattr("penstock.ops.dashboard.aside.LIMIT_S", 0.5)
+    monkeypatch.setattr("penstock.ops.dashboard.dry_run_pool.LIMIT_S", 0.5)
     set_aside(whole, b'{"meter": "m1", "at": 5, "litres": 1}', processor="stuck")
     answers: list[httpx2.Response] = []
     trying = Thread(target=lambda: answers.append(post(whole, "/api/processors/stuck/letters/0/trial")))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.processors.apps import App, AppName
+from penstock.processors.declare.apps import App, AppName
 from penstock.processors.errors import AppFileError, DeclarationError
 
 
@@ -66,7 +66,7 @@ def stateful(**attributes: Any) -> Any:
         (lambda: category(record=dict), "derive it from penstock.Record"),
         (lambda: ps.Tumbling(timedelta(0)), "a whole number of milliseconds, from 1"),
         (lambda: ps.Tumbling(timedelta(microseconds=1500)), "a whole number of milliseconds"),
-        (lambda: ps.Every(events=0), "above zero"),
+        (lambda: ps.CheckpointInterval(events=0), "above zero"),
         (lambda: stateless().check(), "reads nothing"),
         (lambda: stateless(reads="events").check(), "'events' is not a category"),
         (lambda: stateless(reads=(events, category("more", buckets=3))).check(), "events has 8, more has 3 buckets"),

@@ -60,24 +60,24 @@ def test_a_sound_declaration_is_taken_with_helpers_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("base", "name", "value", "words"),
     [
-        (Plain, "raising", "stop", r"raising = 'stop'.*Declare penstock.OnBad.STOP"),
-        (Plain, "raising", "dead letter", "penstock.OnBad.DEAD_LETTER"),
-        (Plain, "undecodable", "stop", "penstock.OnBad.STOP"),
-        (Plain, "undecodable", True, "OnBad"),
+        (Plain, "on_error", "stop", r"on_error = 'stop'.*Declare penstock.ErrorPolicy.STOP"),
+        (Plain, "on_error", "dead letter", "penstock.ErrorPolicy.DEAD_LETTER"),
+        (Plain, "on_undecodable", "stop", "penstock.ErrorPolicy.STOP"),
+        (Plain, "on_undecodable", True, "ErrorPolicy"),
         (Plain, "state_semantics", "exactly_once", "penstock.Semantics.EXACTLY_ONCE"),
         (Plain, "output_semantics", 1, "Semantics"),
         (Plain, "deterministic", "no", "True or False"),
         (Plain, "ordered", 1, "True or False"),
         (Plain, "key_check", None, "True or False"),
-        (Plain, "checkpoint", timedelta(seconds=1), "Every"),
-        (Plain, "ahead_limit", 60, r"timedelta\(seconds=60\)"),
+        (Plain, "checkpoint", timedelta(seconds=1), "CheckpointInterval"),
+        (Plain, "max_future", 60, r"timedelta\(seconds=60\)"),
         (Plain, "idle_after", 60, r"timedelta\(seconds=60\)"),
         (Plain, "watermark", timedelta(seconds=1), "Watermark"),
-        (Plain, "watermark", ps.Promised, "Watermark"),
+        (Plain, "watermark", ps.UpstreamWatermark, "Watermark"),
         (Plain, "dead_letter_limit", 0.5, "DeadLetterLimit"),
         (Plain, "late", "drop", "penstock.OnLate.DROP"),
         (Plain, "name", 5, "str"),
-        (Counting, "window", timedelta(hours=1), "Windowing"),
+        (Counting, "window", timedelta(hours=1), "WindowAssigner"),
         (Counting, "emit", "watermark", "AtWatermark"),
         (Counting, "store", "postgresql://", "Remote"),
         (Counting, "allowed_lateness", 5, r"timedelta\(seconds=5\)"),
@@ -98,9 +98,9 @@ def test_a_value_of_another_type_is_refused(base: type[ps.Processor], name: str,
     [
         ("output_semantic", "output_semantics"),
         ("determinstic", "deterministic"),
-        ("undecodeable", "undecodable"),
+        ("on_undecodeable", "on_undecodable"),
         ("check_point", "checkpoint"),
-        ("aheadlimit", "ahead_limit"),
+        ("maxfuture", "max_future"),
         ("watermarks", "watermark"),
         ("dead_letters_limit", "dead_letter_limit"),
     ],
@@ -124,9 +124,9 @@ def test_a_method_that_is_nearly_one_that_is_asked_is_refused() -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: ps.Every(events="1000"),  # type: ignore[arg-type]  # the mistakes that are looked for, here and below
-        lambda: ps.Every(time=5),  # type: ignore[arg-type]
-        lambda: ps.Behind(5),  # type: ignore[arg-type]
+        lambda: ps.CheckpointInterval(events="1000"),  # type: ignore[arg-type]  # the mistakes that are looked for, here and below
+        lambda: ps.CheckpointInterval(time=5),  # type: ignore[arg-type]
+        lambda: ps.BoundedOutOfOrderness(5),  # type: ignore[arg-type]
         lambda: ps.Confidence("0.9"),  # type: ignore[arg-type]
         lambda: ps.Tumbling(3600),  # type: ignore[arg-type]
         lambda: ps.Session("1h"),  # type: ignore[arg-type]

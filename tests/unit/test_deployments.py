@@ -16,20 +16,25 @@ from msgspec.structs import replace
 from support.deployed import kept_versions, version_of
 
 import penstock as ps
-from penstock.ops.deploying.catalogue import Records, Standing, deployment_named, deployments
-from penstock.ops.deploying.deploying import Wanted, planned
-from penstock.ops.deploying.environment import keep, kept, taken
-from penstock.ops.deploying.errors import DeployError, NameTaken, NotDeployed, StateUnfit
-from penstock.ops.deploying.fitting import expect_fit
-from penstock.ops.deploying.purging import purge, remains_of
-from penstock.ops.deploying.version import Pods, Settings, Shape, Target
-from penstock.processors.kinds import Processor
-from penstock.state.backups.places import LocalPlace
-from penstock.state.folder import RocksStateFolder
-from penstock.state.store import ShardIdentity
+from penstock.ops.deploy.compatibility import expect_compatible
+from penstock.ops.deploy.deployments import WantedDeployment, planned
+from penstock.ops.deploy.environment import keep, kept, taken
+from penstock.ops.deploy.errors import DeployError, NameTaken, NotDeployed, StateUnfit
+from penstock.ops.deploy.purge import purge, remains_of
+from penstock.ops.deploy.registry import Records, Standing, deployment_named, deployments
+from penstock.ops.deploy.version import Pods, Settings, Shape, Target
+from penstock.processors.declare.processor import Processor
+from penstock.state.backups.store import LocalBackupStore
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.protocols import ShardIdentity
 from penstock.transport.bus import CategorySpec
 from penstock.transport.memory import MemoryBus
-from penstock.transport.moves import Move, Retyped, newest_move, note_move
+from penstock.transport.tables.maintenance_log import (
+    MaintenanceOperation,
+    Retyped,
+    newest_maintenance,
+    record_maintenance,
+)
 
 
 class Reading(ps.Record, frozen=True):
@@ -148,11 +153,13 @@ def test_values_are_their_owners_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def fits(processor: type[Processor], folder: Path, last: Shape | None, move: Move | None = None) -> None:
+def fits(
+    processor: type[Processor], folder: Path, last: Shape | None, move: MaintenanceOperation | None = None
+) -> None:
     """Ask whether state fits a processor."""
     version = None if last is None else replace(version_of(folder, 1), name=processor.name, shape=last)
-    target, place = f"app.py:{processor.__name__}", LocalPlace(folder / "backups")
-    expect_fit(processor, target, version, folder / "state", place, say=print, move=move)
+    target, place = f"app.py:{processor.__name__}", LocalBackupStore(folder / "backups")
+    expect_compatible(processor, target, version, folder / "state", place, say=print, move=move)
 
 
 UNFIT: dict[str, tuple[type[Processor], dict[str, Any]]] = {
@@ -183,7 +190,9 @@ def test_what_the_state_does_not_fit_is_refused_with_the_choices(tmp_path: Path,
 def test_after_a_migration_the_version_of_before_stands_against_nothing(tmp_path: Path) -> None:
     """Where its states hold what is declared now; and only then."""
     now, before = changed(Totals, state=float), Shape.of(Totals)
-    moved = Move("totals", "migration", 0, done=True, numbers={0: 1}, retyped=Retyped("float by meter", {0: 1}))
+    moved = MaintenanceOperation(
+        "totals", "migration", 0, done=True, numbers={0: 1}, retyped=Retyped("float by meter", {0: 1})
+    )
     fits(now, tmp_path, before, moved)
     with pytest.raises(StateUnfit):
         fits(changed(Totals, state=str), tmp_path, before, moved)
@@ -225,13 +234,13 @@ def bus() -> MemoryBus:
     return bus
 
 
-def wanted(folder: Path, *, takes_over: bool = False, workers: int | None = None, **how: Any) -> Wanted:
+def wanted(folder: Path, *, takes_over: bool = False, workers: int | None = None, **how: Any) -> WantedDeployment:
     """Return what deploys the totals."""
     app = folder / "app.py"
     folder.mkdir(exist_ok=True)
     app.touch()
     chosen = {"target": Target.SYSTEMD, **how}
-    return Wanted(
+    return WantedDeployment(
         app, Totals, Settings("broker:9092", str(folder.parent / "d"), str(folder), **chosen), workers, takes_over
     )
 
@@ -282,7 +291,7 @@ def test_what_was_purged_was_never_moved(tmp_path: Path) -> None:
     """A processor of its name begins anew, whatever was done to its states."""
     kept_versions(tmp_path, 1).stand(Standing(1, ()))
     there = bus()
-    note_move(there, Move("totals", "resize", 0, done=True, numbers={0: 1}, rebuilds=False))
+    record_maintenance(there, MaintenanceOperation("totals", "resize", 0, done=True, numbers={0: 1}, rebuilds=False))
     purge(remains_of(tmp_path, "totals", there), there)
 
-    assert newest_move(there, "totals") is None
+    assert newest_maintenance(there, "totals") is None

@@ -8,12 +8,12 @@ from datetime import timedelta
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.driver import Driver, Inline
-from penstock.ops.working.ending import AtEnd
-from penstock.ops.working.preflight import ends_of
-from penstock.ops.working.worker import Place, Worker
-from penstock.state.store import MemoryStateFolder
-from penstock.transport.injecting import Injector
+from penstock.ops.testing import Driver, Inline
+from penstock.ops.worker.preflight import ends_of
+from penstock.ops.worker.until_end import UntilEnd
+from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.state.protocols import MemoryStateFolder
+from penstock.transport.watermark_writer import WatermarkWriter
 
 MINUTE = 60_000
 NOW_MS = 4_102_444_800_000
@@ -43,7 +43,7 @@ class Minutes(ps.Aggregator):
 
     reads, writes, monoid = visits, counts, ps.Count()
     window, emit, late = ps.Tumbling(timedelta(minutes=1)), ps.AtWatermark(), ps.OnLate.DROP
-    watermark = ps.Promised()
+    watermark = ps.UpstreamWatermark()
 
     def result(self, key: str, window: ps.Window, value: int) -> Count:
         """Return the count."""
@@ -70,12 +70,15 @@ VISITS = [Visit(page, 0) for page in "abcdefgh"]
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: MemoryStateFolder, name: str = "one") -> Worker:
     """Return a worker that has just joined its group."""
-    return Worker(processor(), Place(driver.bus, states, name), Inline(), Inline(), clock=driver.clock)
+    return Worker(processor(), WorkerConfig(driver.bus, states, name), Inline(), Inline(), clock=driver.clock)
 
 
 def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver) -> None:
     """Let a worker work until it is done by itself."""
-    at_end, deadline = AtEnd(ends_of(processor.inputs(), driver.bus), processor.name, driver.bus), time.monotonic() + 30
+    at_end, deadline = (
+        UntilEnd(ends_of(processor.inputs(), driver.bus), processor.name, driver.bus),
+        time.monotonic() + 30,
+    )
 
     def finished(worker: Worker) -> bool:
         assert time.monotonic() < deadline, "it does not end"
@@ -97,7 +100,7 @@ def begun(processor: type[ps.Processor]) -> tuple[Driver, MemoryStateFolder]:
 def test_what_a_promise_has_completed_since_is_written() -> None:
     """Although the group has read everything already when the worker starts."""
     driver, states = begun(Minutes)
-    with Injector(driver.bus, "visits") as injector:
+    with WatermarkWriter(driver.bus, "visits") as injector:
         injector.promise(MINUTE)
     run_to_end(worker_of(Minutes, driver, states), Minutes, driver)
 

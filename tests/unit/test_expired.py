@@ -13,17 +13,17 @@ import pytest
 from support.machines import Machine, created, read, write
 
 import penstock as ps
-from penstock.backfill.bootstrap import refuse_begun
 from penstock.backfill.errors import BackfillRefused
-from penstock.ops.driver import Crash, Driver
-from penstock.ops.working.backing_up import WorkerBackups
-from penstock.ops.working.resuming import PositionsExpired, Undecided
-from penstock.state.backups.places import LocalPlace
+from penstock.backfill.run.bootstrap import refuse_begun
+from penstock.ops.testing import Crash, Driver
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.ops.worker.resume_point import AmbiguousTransaction, PositionsExpired
+from penstock.state.backups.store import LocalBackupStore
 from penstock.state.checkpoints import Step
 from penstock.transport.bus import CategoryState
 from penstock.transport.errors import OffsetOutOfRange
 from penstock.transport.memory import MemoryBus
-from penstock.transport.registrations import forget_registration, registration_of
+from penstock.transport.tables.registrations import forget_registration, registration_of
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
 
@@ -110,7 +110,7 @@ class TotalsShared(ps.Aggregator):
     """The same, in a store that all workers share."""
 
     reads, writes, monoid = readings, totals, ps.Sum()
-    output_semantics, store = EXACT, ps.Remote()
+    output_semantics, store = EXACT, ps.RemoteStore()
 
     def observe(self, event: Reading) -> int:
         """Add."""
@@ -140,7 +140,7 @@ class Trimmed(MemoryBus):
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    machine = Machine(tmp_path / "one", Trimmed(), LocalPlace(tmp_path / "place"))
+    machine = Machine(tmp_path / "one", Trimmed(), LocalBackupStore(tmp_path / "place"))
     created(machine.bus, [*STATELESS, *LOCAL])
     write(machine.bus, readings, made(0, 60))
     return machine
@@ -316,7 +316,7 @@ def test_a_checkpoint_that_was_under_way_is_decided_or_refused(processor: type[p
     driver._bury(processor)
     driver.bus.forget_group(processor.name)
     if processor is TotalsOnce:
-        with pytest.raises(Undecided):
+        with pytest.raises(AmbiguousTransaction):
             driver.run()
     else:
         driver.run()

@@ -13,14 +13,14 @@ from support.batches import write_batch
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.comparing.explaining import Explanation, explain
+from penstock.backfill.compare.explanation import Explanation, explain
 from penstock.backfill.errors import BackfillRefused, WarehouseError
-from penstock.backfill.warehouse.evolution import content_of, table_of
 from penstock.backfill.warehouse.layout import By, Days
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.driver import Driver
-from penstock.processors.apps import AppName
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.schema_evolution import content_of, table_of
+from penstock.ops.testing import Driver
+from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket
 
 APP = AppName(Path(__file__))

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, astuple, replace
 from truth.flights import Answer, answer
 
 import penstock as ps
-from penstock.ops.driver import Driver
+from penstock.ops.testing import Driver
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "flights"))
 

@@ -158,11 +158,11 @@ ROWS = {
     "a batch of a lookup join whose rows cannot be had": (
         "unit/test_lookups.py::test_without_an_answer_the_worker_stops_where_it_was",
     ),
-    "an event time more than a day (`ahead_limit`) ahead of the event's arrival on the bus": (
+    "an event time more than a day (`max_future`) ahead of the event's arrival on the bus": (
         "unit/test_worker.py::test_an_event_far_ahead_is_set_aside_and_does_not_drag_the_watermark",
         "unit/test_worker.py::test_an_event_far_ahead_may_stop_the_worker",
     ),
-    "an event time outside of the years 1 to 9999 (with `ahead_limit = None`: beyond 62 bits)": (
+    "an event time outside of the years 1 to 9999 (with `max_future = None`: beyond 62 bits)": (
         "unit/test_values.py::test_an_event_time_that_no_calendar_has_is_set_aside",
         "unit/test_values.py::test_without_a_limit_all_times_of_62_bits_are_taken",
     ),

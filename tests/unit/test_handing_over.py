@@ -14,25 +14,25 @@ from support.machines import Machine, created, read, write
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.handing_over import HandOver, HandOverGap, HandOverStep, plan_hand_over
-from penstock.ops.moving.around import Around
-from penstock.ops.moving.planning import Policy
-from penstock.ops.moving.resetting import ResetGap, ResetStep, perform, plan_reset
-from penstock.ops.moving.standing import LocalStates
-from penstock.ops.moving.targets import Edge
-from penstock.ops.working.backing_up import WorkerBackups
-from penstock.ops.working.moved import MoveUnfinished, StateSuperseded
+from penstock.backfill.run.bootstrap_handoff import BootstrapHandoff, HandoffGap, HandoffStep, plan_handoff
+from penstock.ops.maintenance.environment import Around
+from penstock.ops.maintenance.processor_positions import LocalStates
+from penstock.ops.maintenance.reset import ResetGap, ResetStep, perform, plan_reset
+from penstock.ops.maintenance.reset_plan import Policy
+from penstock.ops.maintenance.reset_target import Edge
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
 from penstock.state.backups.errors import BackupFenced
 from penstock.state.backups.manifest import Manifest
-from penstock.state.backups.owner import claim
-from penstock.state.backups.places import LocalPlace
 from penstock.state.backups.shard import ShardBackups
 from penstock.state.backups.snapshots import snapshot_folder
-from penstock.state.folder import RocksStateFolder
+from penstock.state.backups.store import LocalBackupStore
+from penstock.state.backups.writer import claim
+from penstock.state.local.folder import RocksStateFolder
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.moves import Move, newest_move
-from penstock.transport.promises import promises_on
+from penstock.transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance
+from penstock.transport.tables.upstream_watermarks import watermarks_on
 
 EXACT = ps.Semantics.EXACTLY_ONCE
 
@@ -79,7 +79,7 @@ def made(begin: int, end: int, litres: int = 1) -> list[Reading]:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalPlace(tmp_path / "place"))
+    return Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
 
 
 def beside(machine: Machine, name: str) -> Machine:
@@ -104,7 +104,7 @@ def begun(machine: Machine, processor: type[ps.Processor]) -> None:
     machine.run(processor)
 
 
-def built(machine: Machine, handing_over: HandOver) -> dict[int, Manifest]:
+def built(machine: Machine, handing_over: BootstrapHandoff) -> dict[int, Manifest]:
     """Store the states that batch makes of the first 50 events: there each is of ten litres, so that one knows whose state it is."""
     processor, batch = handing_over.processor, Machine(_new_folder(machine), MemoryBus(), machine.place)
     created(batch.bus, [processor])
@@ -132,10 +132,10 @@ def _new_folder(machine: Machine) -> Path:
 
 
 def bootstrap(
-    machine: Machine, processor: type[ps.Processor], at_gap: Callable[[HandOverGap], None] = lambda _: None
+    machine: Machine, processor: type[ps.Processor], at_gap: Callable[[HandoffGap], None] = lambda _: None
 ) -> None:
     """Build states, and hand them over."""
-    handing_over = plan_hand_over(processor, machine.bus, machine.place)
+    handing_over = plan_handoff(processor, machine.bus, machine.place)
     handing_over.perform(built(machine, handing_over), at_gap)
 
 
@@ -199,7 +199,7 @@ def test_what_a_reset_has_moved_is_built_anew(machine: Machine, processor: type[
     perform(plan_reset(processor, around(machine), Edge.LATEST, Policy.EMPTY), around(machine))
     bootstrap(machine, processor)
     machine.run(processor, backups(machine))
-    move = newest_move(machine.bus, processor.name)
+    move = newest_maintenance(machine.bus, processor.name)
 
     assert machine.state(processor) == IN_THE_END
     assert move is not None
@@ -217,11 +217,11 @@ def test_a_worker_without_backups_does_not_go_on_from_before(machine: Machine) -
 def test_what_is_written_again_is_not_promised_as_complete(machine: Machine) -> None:
     """Consumers that go by promises wait until it is."""
     begun(machine, Totals)
-    before = {bucket for name, bucket in promises_on(machine.bus) if name == "totals"}
+    before = {bucket for name, bucket in watermarks_on(machine.bus) if name == "totals"}
     bootstrap(machine, Totals)
 
     assert before == {0, 1}
-    assert {bucket for name, bucket in promises_on(machine.bus) if name == "totals"} == set()
+    assert {bucket for name, bucket in watermarks_on(machine.bus) if name == "totals"} == set()
 
 
 # Not half done.
@@ -231,10 +231,10 @@ class Killed(Exception):
     """The process died."""
 
 
-def dying(gap: HandOverGap) -> Callable[[HandOverGap], None]:
+def dying(gap: HandoffGap) -> Callable[[HandoffGap], None]:
     """Die in a gap."""
 
-    def at_gap(here: HandOverGap) -> None:
+    def at_gap(here: HandoffGap) -> None:
         if here == gap:
             raise Killed
 
@@ -245,7 +245,7 @@ def test_what_was_built_does_not_count_before_it_is_handed_over(machine: Machine
     """Whoever dies until then leaves all as it was, also for a worker that looks for a backup."""
     begun(machine, Totals)
     with pytest.raises(Killed):
-        bootstrap(machine, Totals, dying(HandOverGap(HandOverStep.NOTE_BEGIN)))
+        bootstrap(machine, Totals, dying(HandoffGap(HandoffStep.NOTE_BEGIN)))
     machine.lose(Totals)
     machine.run(Totals, backups(machine))
 
@@ -254,15 +254,15 @@ def test_what_was_built_does_not_count_before_it_is_handed_over(machine: Machine
 
 
 GAPS = [
-    (Totals, HandOverGap(HandOverStep.PUBLISH, 1)),
-    (Balances, HandOverGap(HandOverStep.REWRITE_CHANGELOG, 1)),
-    (Balances, HandOverGap(HandOverStep.SET_POSITIONS)),
-    (Balances, HandOverGap(HandOverStep.NOTE_END)),
+    (Totals, HandoffGap(HandoffStep.PUBLISH, 1)),
+    (Balances, HandoffGap(HandoffStep.REWRITE_CHANGELOG, 1)),
+    (Balances, HandoffGap(HandoffStep.SET_POSITIONS)),
+    (Balances, HandoffGap(HandoffStep.NOTE_END)),
 ]
 
 
 @pytest.mark.parametrize(("processor", "gap"), GAPS)
-def test_one_that_died_is_given_again(machine: Machine, processor: type[ps.Processor], gap: HandOverGap) -> None:
+def test_one_that_died_is_given_again(machine: Machine, processor: type[ps.Processor], gap: HandoffGap) -> None:
     """No worker starts before that, and then all is as if it had not died."""
     begun(machine, processor)
     with pytest.raises(Killed):
@@ -280,8 +280,8 @@ def test_a_part_of_one_that_died_is_not_left_behind(machine: Machine) -> None:
     """Another try that builds fewer buckets is refused."""
     begun(machine, Totals)
     with pytest.raises(Killed):
-        bootstrap(machine, Totals, dying(HandOverGap(HandOverStep.PUBLISH, 1)))
-    again = plan_hand_over(Totals, machine.bus, machine.place)
+        bootstrap(machine, Totals, dying(HandoffGap(HandoffStep.PUBLISH, 1)))
+    again = plan_handoff(Totals, machine.bus, machine.place)
     manifests = built(machine, again)
     with pytest.raises(BackfillRefused, match="nothing for bucket 1"):
         again.perform({0: manifests[0]})
@@ -299,7 +299,7 @@ def test_a_reset_that_is_half_done_comes_first(machine: Machine) -> None:
     with pytest.raises(Killed):
         perform(plan_reset(Totals, around(machine), Edge.EARLIEST, None), around(machine), die)
     with pytest.raises(BackfillRefused, match="a reset to earliest is half done"):
-        plan_hand_over(Totals, machine.bus, machine.place)
+        plan_handoff(Totals, machine.bus, machine.place)
 
 
 # Not beside a worker.
@@ -308,16 +308,16 @@ def test_a_reset_that_is_half_done_comes_first(machine: Machine) -> None:
 def test_not_while_it_runs(machine: Machine) -> None:
     """Neither from the beginning nor when a worker is started meanwhile, which goes on."""
     begun(machine, Totals)
-    handing_over = plan_hand_over(Totals, machine.bus, machine.place)
+    handing_over = plan_handoff(Totals, machine.bus, machine.place)
     manifests = built(machine, handing_over)
     with machine.working(Totals) as worker:
         worker.turn()
         with pytest.raises(GroupInUse):
-            plan_hand_over(Totals, machine.bus, machine.place)
+            plan_handoff(Totals, machine.bus, machine.place)
         with pytest.raises(GroupInUse):
             handing_over.perform(manifests)
 
-    assert newest_move(machine.bus, "totals") is None
+    assert newest_maintenance(machine.bus, "totals") is None
 
 
 def has_run(machine: Machine) -> None:
@@ -345,22 +345,24 @@ def test_not_over_what_has_happened_meanwhile(
 ) -> None:
     """It stands as that has left it, and its workers start."""
     begun(machine, Totals)
-    handing_over = plan_hand_over(Totals, machine.bus, machine.place)
+    handing_over = plan_handoff(Totals, machine.bus, machine.place)
     manifests = built(machine, handing_over)
     meanwhile(machine)
-    before = newest_move(machine.bus, "totals"), machine.bus.committed("totals", "readings")
+    before = newest_maintenance(machine.bus, "totals"), machine.bus.committed("totals", "readings")
     with pytest.raises(refused):
         handing_over.perform(manifests)
 
-    assert (newest_move(machine.bus, "totals"), machine.bus.committed("totals", "readings")) == before
+    assert (newest_maintenance(machine.bus, "totals"), machine.bus.committed("totals", "readings")) == before
     machine.run(Totals, backups(machine))
 
 
 def test_state_is_not_built_of_events_from_before_a_change_of_buckets(machine: Machine) -> None:
     """When keys lay in other buckets; of those behind it, it is."""
     borders: dict[str, dict[int, int]] = {"readings": {0: 30}}
-    move = Move("totals", "resize to 2 buckets", 0, done=True, numbers={0: 1, 1: 1}, borders=borders, buckets=2)
-    handing_over = HandOver(Totals, machine.bus, machine.place, move, committed={})
+    move = MaintenanceOperation(
+        "totals", "resize to 2 buckets", 0, done=True, numbers={0: 1, 1: 1}, borders=borders, buckets=2
+    )
+    handing_over = BootstrapHandoff(Totals, machine.bus, machine.place, move, committed={})
     behind: dict[int, Any] = {0: {"readings": 30}, 1: {"readings": 0}}
     handing_over.expect_keyed_alike(behind)
     with pytest.raises(BackfillRefused, match="when keys lay in other buckets"):

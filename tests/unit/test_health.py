@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 import penstock as ps
-from penstock.ops.driver import Driver, Inline
-from penstock.ops.local.ports import choose_ports
-from penstock.ops.working.health import STUCK_S, Address, Health, HealthUnavailable, Pulse, told_at
-from penstock.ops.working.worker import Place, Worker
-from penstock.state.store import MemoryStateFolder
+from penstock.ops.dev_services.ports import choose_ports
+from penstock.ops.testing import Driver, Inline
+from penstock.ops.worker.health import STUCK_S, Address, Health, HealthUnavailable, Pulse, told_at
+from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.state.protocols import MemoryStateFolder
 
 
 class Reading(ps.Record, frozen=True):
@@ -60,7 +60,9 @@ def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPa
     """Not before its first turn, nor when it has stood still; ready only while it reads the buckets that are its own."""
     monkeypatch.setenv("PENSTOCK_DEPLOYMENT", "count@3")
     driver, clock = Driver(Count), Steered()
-    worker = Worker(Count(), Place(driver.bus, MemoryStateFolder(), "test"), Inline(), Inline(), clock=driver.clock)
+    worker = Worker(
+        Count(), WorkerConfig(driver.bus, MemoryStateFolder(), "test"), Inline(), Inline(), clock=driver.clock
+    )
     pulse, address = Pulse(clock), Address("127.0.0.1", choose_ports(["health"], {})["health"])
     with told_at(address, pulse):
         assert asked(address, "/health")[0] == 503

@@ -14,13 +14,20 @@ from hypothesis import strategies as st
 from support.batches import write_batch
 
 import penstock as ps
-from penstock.backfill.comparing.hybrid import Batch, Place, Result, expect_results, hybrid, live_from_bus
+from penstock.backfill.compare.hybrid_results import (
+    BatchSide,
+    HybridSource,
+    Result,
+    expect_results,
+    hybrid_results,
+    live_from_bus,
+)
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.warehouse.layout import DAY_MS, Days, folder_of
-from penstock.backfill.warehouse.seam import LocalWarehouse
+from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.ops.cli.querying import query
-from penstock.ops.driver import Driver
-from penstock.processors.apps import AppName
+from penstock.ops.testing import Driver
+from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import AppFileError, DeclarationError
 
 APP = AppName(Path(__file__))
@@ -108,17 +115,17 @@ def driver() -> Driver:
     return driver
 
 
-def root_with(folder: Path, complete: Iterable[str], *, batch: Iterable[Any] = (), category: Any = hours) -> Batch:
+def root_with(folder: Path, complete: Iterable[str], *, batch: Iterable[Any] = (), category: Any = hours) -> BatchSide:
     """An archive in which some days are complete, and a batch of some records."""
     for day in complete:
         marked = folder / "archive" / folder_of("ticks") / f"ds={day}"
         marked.mkdir(parents=True)
         (marked / "_SUCCESS").touch()
     write_batch(folder / "batch", category, list(batch))
-    return Batch(LocalWarehouse(folder / "archive"), LocalWarehouse(folder / "batch"))
+    return BatchSide(LocalWarehouse(folder / "archive"), LocalWarehouse(folder / "batch"))
 
 
-def nobody(since_ms: int) -> Mapping[Place, Any]:
+def nobody(since_ms: int) -> Mapping[HybridSource, Any]:
     raise AssertionError(since_ms)
 
 
@@ -130,7 +137,7 @@ def test_each_key_and_window_is_there_once_whatever_is_complete(
     """What the batch has of complete days is from there, all else from the stream, in order of time."""
     of_batch = [count for count in STREAMED if NAMES[count.start // DAY_MS] in stored]
     batch = root_with(tmp_path_factory.mktemp("hybrid"), complete, batch=of_batch)
-    found = hybrid(Hours, batch, live_from_bus(lambda: driver.bus, hours), DAYS)
+    found = hybrid_results(Hours, batch, live_from_bus(lambda: driver.bus, hours), DAYS)
 
     assert [result.record for result in found] == STREAMED
     assert {NAMES[result.event_time // DAY_MS] for result in found if result.source == "batch"} == complete & stored
@@ -140,15 +147,15 @@ def test_the_stream_is_not_asked_where_all_is_complete(tmp_path: Path) -> None:
     """By the archive's marks, or by word; then only the key that is asked for comes."""
     batch = root_with(tmp_path, NAMES[:2], batch=STREAMED)
 
-    assert len(hybrid(Hours, batch, nobody, Days.of(*NAMES[:2]))) == 16
-    said = Batch(batch.archive, batch.output, date(1970, 1, 4))
-    assert [result.key for result in hybrid(Hours, said, nobody, DAYS, "a")] == ["a"] * 16
+    assert len(hybrid_results(Hours, batch, nobody, Days.of(*NAMES[:2]))) == 16
+    said = BatchSide(batch.archive, batch.output, date(1970, 1, 4))
+    assert [result.key for result in hybrid_results(Hours, said, nobody, DAYS, "a")] == ["a"] * 16
 
 
 def test_a_live_result_outside_the_days_is_left_out(driver: Driver, tmp_path: Path) -> None:
     """The bus is read from before the first day to its end, which is more than is asked for."""
     batch = root_with(tmp_path, [], batch=STREAMED[:1])
-    found = hybrid(Hours, batch, live_from_bus(lambda: driver.bus, hours), Days.of(NAMES[1], NAMES[2]), "b")
+    found = hybrid_results(Hours, batch, live_from_bus(lambda: driver.bus, hours), Days.of(NAMES[1], NAMES[2]), "b")
 
     assert found == [Result("b", count.start, count, "live") for count in STREAMED if count.meter == "b"][4:12]
 
@@ -159,7 +166,7 @@ def test_a_window_that_reaches_into_the_next_day_needs_that_day_too(
 ) -> None:
     """Else the batch may have counted half of it."""
     batch = root_with(tmp_path, complete, batch=[Count("a", 0, 12)], category=spans)
-    [found] = hybrid(Spans, batch, lambda _: {("a", 0): Count("a", 0, 12)}, Days.of(*NAMES[:1] * 2))
+    [found] = hybrid_results(Spans, batch, lambda _: {("a", 0): Count("a", 0, 12)}, Days.of(*NAMES[:1] * 2))
 
     assert found.source == source
 
@@ -167,7 +174,7 @@ def test_a_window_that_reaches_into_the_next_day_needs_that_day_too(
 def test_a_window_without_an_end_is_never_complete(tmp_path: Path) -> None:
     """It is the stream's business."""
     batch = root_with(tmp_path, NAMES, batch=[Count("a", DAY_MS, 9)], category=totals)
-    [found] = hybrid(Totals, batch, lambda _: {("a", DAY_MS): Count("a", DAY_MS, 12)}, DAYS)
+    [found] = hybrid_results(Totals, batch, lambda _: {("a", DAY_MS): Count("a", DAY_MS, 12)}, DAYS)
 
     assert found == Result("a", DAY_MS, Count("a", DAY_MS, 12), "live")
 
@@ -176,7 +183,7 @@ def test_a_batch_that_was_never_run_is_told(tmp_path: Path) -> None:
     """With where it was looked for."""
     empty = LocalWarehouse(tmp_path)
     with pytest.raises(BackfillRefused, match=r"has no hours, the output of Hours\. Run the backfill first"):
-        hybrid(Hours, Batch(empty, empty), nobody, DAYS)
+        hybrid_results(Hours, BatchSide(empty, empty), nobody, DAYS)
 
 
 @pytest.mark.parametrize(

@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.driver import Driver, Inline, steps_of_time
-from penstock.ops.working.dating import BELIEVED_S, Dating
-from penstock.ops.working.upstream import Board, Upstream
-from penstock.ops.working.worker import Place, Worker
-from penstock.processors.idleness import Patience, Silence
-from penstock.state.store import MemoryStateFolder
+from penstock.ops.testing import Driver, Inline, steps_of_time
+from penstock.ops.worker.watermark_age import BELIEVED_S, WatermarkAge
+from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
+from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.processors.time.idleness import IdleDetector, IdleTimeout
+from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.bus import Bucket
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
-from penstock.transport.promises import WATERMARKS, Promise, outgoing, promises_on
+from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, outgoing, watermarks_on
 
 MINUTE = 60_000
-PATIENCE = Patience(60)
+PATIENCE = IdleTimeout(60)
 
 
-def confirmed(silence: Silence, times_s: Iterable[float]) -> Silence:
+def confirmed(silence: IdleDetector, times_s: Iterable[float]) -> IdleDetector:
     """Confirm a silence at these times."""
     for at_s in times_s:
         silence.confirm(at_s)
@@ -38,14 +38,14 @@ def confirmed(silence: Silence, times_s: Iterable[float]) -> Silence:
 
 def test_a_silence_that_was_confirmed_all_along_is_idleness() -> None:
     """After its time, and not before."""
-    silence = Silence(PATIENCE)
+    silence = IdleDetector(PATIENCE)
 
     assert [confirmed(silence, [at_s]).is_idle(at_s) for at_s in range(62)] == [False] * 60 + [True] * 2
 
 
 def test_an_event_ends_it() -> None:
     """And an answer to a question that was asked before the event does not begin another."""
-    silence = confirmed(Silence(PATIENCE), range(100))
+    silence = confirmed(IdleDetector(PATIENCE), range(100))
     silence.interrupt(100.5)
     assert not silence.is_idle(100.5)
     confirmed(silence, [100, *range(101, 161)])
@@ -61,7 +61,7 @@ def test_an_event_ends_it() -> None:
 )
 def test_what_lies_between_two_answers_that_are_far_apart_never_counts(times_s: list[float], later_s: float) -> None:
     """Idle is who was confirmed for as long as that takes, without a gap; an outage, a pause and a jump of the clock are gaps."""
-    silence, now_s = confirmed(Silence(PATIENCE), times_s), (times_s[-1] if times_s else 0.0) + later_s
+    silence, now_s = confirmed(IdleDetector(PATIENCE), times_s), (times_s[-1] if times_s else 0.0) + later_s
     lasted_s, later = 0.0, now_s
     for at_s in reversed(times_s):
         if later - at_s > PATIENCE.gap_s:
@@ -74,7 +74,7 @@ def test_what_lies_between_two_answers_that_are_far_apart_never_counts(times_s: 
 @pytest.mark.parametrize("jump_s", [-100.0, 16.0, 3_600.0])
 def test_a_clock_that_jumps_begins_it_anew(jump_s: float) -> None:
     """Also backwards, and also where it was long enough before."""
-    silence = confirmed(Silence(PATIENCE), range(1_000, 1_100))
+    silence = confirmed(IdleDetector(PATIENCE), range(1_000, 1_100))
     at_s = 1_100 + jump_s
     assert not confirmed(silence, [at_s]).is_idle(at_s)
     confirmed(silence, (at_s + n for n in range(1, 61)))
@@ -86,7 +86,7 @@ def test_a_clock_that_jumps_begins_it_anew(jump_s: float) -> None:
 @given(idle_after_s=st.floats(0, 10**6))
 def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) -> None:
     """Two may fail; and a gap is never long against the silence that is asked for, unless that is less than a second."""
-    patience = Patience(idle_after_s)
+    patience = IdleTimeout(idle_after_s)
 
     assert 0.1 <= patience.ask_every_s <= 1
     assert 3 * patience.ask_every_s <= patience.gap_s <= max(idle_after_s, 0.31)
@@ -94,7 +94,7 @@ def test_questions_come_often_enough_that_no_gap_is_seen(idle_after_s: float) ->
 
 def test_what_is_said_is_dated_by_what_the_bus_had_before() -> None:
     """It was true after a question of one's own where the bus had less then; as much may mean that it was said before an outage."""
-    dating = Dating(PATIENCE)
+    dating = WatermarkAge(PATIENCE)
     assert not dating.is_fresh(5, 0)
     dating.note(0, 4)
     dating.note(1, 5)
@@ -107,8 +107,8 @@ def test_what_is_said_is_dated_by_what_the_bus_had_before() -> None:
 
 def test_nothing_that_was_said_before_a_gap_is_fresh() -> None:
     """Also within the time for which it would be believed: what this process missed may be anything."""
-    patience = Patience(3)
-    dating = Dating(patience)
+    patience = IdleTimeout(3)
+    dating = WatermarkAge(patience)
     dating.note(0, 4)
     dating.note(0.75, 5)
     assert dating.is_fresh(6, 1)
@@ -118,8 +118,12 @@ def test_nothing_that_was_said_before_a_gap_is_fresh() -> None:
     assert [dating.is_fresh(as_of, 4) for as_of in (6, 7)] == [False, True]
 
 
-def _told(number: int, watermark_ms: int, end: int, *, idle: bool = False) -> tuple[tuple[str, int], Promise]:
-    return ("up", number), Promise("up", number, 2, watermark_ms, {"hours": {0: end}}, watermark_ms, "", idle)
+def _told(
+    number: int, watermark_ms: int, end: int, *, idle: bool = False
+) -> tuple[tuple[str, int], WatermarkStatement]:
+    return ("up", number), WatermarkStatement(
+        "up", number, 2, watermark_ms, {"hours": {0: end}}, watermark_ms, "", idle
+    )
 
 
 @pytest.mark.parametrize("beats", [1, 2, 500])
@@ -143,7 +147,7 @@ def test_nor_do_repetitions_hide_what_was_said_before() -> None:
     known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
     known += [_told(1, 100, 60 + beat, idle=True) for beat in range(500)]
     bus.writer().send(WATERMARKS.name, outgoing(promise for _, promise in known))
-    upstream = Upstream(bus)
+    upstream = WatermarkSubscriber(bus)
     upstream.read()
     upstream.read()
     upstream.begin(bucket)
@@ -205,7 +209,7 @@ paid, enriched, minutes = _category(Paid, "paid"), _category(Enriched, "enriched
 class BigOrders(ps.Stateless):
     """Finds them."""
 
-    reads, writes, watermark = orders, big_orders, ps.Behind()
+    reads, writes, watermark = orders, big_orders, ps.BoundedOutOfOrderness()
 
     def process(self, event: Order) -> Iterable[BigOrder]:
         yield BigOrder(event.key, event.at, event.euros)
@@ -214,7 +218,7 @@ class BigOrders(ps.Stateless):
 class BigPayments(ps.Stateless):
     """Finds them."""
 
-    reads, writes, watermark = payments, big_payments, ps.Behind()
+    reads, writes, watermark = payments, big_payments, ps.BoundedOutOfOrderness()
 
     def process(self, event: Payment) -> Iterable[BigPayment]:
         yield BigPayment(event.key, event.at, event.euros)
@@ -224,8 +228,8 @@ class Join(ps.Join):
     """Brings both together that happen in the same moment."""
 
     left, right, writes = big_orders, big_payments, paid
-    how = ps.How.LEFT
-    watermark: ClassVar[ps.Watermark] = ps.Behind()
+    how = ps.JoinType.LEFT
+    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def join(self, left: BigOrder, right: BigPayment | None, context: ps.Context) -> Iterable[Paid]:
@@ -235,13 +239,13 @@ class Join(ps.Join):
 class PromisedJoin(Join):
     """The same, by what those before it promise."""
 
-    name, watermark = "join", ps.Promised()
+    name, watermark = "join", ps.UpstreamWatermark()
 
 
 class Enrichment(ps.Stateless):
     """Adds what is known."""
 
-    reads, writes, watermark = paid, enriched, ps.Promised()
+    reads, writes, watermark = paid, enriched, ps.UpstreamWatermark()
 
     def process(self, event: Paid) -> Iterable[Enriched]:
         yield Enriched(event.key, event.at, event.euros)
@@ -253,7 +257,7 @@ class Minutes(ps.Aggregator):
     reads, writes = enriched, minutes
     monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
     window = ps.Tumbling(timedelta(minutes=1))
-    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.Promised()
+    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.UpstreamWatermark()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def observe(self, event: Enriched) -> int:
@@ -371,7 +375,7 @@ def test_nothing_is_late_of_an_upstream_processor_that_was_stopped(join: type[ps
         plant.order(range(at, at + 1))
         plant.pay(range(at, at + 1))
         plant.pass_time(20, *others)
-    told = promises_on(plant.driver.bus)["join", 0].held_by
+    told = watermarks_on(plant.driver.bus)["join", 0].held_by
     plant.run()
     plant.pass_time(3)
 
@@ -401,9 +405,9 @@ def test_who_is_idle_in_truth_is_not_waited_for(join: type[ps.Join]) -> None:
 class Slow(ps.Stateless):
     """Saves seldom, and holds its outputs until then."""
 
-    reads, writes, watermark = orders, big_orders, ps.Behind()
+    reads, writes, watermark = orders, big_orders, ps.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.AT_MOST_ONCE
-    checkpoint = ps.Every(time=timedelta(seconds=200))
+    checkpoint = ps.CheckpointInterval(time=timedelta(seconds=200))
 
     def process(self, event: Order) -> Iterable[BigOrder]:
         yield BigOrder(event.key, event.at, event.euros)
@@ -423,7 +427,9 @@ class SlowAtLeastOnce(Slow):
 
 def worker_of(processor: type[ps.Processor], driver: Driver) -> Worker:
     """Return a worker that has just joined its group."""
-    return Worker(processor(), Place(driver.bus, MemoryStateFolder(), "one"), Inline(), Inline(), clock=driver.clock)
+    return Worker(
+        processor(), WorkerConfig(driver.bus, MemoryStateFolder(), "one"), Inline(), Inline(), clock=driver.clock
+    )
 
 
 @pytest.mark.parametrize("processor", [Slow, SlowOnce, SlowAtLeastOnce])
@@ -437,7 +443,7 @@ def test_nobody_is_idle_who_holds_outputs(processor: type[ps.Processor]) -> None
     for _ in range(280):
         driver.clock.advance(1)
         worker.turn()
-        promises = [one for (name, _), one in promises_on(driver.bus).items() if name == processor.name]
+        promises = [one for (name, _), one in watermarks_on(driver.bus).items() if name == processor.name]
         idle.append(all(one.idle for one in promises))
 
     assert worker.tally.checkpoints == 1
@@ -453,13 +459,15 @@ def test_a_promise_of_an_idle_shard_found_at_the_start_proves_nothing() -> None:
     both = {"big_orders": {0: 0, 1: 0}}
     writer = bus.writer()
     for number in (0, 1):
-        writer.send(WATERMARKS.name, outgoing([Promise("gone", number, 2, 0, both, 0, "", idle=True, as_of=10**6)]))
+        writer.send(
+            WATERMARKS.name, outgoing([WatermarkStatement("gone", number, 2, 0, both, 0, "", idle=True, as_of=10**6)])
+        )
     plant.pay(range(10))
     for _ in range(80):
         plant.driver.clock.advance(1)
         plant.run(BigPayments, PromisedJoin)
 
-    held = promises_on(bus)["join", 0]
+    held = watermarks_on(bus)["join", 0]
     assert held.low_ms <= 0
     assert "gone/" in held.held_by
 
@@ -477,7 +485,7 @@ def test_it_is_said_that_nobody_knows_who_is_idle(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(plant.driver.bus, "ends_of", away)
     plant.pass_time(3)
 
-    held = promises_on(plant.driver.bus)["join", 0].held_by
+    held = watermarks_on(plant.driver.bus)["join", 0].held_by
     assert held.startswith("big_payments/0: the bus does not say where it ends")
 
 
@@ -495,7 +503,7 @@ def test_time_in_a_test_passes_in_steps_that_silence_can_be_seen_in(
 
     assert math.isclose(sum(steps), seconds)
     if idle_after_s:
-        gap_s = Patience(min(idle_after_s)).gap_s
+        gap_s = IdleTimeout(min(idle_after_s)).gap_s
         last = steps[1:] if steps[0] > gap_s else steps
         assert all(step <= gap_s for step in last)
         assert sum(last) >= min(seconds, max(idle_after_s)) - 1e-6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,29 @@ def test_imports_inside_the_library_are_relative(folder: str) -> None:
     ]
 
     assert wrong == []
+
+
+def room_of(path: Path) -> str:
+    """Return the folder below a top folder that a module lies in, or the module itself where it lies in none."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return "/".join(parts[:2])
+
+
+def rooms_imported(folder: str) -> dict[str, set[str]]:
+    """Return which rooms of a top folder each of its rooms imports."""
+    found: dict[str, set[str]] = {}
+    for path in files(folder):
+        rooms = {"/".join(name.removeprefix("penstock.").split(".")[:2]) for name in imported(path)}
+        found.setdefault(room_of(path), set()).update(
+            room for room in rooms if room.startswith(f"{folder}/") and room != room_of(path)
+        )
+    return found
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_folders_do_not_import_in_a_circle(folder: str) -> None:
+    """A domain that needs another is not needed by it."""
+    TopologicalSorter(rooms_imported(folder)).prepare()  # raises CycleError
 
 
 def test_the_core_knows_no_bus_no_store_and_no_spark() -> None:

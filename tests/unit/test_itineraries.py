@@ -18,7 +18,7 @@ from itineraries_records import Itinerary, Leg, Report, itineraries, late, legs,
 from itineraries_source import reported
 from truth.itineraries import Flight, Trip, flights, trips
 
-from penstock.ops.driver import Crash, Driver
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.monoids.laws import check_laws
 from penstock.state.checkpoints import Step
 

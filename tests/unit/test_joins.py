@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.processors.cores import open_core
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
+from penstock.processors.operators import open_operator
 from penstock.state.checkpoints import Step
-from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState, MemoryStateFolder
+from penstock.state.local.overlay import Overlay
+from penstock.state.protocols import MemoryShardState, MemoryStateFolder
 
 BOUND = 15
 
@@ -59,7 +59,7 @@ class Inner(ps.Join):
 
     left, right, writes = orders, payments, matches
     before, after = timedelta(milliseconds=5), timedelta(milliseconds=10)
-    watermark = ps.Behind(timedelta(milliseconds=BOUND))
+    watermark = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def join(self, left: Order | None, right: Payment | None, context: ps.Context) -> Iterable[Match]:
@@ -74,13 +74,13 @@ class Inner(ps.Join):
 class Left(Inner):
     """Also orders that nobody paid for."""
 
-    how = ps.How.LEFT
+    how = ps.JoinType.LEFT
 
 
 class Outer(Inner):
     """Also payments for nothing."""
 
-    how = ps.How.OUTER
+    how = ps.JoinType.OUTER
 
 
 class Matching(Outer):
@@ -130,7 +130,7 @@ def matches_of(processor: type[ps.Join], arrived: Sequence[Event], restarts: set
     """Return what a shard gives, in batches of one category, with a checkpoint after each and a restart after some."""
     saved, found = MemoryShardState(), Counter[Match]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_core(processor(), overlay)
+    core = open_operator(processor(), overlay)
     batches = groupby(arrived, key=type)
     for number, (record, batch) in enumerate(batches):
         category: Any = orders if record is Order else payments
@@ -138,7 +138,7 @@ def matches_of(processor: type[ps.Join], arrived: Sequence[Event], restarts: set
         overlay.add(core.drain().changes)
         saved.save(overlay.seal())
         overlay.settle({})
-        core = open_core(processor(), overlay) if number in restarts else core
+        core = open_operator(processor(), overlay) if number in restarts else core
     assert {key for key, _ in saved.scan(b"", b"\xff", 100)} <= {b"end"}, "what is over is still held"
     return Counter({match: times for match, times in found.items() if match.who != "end"})
 

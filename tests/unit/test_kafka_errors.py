@@ -10,21 +10,21 @@ from penstock.transport.errors import (
     BusError,
     BusRefuses,
     BusUnreachable,
+    CommitUnconfirmed,
     DeliveryFailed,
-    Dismissed,
     Fenced,
+    MembershipLost,
     MessageRefused,
-    Unsettled,
 )
-from penstock.transport.kafka.translation import is_done_again, is_waited_for, passes, translate
+from penstock.transport.kafka.error_translation import is_done_again, is_waited_for, passes, translate
 
 CODES = {
     code: name
     for name in dir(KafkaError)
     if name.strip("_").isupper() and isinstance(code := getattr(KafkaError, name), int)
 }
-WAITS = (BusUnreachable, Unsettled, DeliveryFailed)
-GOES_BACK = (Fenced, Aborted, Dismissed)
+WAITS = (BusUnreachable, CommitUnconfirmed, DeliveryFailed)
+GOES_BACK = (Fenced, Aborted, MembershipLost)
 
 FOR_A_PERSON = [
     "BROKEN_BY_THE_PROGRAM",

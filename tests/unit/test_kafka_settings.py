@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from penstock.processors.dead_letters import DeadLetter
+from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.transport.bus import CategorySpec
+from penstock.transport.codecs.dead_letters import DeadLetterCodec, decode_dead_letter
 from penstock.transport.errors import SettingsRefused
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.catalog import topic_of
-from penstock.transport.kafka.reporting import outage_reporter
-from penstock.transport.letters import LetterCodec, decode_letter
+from penstock.transport.kafka.client_log import outage_reporter
 
 
 def test_settings_for_other_machines_name_no_file_of_this_one(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_refusal_and_an_outage_are_each_one_line_of_the_log(caplog: pytest.Log
 def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
     """Also at the size that it just takes: the letter is told from the client's own limit, which it checks before it sends."""
     settings = KafkaSettings("127.0.0.1:1")
-    letters = LetterCodec(KafkaBus(settings).message_limit)
+    letters = DeadLetterCodec(KafkaBus(settings).message_limit)
     producer = Producer(settings.for_writer())
     kept = []
     for size in (750_000, 999_900):
@@ -73,7 +73,7 @@ def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
         producer.produce("garbage", garbage, b"k")
         [letter] = letters.encode([DeadLetter("garbage", 0, 1, "does not decode", b"k", garbage, 0)])
         producer.produce("letters", letter, b"garbage/0")
-        kept.append(size - decode_letter(letter).cut_bytes)
+        kept.append(size - decode_dead_letter(letter).cut_bytes)
     producer.purge()
 
     assert kept[0] == 750_000

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ops.local import SERVICES, LocalServices, UnknownServiceError
-from penstock.ops.local.lock import exclusive
+from penstock.ops.dev_services import SERVICES, LocalServices, UnknownServiceError
+from penstock.ops.dev_services.lock import exclusive
 
 
 def test_an_unknown_service_is_refused_before_anything_is_started(tmp_path: Path) -> None:

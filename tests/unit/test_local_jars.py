@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ops.local import JarsUnavailableError
-from penstock.ops.local.jars import JarSet, Module, cache_folder, fetch, follow
-from penstock.ops.local.java import Java
+from penstock.ops.dev_services import JarsUnavailableError
+from penstock.ops.dev_services.jars import JarSet, Module, cache_folder, fetch, follow
+from penstock.ops.dev_services.java import Java
 
 WATER = JarSet("water-1.0", (Module("org.example", "water", "1.0"),))
 

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.spark.java import expect_java, major_version
-from penstock.ops.local import JavaMissingError, JavaTooOldError
-from penstock.ops.local.java import find_java
+from penstock.ops.dev_services import JavaMissingError, JavaTooOldError
+from penstock.ops.dev_services.java import find_java
 
 
 def java_of(home: Path, version: str) -> Path:

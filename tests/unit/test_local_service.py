@@ -9,8 +9,8 @@ import msgspec
 import psutil
 import pytest
 
-from penstock.ops.local import ServiceFailedError, StateUnreadableError
-from penstock.ops.local.service import MARKER, Daemon, Program, Record, wait_until
+from penstock.ops.dev_services import ServiceFailedError, StateUnreadableError
+from penstock.ops.dev_services.service import MARKER, Daemon, Program, Record, wait_until
 
 LIMIT_S = 20.0
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import penstock as ps
 from penstock.processors.errors import DeclarationError
-from penstock.processors.lookups.caching import Cache
+from penstock.processors.lookups.cache import Cache
 
 LIMITS = ps.Cached(keys=3, fresh=timedelta(seconds=10), missing=timedelta(seconds=4))
 KEYS = st.lists(st.sampled_from("abcdef"), unique=True, max_size=5)
@@ -61,7 +61,7 @@ def test_a_row_that_does_not_fit_is_remembered_as_briefly_as_none() -> None:
     """It is as likely to be mended."""
     now_s = 0.0
     cache = Cache(LIMITS, lambda: now_s)
-    cache.remember(["a"], {"a": ps.UnfitRow("a is no row")})
+    cache.remember(["a"], {"a": ps.InvalidRow("a is no row")})
     now_s = 4.0
 
     assert cache.known(["a"]).lacking == ["a"]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ops.driver import Driver
+from penstock.ops.testing import Driver
 from penstock.processors.errors import DeclarationError
 
 HEADER = "code,name,lines"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.ops.working.refusals import EventRefused
+from penstock.ops.testing import Crash, Driver
+from penstock.ops.worker.rejected_events import EventRejected
 from penstock.processors.errors import DeclarationError
 from penstock.state.checkpoints import Step
 from penstock.transport import memory
@@ -155,16 +155,16 @@ def test_events_without_a_row_may_be_set_aside() -> None:
     assert [letter.reason for letter in driver.dead_letters(kind)] == [
         "there is no row for key 'XXX' in a table in memory"
     ]
-    with pytest.raises(EventRefused, match=r"offset 4: Locate raised ValueError: broken"):
+    with pytest.raises(EventRejected, match=r"offset 4: Locate raised ValueError: broken"):
         driver.send(departures, [leaves("4", "XXX"), leaves("broken", "JFK")])
     assert len(driver.dead_letters(kind)) == 2
 
 
 def test_events_without_a_row_may_stop_the_worker() -> None:
     """All before is saved; and it says how it could go on. What raises may be set aside all the same."""
-    kind = like(on_miss=ps.OnMiss.STOP, raising=ps.OnBad.DEAD_LETTER)
+    kind = like(on_miss=ps.OnMiss.STOP, on_error=ps.ErrorPolicy.DEAD_LETTER)
     driver = Driver(kind)
-    with pytest.raises(EventRefused, match=r"offset 2: there is no row for key 'XXX'.*on_miss = OnMiss.DEAD_LETTER"):
+    with pytest.raises(EventRejected, match=r"offset 2: there is no row for key 'XXX'.*on_miss = OnMiss.DEAD_LETTER"):
         driver.send(departures, [leaves("broken", "JFK"), leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "JFK")])
 
     assert names(driver) == [("1", "Kennedy")]
@@ -174,8 +174,8 @@ def test_events_without_a_row_may_stop_the_worker() -> None:
 
 def test_a_row_that_does_not_fit_is_the_fate_of_its_events_alone() -> None:
     """As if `join` had raised it; so is a key that is none."""
-    unfit = ps.UnfitRow("the row of 'XXX' is no Airport: Expected `int`")
-    kind = like(raising=ps.OnBad.DEAD_LETTER, cache=ps.Cached())
+    unfit = ps.InvalidRow("the row of 'XXX' is no Airport: Expected `int`")
+    kind = like(on_error=ps.ErrorPolicy.DEAD_LETTER, cache=ps.Cached())
     driver = Driver(kind, sources={kind: ps.MemoryTable({**AIRPORTS, "XXX": unfit, "LOW": Airport("Atlantis", -1)})})
     numbered: Any = Departure("4", 1_000, 5)  # type: ignore[arg-type]  # as a user might
     driver.send(departures, [leaves("1", "XXX"), leaves("2", "LOW"), leaves("3", "JFK")])
@@ -184,7 +184,7 @@ def test_a_row_that_does_not_fit_is_the_fate_of_its_events_alone() -> None:
 
     assert names(driver) == [("3", "Kennedy")]
     assert [letter.reason for letter in driver.dead_letters(kind)] == [
-        f"Locate raised UnfitRow: {unfit}",
+        f"Locate raised InvalidRow: {unfit}",
         "Locate raised ValueError: Atlantis lies under water",
     ]
 
@@ -195,7 +195,7 @@ def test_without_an_answer_the_worker_stops_where_it_was() -> None:
     driver = Driver(Locate, sources={Locate: source})
     driver.send(departures, [leaves("1", "JFK")])
     source.failures = [ps.LookupUnreachable("The airports gave no answer within 5 s.")]
-    with pytest.raises(EventRefused) as stopped:
+    with pytest.raises(EventRejected) as stopped:
         driver.send(departures, [b"{broken", leaves("2", "JFK")])
     for said in ("departures/0 at offset 1", "no answer within 5 s", "OnUnreachable.WAIT", "nothing was skipped"):
         assert said in str(stopped.value)
@@ -248,13 +248,13 @@ def test_what_waits_does_not_let_a_bucket_seem_read() -> None:
 
 def test_a_bucket_that_is_told_to_end_with_what_waits_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bus may tell of a bucket's end with its last events; both are read again."""
-    take = memory.reading.MemoryScanner.take
+    take = memory.readers.MemoryScanner.take
 
-    def eager(scanner: memory.reading.MemoryScanner) -> Polled:
+    def eager(scanner: memory.readers.MemoryScanner) -> Polled:
         batches, ended = take(scanner)
         return Polled(batches, [*ended, *(End(batch.bucket, batch.next_offset) for batch in batches)])
 
-    monkeypatch.setattr(memory.reading.MemoryScanner, "take", eager)
+    monkeypatch.setattr(memory.readers.MemoryScanner, "take", eager)
     kind = like(unreachable=ps.OnUnreachable.WAIT)
     driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [ps.LookupUnreachable("No answer.")])})
     driver.send(departures, [leaves("1", "JFK")])
@@ -267,7 +267,7 @@ def test_what_cannot_be_looked_up_stops_the_worker(error: Exception) -> None:
     """Also where answers are waited for: waiting mends nothing of a refusal, or of a source that raises."""
     kind = like(unreachable=ps.OnUnreachable.WAIT)
     driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [error])})
-    with pytest.raises(EventRefused, match=r"airports|no such table"):
+    with pytest.raises(EventRejected, match=r"airports|no such table"):
         driver.send(departures, [leaves("1", "JFK")])
     driver.run()
 
@@ -317,7 +317,7 @@ def test_a_processor_may_open_more_and_lets_go_of_its_source() -> None:
         ({"source": "airports.csv"}, "declare `source = …`"),
         ({"key_of": ps.LookupJoin.key_of}, "define `key_of"),
         ({"cache": 100}, "`cache` is 100"),
-        ({"on_miss": ps.OnBad.STOP}, "`on_miss` is"),
+        ({"on_miss": ps.ErrorPolicy.STOP}, "`on_miss` is"),
         ({"unreachable": True}, "`unreachable` is True"),
     ],
 )

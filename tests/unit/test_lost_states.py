@@ -11,7 +11,7 @@ from support.disks import Disk, copy_of, restart
 from support.subjects import EXACT, MOST, Subject, complete_ms, events
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
+from penstock.ops.testing import Crash, Driver
 from penstock.state.checkpoints import Step, steps_of
 
 EVENTS = events(160)
@@ -32,7 +32,7 @@ class Trial:
     """
 
     def __init__(self, subject: Subject) -> None:
-        self.processor = subject.make("x", ps.Every(events=20))
+        self.processor = subject.make("x", ps.CheckpointInterval(events=20))
         self.driver = Driver(self.processor)
         self._injects = subject.kind == "injected"
         self._sent = 0
@@ -46,7 +46,7 @@ class Trial:
             made = [category.record(event.key, event.at, event.number) for event in some[number :: len(inputs)]]
             self.driver.send(category, made)
         if self._injects:
-            with ps.Injector(self.driver.bus, inputs[0].name) as injector:
+            with ps.WatermarkWriter(self.driver.bus, inputs[0].name) as injector:
                 injector.promise(complete_ms(self._sent))
 
     def pass_time(self, crash: Crash | None = None) -> None:

@@ -8,7 +8,7 @@ import sys
 FIRST_READ = """
 import sys, threading
 from penstock.state.backups.manifest import FORMAT, Manifest
-from penstock.state.store import ShardIdentity
+from penstock.state.protocols import ShardIdentity
 
 manifest = Manifest(FORMAT, ShardIdentity("scorer", 3, "float by route"), {"lines/3": 17}, 1, 2, 3, ())
 encoded = manifest.encode()

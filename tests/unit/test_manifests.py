@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from support.deployed import on_a_cluster, version_of
 from support.kubectl import Kubectl
 
-from penstock.ops.deploying.catalogue import Records, Standing
-from penstock.ops.deploying.cluster import Cluster, as_list, expect_reachable
-from penstock.ops.deploying.errors import DeployError, KeeperUnavailable, UpdateFailed
-from penstock.ops.deploying.manifests import Manifest, manifests_of, outside_of
-from penstock.ops.deploying.systemd import unit_text
-from penstock.ops.deploying.version import Pods, Version
-from penstock.processors.app_files import Contents
+from penstock.ops.deploy.cluster import Cluster, as_list, expect_reachable
+from penstock.ops.deploy.errors import DeployError, SupervisorUnavailable, UpdateFailed
+from penstock.ops.deploy.manifests import Manifest, manifests_of, outside_of
+from penstock.ops.deploy.registry import Records, Standing
+from penstock.ops.deploy.systemd import unit_text
+from penstock.ops.deploy.version import Pods, Version
+from penstock.processors.declare.app_files import Contents
 
 ADDRESS = "postgresql://ann:geheim@db/penstock"
 KUBERNETES = "1.33"
@@ -258,7 +258,7 @@ def test_without_kubectl_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path))
     records, cluster = on_cluster(tmp_path)
 
-    with pytest.raises(KeeperUnavailable, match=r"no kubectl.*--dry-run"):
+    with pytest.raises(SupervisorUnavailable, match=r"no kubectl.*--dry-run"):
         cluster.begin(records.version(1), 1)
 
     assert records.deployment() is None

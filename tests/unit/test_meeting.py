@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.ops.working import meeting
-from penstock.ops.working.clock import SteeredClock
-from penstock.ops.working.meeting import Meeting
+from penstock.ops.clock import SteeredClock
+from penstock.ops.testing import Driver
+from penstock.ops.worker import input_merger
+from penstock.ops.worker.input_merger import InputMerger
 from penstock.transport.bus import Bucket, End, Outgoing, Polled, RawBatch
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import StoredMessage
 
 LEFT, RIGHT = Bucket("left", 0), Bucket("right", 0)
@@ -41,10 +41,10 @@ def test_each_input_keeps_its_order_and_neither_runs_ahead(
     left: list[int], right: list[int], size: int, at_once: int
 ) -> None:
     """By more than what goes on together: an event goes on when all that had arrived before it in the other input has."""
-    met = Meeting(["left", "right"], SteeredClock(0))
+    met = InputMerger(["left", "right"], SteeredClock(0))
     found: list[tuple[str, int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(meeting, "AT_ONCE", at_once)
+        patch.setattr(input_merger, "AT_ONCE", at_once)
         for begin in range(0, max(len(left), len(right), 1), size):
             parts = [(LEFT, left[begin : begin + size]), (RIGHT, right[begin : begin + size])]
             batches = [batch(bucket, part, begin) for bucket, part in parts if part]
@@ -66,12 +66,12 @@ def test_each_input_keeps_its_order_and_neither_runs_ahead(
 def test_an_input_that_is_neither_here_nor_at_its_end_is_waited_for_a_moment() -> None:
     """Then what is here goes on; and what comes of one that is at its end goes on at once."""
     clock = SteeredClock(0)
-    met = Meeting(["left", "right"], clock)
+    met = InputMerger(["left", "right"], clock)
 
     assert given_on(met.after(Polled([batch(LEFT, [5])], []))) == []
-    clock.advance(meeting.PATIENCE_S / 2)
+    clock.advance(input_merger.PATIENCE_S / 2)
     assert given_on(met.after(Polled([], []))) == []
-    clock.advance(meeting.PATIENCE_S / 2)
+    clock.advance(input_merger.PATIENCE_S / 2)
     assert given_on(met.after(Polled([], []))) == [("left", 0, 5)]
     assert given_on(met.after(Polled([batch(RIGHT, [7])], [End(LEFT, 1)]))) == [("right", 0, 7)]
     ended = met.after(Polled([batch(LEFT, [9], 1)], [End(RIGHT, 1)]))
@@ -95,9 +95,9 @@ class Valve:
 
 def test_what_is_far_ahead_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until half of it has gone on; what was given up is not held back any more."""
-    monkeypatch.setattr(meeting, "HELD", 10)
-    monkeypatch.setattr(meeting, "AT_ONCE", 1)
-    met, valve = Meeting(["left", "right"], SteeredClock(0)), Valve()
+    monkeypatch.setattr(input_merger, "HELD", 10)
+    monkeypatch.setattr(input_merger, "AT_ONCE", 1)
+    met, valve = InputMerger(["left", "right"], SteeredClock(0)), Valve()
 
     def after(*batches: RawBatch) -> set[Bucket]:
         met.after(Polled(batches, []))
@@ -149,7 +149,7 @@ class Balance(ps.Stateful):
 
 def test_a_worker_with_much_to_catch_up_reads_its_inputs_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they arrived: neither comes first as a whole."""
-    monkeypatch.setattr(meeting, "HELD", 2_000)
+    monkeypatch.setattr(input_merger, "HELD", 2_000)
     driver = Driver(Balance)
     writer, codecs = driver.bus.writer(), Codecs(driver.bus)
     categories: list[tuple[ps.Category[Any], type[Step]]] = [(steps, Step), (others, Other)]
@@ -162,4 +162,4 @@ def test_a_worker_with_much_to_catch_up_reads_its_inputs_side_by_side(monkeypatc
     balances = [one.by for one in driver.read(aheads)]
 
     assert len(balances) == 80_000
-    assert max(map(abs, balances)) <= 1_000 + meeting.AT_ONCE
+    assert max(map(abs, balances)) <= 1_000 + input_merger.AT_ONCE

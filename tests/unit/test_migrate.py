@@ -13,11 +13,10 @@ from support.machines import Machine, created, read, write
 from support.shop import HOUR_MS, Baskets, Counted, Outcome, Paid, Purchase, Tale, lows, made_up, orders, payments, told
 
 import penstock as ps
-from penstock.ops.moving import staging
-from penstock.ops.moving.around import Around
-from penstock.ops.moving.errors import MoveRefused
-from penstock.ops.moving.functions import StateFunction, function_named
-from penstock.ops.moving.migrating import (
+from penstock.ops.maintenance import staging
+from penstock.ops.maintenance.environment import Around
+from penstock.ops.maintenance.errors import MaintenanceRefused
+from penstock.ops.maintenance.migration import (
     Migration,
     MigrationGap,
     MigrationStep,
@@ -26,22 +25,23 @@ from penstock.ops.moving.migrating import (
     plan_migration,
     try_out,
 )
-from penstock.ops.moving.planning import How
-from penstock.ops.moving.resetting import perform, plan_reset
-from penstock.ops.moving.resizing import perform_resize, plan_resize
-from penstock.ops.moving.retyping import Example, FunctionFailed, Retyping
-from penstock.ops.moving.targets import Edge, Offsets
-from penstock.ops.working.backing_up import WorkerBackups
-from penstock.ops.working.moved import MoveUnfinished, StateSuperseded
+from penstock.ops.maintenance.reset import perform, plan_reset
+from penstock.ops.maintenance.reset_plan import ResetMethod
+from penstock.ops.maintenance.reset_target import Edge, Offsets
+from penstock.ops.maintenance.resize import perform_resize, plan_resize
+from penstock.ops.maintenance.state_conversion import Example, StateConversion, UserFunctionFailed
+from penstock.ops.maintenance.user_function import StateFunction, function_named
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
 from penstock.processors.errors import AppFileError
-from penstock.state.backups.places import LocalPlace
+from penstock.state.backups.store import LocalBackupStore
 from penstock.state.errors import ForeignState
-from penstock.state.folder import RocksStateFolder
-from penstock.state.store import Delta, ShardIdentity
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.protocols import Delta, ShardIdentity
 from penstock.transport.bus import Bucket
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.moves import Retyped, newest_move
+from penstock.transport.tables.maintenance_log import Retyped, newest_maintenance
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
 Undisturbed = Callable[["Kind"], list[Any]]
@@ -201,7 +201,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalPlace(tmp_path / "place"))
+    return Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
 
 
 def around(machine: Machine, *, backups: bool = True) -> Around:
@@ -256,7 +256,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     def outputs_of(kind: Kind) -> list[Any]:
         if kind.before not in known:
             folder = tmp_path_factory.mktemp("undisturbed")
-            machine = Machine(folder / "one", MemoryBus(), LocalPlace(folder / "place"))
+            machine = Machine(folder / "one", MemoryBus(), LocalBackupStore(folder / "place"))
             begun(machine, kind)
             known[kind.before] = ended(machine, kind.before)
         return known[kind.before]
@@ -394,7 +394,7 @@ def test_a_state_that_is_only_in_a_backup_is_taken_from_there(machine: Machine, 
     machine.lose(Numbers)
     planned = migrate(machine, NUMBERS)
 
-    assert {shard.plan.how for shard in planned.shards} == {How.BACKUP}
+    assert {shard.plan.how for shard in planned.shards} == {ResetMethod.BACKUP}
     assert sum(shard.plan.caught_up for shard in planned.shards) == 50
     assert ended(machine, NumbersSeen) == undisturbed(NUMBERS)
 
@@ -424,7 +424,7 @@ def test_a_backup_that_is_further_than_this_machine_counts(
     other.back_up(Numbers)
     planned = migrate(machine, NUMBERS)
 
-    assert {shard.plan.how for shard in planned.shards} == {How.BACKUP}
+    assert {shard.plan.how for shard in planned.shards} == {ResetMethod.BACKUP}
     assert ended(machine, NumbersSeen) == undisturbed(NUMBERS)
 
 
@@ -432,10 +432,12 @@ def test_a_state_that_is_nowhere_is_named(machine: Machine) -> None:
     """And nothing is changed."""
     begun(machine, NUMBERS)
     machine.lose(Numbers)
-    with pytest.raises(MoveRefused, match=r"bucket 0: it has read up to orders .* neither on this machine nor among"):
+    with pytest.raises(
+        MaintenanceRefused, match=r"bucket 0: it has read up to orders .* neither on this machine nor among"
+    ):
         migrate(machine, NUMBERS)
 
-    assert newest_move(machine.bus, "numbers") is None
+    assert newest_maintenance(machine.bus, "numbers") is None
 
 
 def test_a_state_of_before_on_another_machine_is_not_used(
@@ -450,7 +452,7 @@ def test_a_state_of_before_on_another_machine_is_not_used(
         other.run(Numbers)
     with pytest.raises(ForeignState, match="penstock state migrate"):
         other.run(NumbersSeen)
-    with pytest.raises(MoveRefused, match="neither on this machine nor among"):
+    with pytest.raises(MaintenanceRefused, match="neither on this machine nor among"):
         migrate(other, Kind(NumbersSeen, Numbers, seen), backups=False)
 
     assert ended(other, NumbersSeen, backups_of(other)) == undisturbed(NUMBERS)
@@ -510,7 +512,7 @@ def test_a_reset_does_not_lead_back_to_values_of_another_type(machine: Machine) 
     target = Offsets({Bucket("orders", bucket): offset for bucket, offset in middle.items()})
     planned = plan_reset(AGAIN.now, around(machine), target, None)
 
-    assert {shard.how for shard in planned.shards} == {How.REBUILT}
+    assert {shard.how for shard in planned.shards} == {ResetMethod.REBUILT}
 
 
 def test_later_moves_remember_since_when_values_are_as_they_are(machine: Machine) -> None:
@@ -518,9 +520,9 @@ def test_later_moves_remember_since_when_values_are_as_they_are(machine: Machine
     begun(machine, AGAIN)
     migrate(machine, AGAIN)
     perform(plan_reset(AGAIN.now, around(machine), Edge.LATEST, None), around(machine))
-    after_reset = newest_move(machine.bus, "numbers")
+    after_reset = newest_maintenance(machine.bus, "numbers")
     perform_resize(plan_resize([AGAIN.now], around(machine), "orders", 6), around(machine))
-    after_resize = newest_move(machine.bus, "numbers")
+    after_resize = newest_maintenance(machine.bus, "numbers")
 
     assert after_reset is not None
     assert after_resize is not None
@@ -586,7 +588,7 @@ def test_one_that_died_is_given_again(
     for declared in (kind.before, kind.now):
         with pytest.raises(MoveUnfinished, match="a migration to Seen by customer was begun"):
             machine.run(declared)
-    with pytest.raises(MoveRefused, match="half done"):
+    with pytest.raises(MaintenanceRefused, match="half done"):
         plan_reset(kind.now, around(machine), Edge.EARLIEST, None)
     assert migrate(machine, kind).goes_on
     machine.lose(kind.now)
@@ -615,7 +617,7 @@ def test_what_was_made_for_another_try_is_not_used(machine: Machine, tmp_path: P
     machine.back_up(Numbers)
     with pytest.raises(Killed):
         migrate(machine, NUMBERS, dying(MigrationGap(MigrationStep.PLACE_STATE, 0)))
-    with pytest.raises(FunctionFailed):
+    with pytest.raises(UserFunctionFailed):
         migrate(Machine(tmp_path / "other", machine.bus, machine.place), NUMBERS._replace(by=raising))
     machine.run(Numbers)
     migrate(machine, NUMBERS._replace(by=lambda key, state: {"orders": 1000 + state, "customer": key}))
@@ -637,7 +639,7 @@ def test_one_that_is_broken_off_is_taken_back(machine: Machine, undisturbed: Und
     begun(machine, NUMBERS)
     with pytest.raises(KeyboardInterrupt):
         migrate(machine, NUMBERS, dying(MigrationGap(MigrationStep.MAKE_STATE, 2), KeyboardInterrupt))
-    assert newest_move(machine.bus, "numbers") is None
+    assert newest_maintenance(machine.bus, "numbers") is None
     assert not list(machine.states.glob("numbers/.move*"))
 
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
@@ -663,8 +665,8 @@ def raising(key: str, state: int) -> Any:
 )
 def test_a_function_that_fails_is_told_for_which_key(by: Callable[[str, Any], Any], said: str) -> None:
     """With what is saved of it."""
-    retyping = Retyping(NumbersSeen, function(by))
-    with pytest.raises(FunctionFailed, match=f"{said}.*Nothing was changed") as failed:
+    retyping = StateConversion(NumbersSeen, function(by))
+    with pytest.raises(UserFunctionFailed, match=f"{said}.*Nothing was changed") as failed:
         list(retyping.changed([(b"c7", msgspec.msgpack.encode(3))]))
 
     assert "for key 'c7'" in str(failed.value)
@@ -673,9 +675,9 @@ def test_a_function_that_fails_is_told_for_which_key(by: Callable[[str, Any], An
 def test_a_function_that_fails_changes_nothing(machine: Machine, undisturbed: Undisturbed) -> None:
     """Nor leaves it anything behind."""
     begun(machine, NUMBERS)
-    with pytest.raises(FunctionFailed):
+    with pytest.raises(UserFunctionFailed):
         migrate(machine, NUMBERS._replace(by=raising))
-    assert newest_move(machine.bus, "numbers") is None
+    assert newest_maintenance(machine.bus, "numbers") is None
     assert not list(machine.states.glob("numbers/.move*"))
 
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
@@ -685,11 +687,11 @@ def test_a_failed_try_after_another_move_leaves_that_noted(machine: Machine) -> 
     """What a state has to be of then is still known."""
     begun(machine, NUMBERS)
     migrate(machine, NUMBERS)
-    noted = newest_move(machine.bus, "numbers")
-    with pytest.raises(FunctionFailed):
+    noted = newest_maintenance(machine.bus, "numbers")
+    with pytest.raises(UserFunctionFailed):
         migrate(machine, Kind(NumbersSeen, Numbers, lambda _, state: state))
 
-    assert newest_move(machine.bus, "numbers") == noted
+    assert newest_maintenance(machine.bus, "numbers") == noted
 
 
 def test_it_leads_there_and_back(machine: Machine, undisturbed: Undisturbed) -> None:
@@ -713,7 +715,7 @@ def test_not_while_a_worker_runs(machine: Machine, undisturbed: Undisturbed) -> 
         with pytest.raises(GroupInUse):
             perform_migration(planned, around(machine), function(seen))
         worker.turn()
-    assert newest_move(machine.bus, "numbers") is None
+    assert newest_maintenance(machine.bus, "numbers") is None
 
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
 
@@ -724,7 +726,7 @@ def test_not_when_it_has_gone_on_since(machine: Machine, undisturbed: Undisturbe
     planned = plan_migration(NumbersSeen, around(machine))
     write(machine.bus, orders, EVENTS[100:150])
     machine.run(Numbers)
-    with pytest.raises(MoveRefused, match="has gone on since"):
+    with pytest.raises(MaintenanceRefused, match="has gone on since"):
         perform_migration(planned, around(machine), function(seen))
     migrate(machine, NUMBERS)
 
@@ -759,7 +761,7 @@ def test_more_than_a_type_is_refused(
     state = RocksStateFolder(machine.states).open(ShardIdentity(now.name, 0, before.state_shape() or ""))
     state.save_position({"orders": 0})
     state.close()
-    with pytest.raises(MoveRefused, match=f"{said}.*Nothing was changed.*`name`.*penstock bootstrap"):
+    with pytest.raises(MaintenanceRefused, match=f"{said}.*Nothing was changed.*`name`.*penstock bootstrap"):
         plan_migration(now, around(machine))
 
 
@@ -767,7 +769,7 @@ def test_what_keeps_no_state_has_none_to_migrate(machine: Machine) -> None:
     """Nor does a processor that has read nothing yet."""
     created(machine.bus, [Numbers])
     copies = type("Copies", (ps.Stateless,), {"reads": orders, "process": lambda self, event: []})
-    with pytest.raises(MoveRefused, match="keeps no state"):
+    with pytest.raises(MaintenanceRefused, match="keeps no state"):
         plan_migration(copies, around(machine))
 
     assert not plan_migration(NumbersSeen, around(machine)).shards
@@ -783,7 +785,7 @@ def test_a_trial_changes_nothing_and_needs_no_rest(machine: Machine, undisturbed
         worker.turn()
         planned, looked = plan_migration(NumbersSeen, around(machine)), list[int]()
         counts = try_out(planned, around(machine), function(seen), looked.append)
-        with pytest.raises(FunctionFailed, match="KeyError"):
+        with pytest.raises(UserFunctionFailed, match="KeyError"):
             try_out(planned, around(machine), function(raising))
         first = examples(planned, around(machine), function(seen), 1)
     assert (counts.keys, counts.dropped, sum(looked)) == (20, 0, 20)
@@ -830,6 +832,6 @@ def test_what_a_function_raises_is_told_with_its_line(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     Path("upgrade.py").write_text("\ndef upgraded(key, state):\n    return state['orders']\n")
     for named in ("upgrade.py", "./upgrade.py", f"{tmp_path}/upgrade.py"):
-        retyping = Retyping(NumbersSeen, function_named(f"{named}:upgraded"))
-        with pytest.raises(FunctionFailed, match="raised line 3: TypeError"):
+        retyping = StateConversion(NumbersSeen, function_named(f"{named}:upgraded"))
+        with pytest.raises(UserFunctionFailed, match="raised line 3: TypeError"):
             list(retyping.changed([(b"c7", msgspec.msgpack.encode(3))]))

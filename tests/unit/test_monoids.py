@@ -20,7 +20,7 @@ from penstock.processors.monoids import (
     Distinct,
     Estimate,
     First,
-    Largest,
+    KLargest,
     Last,
     MapOf,
     Max,
@@ -29,10 +29,10 @@ from penstock.processors.monoids import (
     Monoid,
     Quantiles,
     Sum,
-    TopK,
+    TopKeys,
     TupleOf,
 )
-from penstock.processors.monoids.plain import alike
+from penstock.processors.monoids.equality import alike
 
 
 def of_all(monoid: Monoid[Any], *observations: object) -> Any:
@@ -45,7 +45,7 @@ def result(monoid: Monoid[Any], *observations: object) -> Any:
     return monoid.value(of_all(monoid, *observations))
 
 
-@pytest.mark.parametrize("module", ["base", "counting", "laws", "nesting", "ordering", "plain", "sketches"])
+@pytest.mark.parametrize("module", ["base", "counting", "laws", "nesting", "ordering", "equality", "sketches"])
 def test_documented_examples_run(module: str) -> None:
     """The examples in docstrings give what they show."""
     found = doctest.testmod(
@@ -70,11 +70,11 @@ def test_documented_examples_run(module: str) -> None:
         (Min(), [("b", 1), ("b", 2), ("a", 9)], ("a", 9)),
         (First(), ["b", "a", "c"], "b"),
         (Last(), ["b", "a", "c"], "c"),
-        (Largest(3), [5, 1, nan, 5, 9, nan, 2], [9, 5, 5]),
-        (Largest(3), [5], [5]),
+        (KLargest(3), [5, 1, nan, 5, 9, nan, 2], [9, 5, 5]),
+        (KLargest(3), [5], [5]),
         (MapOf(Mean()), [{"a": 1, "b": 2}, {"a": 3}], {"a": 2.0, "b": 2.0}),
         (TupleOf(Count(), Max()), [("x", 2), ("y", 7)], (2, 7)),
-        (TupleOf(Largest(1), Sum()), [(3, 2), (4, 7)], ([4], 9)),
+        (TupleOf(KLargest(1), Sum()), [(3, 2), (4, 7)], ([4], 9)),
     ],
     ids=repr,
 )
@@ -90,16 +90,16 @@ def test_top_k_orders_by_weight_and_then_by_item() -> None:
     """Equal weights come by item ascending, whatever the order of arrival, and the cut at k keeps that order."""
     weights = {"d": 2, "a": 2, "c": 5, "b": 2, "e": 1}
 
-    assert result(TopK(3), weights) == [("c", 5), ("a", 2), ("b", 2)]
-    assert result(TopK(3), *({item: weights[item]} for item in "badce")) == [("c", 5), ("a", 2), ("b", 2)]
-    assert result(TopK(9), weights) == [("c", 5), ("a", 2), ("b", 2), ("d", 2), ("e", 1)]
-    assert result(TopK(2, of=Mean()), {"a": 1, "b": 4}, {"a": 9}) == [("a", 5.0), ("b", 4.0)]
+    assert result(TopKeys(3), weights) == [("c", 5), ("a", 2), ("b", 2)]
+    assert result(TopKeys(3), *({item: weights[item]} for item in "badce")) == [("c", 5), ("a", 2), ("b", 2)]
+    assert result(TopKeys(9), weights) == [("c", 5), ("a", 2), ("b", 2), ("d", 2), ("e", 1)]
+    assert result(TopKeys(2, of=Mean()), {"a": 1, "b": 4}, {"a": 9}) == [("a", 5.0), ("b", 4.0)]
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(-2, 2)), max_size=6), max_size=4))
 def test_top_k_of_merged_partials_is_the_top_k_of_all(parts: list[list[tuple[str, int]]]) -> None:
     """An item that is light in every partial is found if it is heavy in all of them together."""
-    monoid, truth = TopK[str, float](2), Counter[str]()
+    monoid, truth = TopKeys[str, float](2), Counter[str]()
     for part in parts:
         for item, weight in part:
             truth[item] += weight
@@ -226,12 +226,12 @@ def test_sketches_merge_with_those_of_other_settings(old: Monoid[Any], new: Mono
         (Sum(), 1, None),
         (Mean(), 1, None),
         (Quantiles(), 1, None),
-        (Largest(1), 1, "1"),
+        (KLargest(1), 1, "1"),
         (MapOf(Sum()), {"a": 1, "b": 1}, {"a": 1, "b": "1"}),
         (MapOf(Quantiles()), {"a": 1, "b": 1}, {"a": 1, "b": None}),
         (TupleOf(Distinct(), Sum()), ("a", 1), ("b", None)),
         (TupleOf(Distinct(), Quantiles()), ("a", 1), ("b", None)),
-        (TupleOf(MapOf(Sum()), Largest(9)), ({"a": 1}, 1), ({"b": 1},)),
+        (TupleOf(MapOf(Sum()), KLargest(9)), ({"a": 1}, 1), ({"b": 1},)),
         (TupleOf(MapOf(Sum()), Count()), ({"a": 1}, 1), ({"b": 1}, 1, 1)),
     ],
     ids=repr,
@@ -256,8 +256,8 @@ def test_an_observation_of_the_wrong_type_is_not_lifted(monoid: Monoid[Any]) -> 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TopK(0), "TopK(k=0)"),
-        (lambda: Largest(0), "Largest(k=0)"),
+        (lambda: TopKeys(0), "TopKeys(k=0)"),
+        (lambda: KLargest(0), "Largest(k=0)"),
         (lambda: Distinct(3), "Distinct(lg_k=3)"),
         (lambda: Quantiles([50]), "Quantiles(ranks=[50])"),
         (lambda: Quantiles(k=2), "Quantiles(k=2)"),

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.processors.cores import open_core
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError, ProcessorFailed
+from penstock.processors.operators import open_operator
 from penstock.state.checkpoints import Step
-from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState
+from penstock.state.local.overlay import Overlay
+from penstock.state.protocols import MemoryShardState
 
 BOUND = 20
 
@@ -54,7 +54,7 @@ class Paths(ps.Stateful):
 
     reads, writes, state = moves, paths, tuple[int, ...]
     ordered = True
-    watermark: ClassVar[ps.Watermark] = ps.Behind(timedelta(milliseconds=BOUND))
+    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(
@@ -96,9 +96,9 @@ def paths_of(arrived: Sequence[Move], cuts: Sequence[tuple[int, bool]]) -> dict[
     """Return what each piece gives, in batches with a checkpoint, and perhaps a restart, at each of these cuts."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_core(Paths(), overlay)
+    core = open_operator(Paths(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
-        core = open_core(Paths(), overlay) if restarts else core
+        core = open_operator(Paths(), overlay) if restarts else core
         outputs += core.feed(moves, arrived[begin:end], stop_at_error=True).outputs
         overlay.add(core.drain().changes)
         saved.save(overlay.seal())
@@ -133,10 +133,10 @@ def test_events_come_in_order_of_time_with_timers_between(given_moves: list[Move
 def test_late_events_are_counted_and_left_out_or_put_aside() -> None:
     """They would come out of order."""
 
-    class Aside(Paths):
+    class DryRunPool(Paths):
         late = late_moves
 
-    for processor, aside in ((Paths, []), (Aside, [Move("a", 5, 2)])):
+    for processor, aside in ((Paths, []), (DryRunPool, [Move("a", 5, 2)])):
         driver = Driver(processor)
         if aside:
             driver.send(moves, [Move("a", 0, 1), Move("a", 50, 1), *aside, END])
@@ -174,7 +174,7 @@ def test_an_event_that_raises_in_its_turn_stops_and_is_named() -> None:
         ({"late": ps.OnLate.INTO_WINDOW}, "no windows"),
         ({"late": others}, "must hold"),
         ({"late": late_moves, "ordered": False}, "takes its events as they come"),
-        ({"raising": ps.OnBad.DEAD_LETTER}, "not at hand any more"),
+        ({"on_error": ps.ErrorPolicy.DEAD_LETTER}, "not at hand any more"),
     ],
 )
 def test_what_cannot_be_in_order_is_refused(attributes: dict[str, Any], told: str) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import penstock as ps
-from penstock.ops.driver import Inline
-from penstock.ops.working.clock import SteeredClock
-from penstock.ops.working.pacing import FIRST, TURN_S, Pace
-from penstock.ops.working.worker import Place, Worker
-from penstock.processors.dead_letters import dead_letters_of
-from penstock.state.store import MemoryStateFolder
+from penstock.ops.clock import SteeredClock
+from penstock.ops.testing import Inline
+from penstock.ops.worker.batch_sizer import FIRST, TURN_S, BatchSizer
+from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.processors.declare.dead_letters import dead_letters_of
+from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.bus import CategorySpec, Outgoing
-from penstock.transport.ensuring import ensure
+from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
-from penstock.transport.promises import WATERMARKS
+from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 
 class Reading(ps.Record, frozen=True):
@@ -51,7 +51,7 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
     ensure(bus, WATERMARKS)
     for at in range(2_000):
         bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d}' % at))
-    place, read = Place(bus, MemoryStateFolder(), "one"), [0]
+    place, read = WorkerConfig(bus, MemoryStateFolder(), "one"), [0]
     worker = Worker(
         slow, place, Inline(), Inline(), clock=slow.clock, at_turn=lambda it: read.append(it.tally.events_in)
     )
@@ -66,7 +66,7 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
 
 def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
     """Within a few turns; where it turns slow, it has less at once."""
-    pace = Pace(10_000)
+    pace = BatchSizer(10_000)
     seen = []
     for _ in range(4):
         pace.note(pace.at_most, 0.001)
@@ -79,7 +79,7 @@ def test_a_quick_one_gets_all_that_a_poll_gives() -> None:
 
 def test_however_slow_one_event_is_read() -> None:
     """Nothing would go on otherwise; and what was never asked says nothing."""
-    pace = Pace(10)
+    pace = BatchSizer(10)
     pace.note(0, 60.0)
     assert pace.at_most == 10
 

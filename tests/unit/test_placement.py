@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.ops.working.placement import KNOWN_KEYS, Placement
-from penstock.ops.working.refusals import EventRefused
-from penstock.processors.buckets import bucket_of, buckets_of
+from penstock.ops.testing import Driver
+from penstock.ops.worker.key_check import KNOWN_KEYS, KeyCheck
+from penstock.ops.worker.rejected_events import EventRejected
+from penstock.processors.declare.partitioner import bucket_of, buckets_of
 from penstock.transport.bus import BY_KEY, Bucket, Outgoing
 
 
@@ -135,7 +135,7 @@ def test_an_event_outside_of_its_keys_bucket_stops_the_worker(
 
     for _ in range(2):
         with pytest.raises(
-            EventRefused, match=rf"{name}/{number} at offset 1: .*'ann'.*bucket {BUCKET} of 8.*key_check"
+            EventRejected, match=rf"{name}/{number} at offset 1: .*'ann'.*bucket {BUCKET} of 8.*key_check"
         ) as caught:
             driver.run()
 
@@ -174,7 +174,7 @@ def test_many_keys_lie_where_each_of_them_does(keys: list[bytes], buckets: int) 
 
 def test_keys_are_found_to_be_misplaced_among_many_that_are_remembered() -> None:
     """Also when so many have come that those before are forgotten."""
-    placement = Placement(Counting)
+    placement = KeyCheck(Counting)
     users = list(map(str, range(KNOWN_KEYS * 9)))
     numbers = buckets_of([user.encode() for user in users], 8)
     here = [Visit(user, 1) for user, number in zip(users, numbers, strict=True) if number == BUCKET]

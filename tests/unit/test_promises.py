@@ -14,17 +14,23 @@ from hypothesis import strategies as st
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver, Inline
-from penstock.ops.working import promising
-from penstock.ops.working.promising import Promising
-from penstock.ops.working.upstream import Board, Upstream
-from penstock.processors.buckets import bucket_of
-from penstock.processors.watermarks import NEVER_MS
+from penstock.ops.testing import Crash, Driver, Inline
+from penstock.ops.worker import watermark_publisher
+from penstock.ops.worker.watermark_publisher import WatermarkPublisher
+from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
+from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.time.watermarks import NEVER_MS
 from penstock.state.checkpoints import Step, steps_of
 from penstock.transport.bus import Bucket
 from penstock.transport.errors import BusUnreachable
-from penstock.transport.injecting import Injector, WatermarkWentBack
-from penstock.transport.promises import WATERMARKS, Promise, outgoing, promises_on, taken_back
+from penstock.transport.tables.upstream_watermarks import (
+    WATERMARKS,
+    WatermarkStatement,
+    outgoing,
+    taken_back,
+    watermarks_on,
+)
+from penstock.transport.watermark_writer import WatermarkWentBack, WatermarkWriter
 
 MINUTE = 60_000
 
@@ -69,7 +75,7 @@ class Filter(ps.Stateless):
     """Keeps long calls, and gives them to two takers."""
 
     reads, writes = calls, long_calls
-    watermark = ps.Behind(timedelta(seconds=10))
+    watermark = ps.BoundedOutOfOrderness(timedelta(seconds=10))
 
     def process(self, event: Call) -> Iterable[Long]:
         if event.seconds >= 10:
@@ -83,7 +89,7 @@ class Minutes(ps.Aggregator):
     writes = minutes
     monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
     window = ps.Tumbling(timedelta(minutes=1))
-    watermark: ClassVar[ps.Watermark] = ps.Promised()
+    watermark: ClassVar[ps.Watermark] = ps.UpstreamWatermark()
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -98,7 +104,7 @@ class PerHour(ps.Aggregator):
     reads, writes = minutes, hours
     monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
     window = ps.Tumbling(timedelta(hours=1))
-    watermark = ps.Promised()
+    watermark = ps.UpstreamWatermark()
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
@@ -117,7 +123,7 @@ def told(driver: Driver, processor: type[ps.Processor]) -> dict[int, int]:
     """Return what the shards of a processor have promised."""
     return {
         bucket: promise.watermark_ms
-        for (name, bucket), promise in promises_on(driver.bus).items()
+        for (name, bucket), promise in watermarks_on(driver.bus).items()
         if name == processor.name
     }
 
@@ -189,8 +195,10 @@ def test_who_is_taken_back_holds_nobody_back() -> None:
     assert [one.calls for one in driver.read(minutes)] == [1]
 
 
-def _promise(promiser: str, watermark_ms: int, **ends: int) -> Promise:
-    return Promise(promiser, 0, 1, watermark_ms, {"long_calls": {int(name[1:]): end for name, end in ends.items()}})
+def _promise(promiser: str, watermark_ms: int, **ends: int) -> WatermarkStatement:
+    return WatermarkStatement(
+        promiser, 0, 1, watermark_ms, {"long_calls": {int(name[1:]): end for name, end in ends.items()}}
+    )
 
 
 def test_a_promise_holds_when_its_offsets_are_read() -> None:
@@ -207,7 +215,7 @@ def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
     driver = Driver([Minutes])
     with closing(driver.bus.writer()) as writer:
         writer.send(WATERMARKS.name, outgoing(_promise("filter", 10 * step, _1=step) for step in range(1, 31)))
-    upstream, bucket = Upstream(driver.bus), Bucket("long_calls", 1)
+    upstream, bucket = WatermarkSubscriber(driver.bus), Bucket("long_calls", 1)
     while not upstream.is_read:
         upstream.read()
     upstream.begin(bucket)
@@ -219,7 +227,7 @@ def test_a_shard_that_has_promised_nothing_is_waited_for() -> None:
     """It is named; so is a category about which nobody promises anything."""
     board = Board(Bucket("long_calls", 1), [])
     assert board.held(0).by == "long_calls: nobody promises anything about it"
-    board.note(("filter", 1), Promise("filter", 1, 2, 10, {"long_calls": {1: 0}}))
+    board.note(("filter", 1), WatermarkStatement("filter", 1, 2, 10, {"long_calls": {1: 0}}))
 
     assert board.held(0) == (NEVER_MS, "filter/0: it has promised nothing yet")
 
@@ -255,11 +263,13 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
         driver.send(long_calls, [*long[:5], Crash(before=step), *long[5:]] if at else long)
         with closing(driver.bus.writer()) as writer:
             ends = dict(driver.bus.ends("long_calls"))
-            writer.send(WATERMARKS.name, outgoing([Promise("filter", 0, 1, long[-1].at, {"long_calls": ends})]))
+            writer.send(
+                WATERMARKS.name, outgoing([WatermarkStatement("filter", 0, 1, long[-1].at, {"long_calls": ends})])
+            )
         driver.run()
         outcome.append(len(driver.read(minutes)))
     with closing(driver.bus.writer()) as writer:
-        writer.send(WATERMARKS.name, outgoing([Promise("filter", 0, 1, 10**9, {"long_calls": ends})]))
+        writer.send(WATERMARKS.name, outgoing([WatermarkStatement("filter", 0, 1, 10**9, {"long_calls": ends})]))
     driver.run()
 
     found = driver.read(minutes)
@@ -271,7 +281,7 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
 class Observed(Minutes):
     """Finds by itself how far its input is."""
 
-    watermark = ps.Behind()
+    watermark = ps.BoundedOutOfOrderness()
 
 
 def test_who_dies_between_a_checkpoint_and_its_promise_promises_when_it_is_back() -> None:
@@ -290,12 +300,12 @@ def test_an_injector_promises_for_what_comes_from_outside() -> None:
     """What was written before it lies below; it goes on where it was, and not back."""
     driver = Driver([Minutes])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
-    with Injector(driver.bus, "long_calls", "gateway") as injector:
+    with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         injector.promise(3 * MINUTE)
     driver.run()
     assert [one.calls for one in driver.read(minutes)] == [1]
     driver.send(long_calls, [Long("a", 4 * MINUTE, 10, "taker-0")])
-    with Injector(driver.bus, "long_calls", "gateway") as injector:
+    with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         with pytest.raises(WatermarkWentBack, match="never goes back to 1970-01-01 00:01:00 UTC"):
             injector.promise(MINUTE)
         injector.promise(5 * MINUTE)
@@ -319,7 +329,7 @@ def _checked(event: Long) -> Checked:
 class Check(ps.Stateless):
     """Looks at calls."""
 
-    reads, writes, watermark = long_calls, checked, ps.Promised()
+    reads, writes, watermark = long_calls, checked, ps.UpstreamWatermark()
 
     def process(self, event: Long) -> Iterable[Checked]:
         yield _checked(event)
@@ -340,7 +350,7 @@ class CheckAtMostOnce(Check):
 class CheckTaker(ps.LookupJoin):
     """Looks at who took them."""
 
-    reads, writes, watermark = long_calls, checked, ps.Promised()
+    reads, writes, watermark = long_calls, checked, ps.UpstreamWatermark()
     source = ps.MemoryTable({f"taker-{n}": {"name": "somebody"} for n in range(2)})
 
     def key_of(self, event: Long) -> str:
@@ -353,7 +363,7 @@ class CheckTaker(ps.LookupJoin):
 class CheckState(ps.Stateful):
     """Counts as well."""
 
-    reads, writes, state, watermark = long_calls, checked, int, ps.Promised()
+    reads, writes, state, watermark = long_calls, checked, int, ps.UpstreamWatermark()
 
     def process(self, event: Long, state: int | None, context: ps.Context) -> tuple[int, list[Checked]]:
         return (state or 0) + 1, [_checked(event)]
@@ -362,7 +372,7 @@ class CheckState(ps.Stateful):
 class ByCaller(ps.Repartition):
     """Brings calls to those who made them."""
 
-    reads, writes, watermark = long_calls, by_caller, ps.Promised()
+    reads, writes, watermark = long_calls, by_caller, ps.UpstreamWatermark()
 
 
 class AfterCheck(Minutes):
@@ -387,12 +397,12 @@ def test_a_promise_that_comes_in_silence_goes_on_to_the_next(kind: type[ps.Proce
     assert driver.read(minutes) == []
     if is_restarted:
         driver._bury(kind)
-    with Injector(driver.bus, "long_calls", "gateway") as injector:
+    with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         injector.promise(3 * MINUTE)
     driver.run()
     assert [one.calls for one in driver.read(minutes)] == [1]
     driver.send(long_calls, [Long("a", 4 * MINUTE, 10, "taker-0")])
-    with Injector(driver.bus, "long_calls", "gateway") as injector:
+    with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         injector.promise(6 * MINUTE)
     driver.run()
 
@@ -405,7 +415,7 @@ def test_in_silence_nothing_is_saved_again_and_again() -> None:
     driver = Driver([Check])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     for step in range(1, 4):
-        with Injector(driver.bus, "long_calls", "gateway") as injector:
+        with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
             injector.promise(step * MINUTE)
         driver.run()
     saved = driver.tally(Check).checkpoints
@@ -419,7 +429,7 @@ def test_in_silence_nothing_is_saved_again_and_again() -> None:
 def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nothing else changes; where something does, the later one takes its place."""
     driver = Driver([Filter])
-    making = Promising(Filter(), driver.bus, Inline())
+    making = WatermarkPublisher(Filter(), driver.bus, Inline())
     making.promise(1, 10_005, "", idle=False)
     making.go_on()
     with monkeypatch.context() as away:
@@ -433,7 +443,7 @@ def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, mon
     for _ in range(3):
         making.go_on()
 
-    found = promises_on(driver.bus)
+    found = watermarks_on(driver.bus)
     assert found["filter", 0].watermark_ms - Filter.promised_ms(0) == 10_000 + (later or 10)
     assert found["filter", 0].idle == (later is None)
     assert found["filter", 1].low_ms == 10_010
@@ -442,7 +452,7 @@ def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, mon
 def test_a_shard_that_is_anothers_now_is_promised_nothing_about(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also not what did not get through before; and who ends waits for no bus that is away."""
     driver = Driver([Filter])
-    making = Promising(Filter(), driver.bus, Inline())
+    making = WatermarkPublisher(Filter(), driver.bus, Inline())
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
         making.promise(0, 10, "", idle=False)
@@ -452,13 +462,13 @@ def test_a_shard_that_is_anothers_now_is_promised_nothing_about(monkeypatch: pyt
         making.go_on()
     making.go_on()
     making.go_on()
-    assert promises_on(driver.bus).keys() == {("filter", 1)}
+    assert watermarks_on(driver.bus).keys() == {("filter", 1)}
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
         making.promise(1, 20, "", idle=False)
         making.close()
 
-    assert promises_on(driver.bus)["filter", 1].low_ms == 10
+    assert watermarks_on(driver.bus)["filter", 1].low_ms == 10
 
 
 class Never(Executor):
@@ -470,13 +480,13 @@ class Never(Executor):
 
 def test_a_bus_that_never_answers_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last promises are made when its shards are opened again."""
-    monkeypatch.setattr(promising, "LAST_PROMISES_S", 0.01)
+    monkeypatch.setattr(watermark_publisher, "LAST_PROMISES_S", 0.01)
     driver = Driver([Filter])
-    making = Promising(Filter(), driver.bus, Never())
+    making = WatermarkPublisher(Filter(), driver.bus, Never())
     making.promise(0, 10, "", idle=False)
     making.close()
 
-    assert promises_on(driver.bus) == {}
+    assert watermarks_on(driver.bus) == {}
 
 
 def _no_broker(_: str) -> NoReturn:
@@ -490,7 +500,7 @@ def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> No
 
     def promise(number: int, watermark_ms: int, *, idle: bool = False) -> None:
         ends = {"long_calls": dict(driver.bus.ends("long_calls"))}
-        told = Promise("up", number, 2, watermark_ms, ends, watermark_ms, "", idle)
+        told = WatermarkStatement("up", number, 2, watermark_ms, ends, watermark_ms, "", idle)
         driver.bus.writer().send(WATERMARKS.name, outgoing([told]))
 
     def put(times: range) -> None:

@@ -14,8 +14,8 @@ import pytest
 from support.warehouses import Killed
 
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.outputs.leftovers import Writer
-from penstock.backfill.outputs.publishing import OutputFolder
+from penstock.backfill.outputs.output_folder import OutputFolder
+from penstock.backfill.outputs.stale_runs import RunOwner
 from penstock.backfill.spark.hadoop import Folders
 
 NAMES = ("hours", "totals")
@@ -63,15 +63,15 @@ class LocalFolders(Folders):
 
 
 @pytest.fixture(scope="module")
-def dead() -> Writer:
+def dead() -> RunOwner:
     """A process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     begun = psutil.Process(process.pid).create_time()
     process.communicate(b"\n")
-    return msgspec.structs.replace(Writer.this(), pid=process.pid, begun=begun)
+    return msgspec.structs.replace(RunOwner.this(), pid=process.pid, begun=begun)
 
 
-def publish(folders: Folders, content: str, writer: Writer) -> None:
+def publish(folders: Folders, content: str, writer: RunOwner) -> None:
     """Write both categories and publish them, as a run does."""
     folder = OutputFolder(folders, overwrite=True, writer=writer)
     folder.begin(NAMES)
@@ -88,12 +88,12 @@ def published(root: Path) -> dict[str, str]:
 
 
 def test_a_writer_that_dies_anywhere_leaves_whole_categories_and_the_next_run_is_as_if_it_had_not(
-    tmp_path: Path, dead: Writer, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, dead: RunOwner, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it was about to replace is put back where nothing has its place."""
     for changes in count(1):
         root = tmp_path / str(changes)
-        publish(LocalFolders(root), "before", Writer.this())
+        publish(LocalFolders(root), "before", RunOwner.this())
         try:
             publish(LocalFolders(root, changes), "after", dead)
         except Killed:
@@ -102,7 +102,7 @@ def test_a_writer_that_dies_anywhere_leaves_whole_categories_and_the_next_run_is
             begun.begin(NAMES)
             assert published(root).keys() == set(NAMES)
             begun.discard()
-            publish(LocalFolders(root), "again", Writer.this())
+            publish(LocalFolders(root), "again", RunOwner.this())
             assert published(root) == dict.fromkeys(NAMES, "again")
             assert sorted(path.name for path in root.iterdir()) == [f"category={name}" for name in NAMES]
             continue
@@ -115,7 +115,7 @@ def test_a_writer_that_dies_anywhere_leaves_whole_categories_and_the_next_run_is
 
 def test_what_is_being_written_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """By this process, or by one on another machine, of which nothing can be known; that is said."""
-    writers = [Writer.this(), Writer("elsewhere", 1, 0.0)]
+    writers = [RunOwner.this(), RunOwner("elsewhere", 1, 0.0)]
     for writer in writers:
         OutputFolder(LocalFolders(tmp_path), overwrite=False, writer=writer).begin(NAMES)
     (tmp_path / "_aside-0").mkdir()
@@ -128,15 +128,15 @@ def test_what_is_being_written_is_left_alone(tmp_path: Path, caplog: pytest.LogC
 
 def test_a_number_that_came_again_is_not_the_same_process(tmp_path: Path) -> None:
     """The system gives the numbers of processes anew."""
-    other = msgspec.structs.replace(Writer.this(), begun=1.0)
+    other = msgspec.structs.replace(RunOwner.this(), begun=1.0)
 
-    assert Writer.this().lives
+    assert RunOwner.this().lives
     assert not other.lives
 
 
 def test_what_is_there_is_overwritten_only_on_request(tmp_path: Path) -> None:
     """And where that is refused, nothing is left."""
-    publish(LocalFolders(tmp_path), "before", Writer.this())
+    publish(LocalFolders(tmp_path), "before", RunOwner.this())
     with pytest.raises(BackfillRefused, match="has hours, totals already"):
         OutputFolder(LocalFolders(tmp_path), overwrite=False).begin(NAMES)
 

@@ -14,14 +14,14 @@ from support.step_counts import counters
 
 import penstock as ps
 from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.spark.placed import PlacedApp
-from penstock.backfill.steps import refilling
-from penstock.backfill.steps.refilling import SHARD_PARTIALS, Refill, sharder
+from penstock.backfill.spark.shipped_app import ShippedApp
+from penstock.backfill.steps import store_loader
 from penstock.backfill.steps.step import Step
+from penstock.backfill.steps.store_loader import SHARD_PARTIALS, Refill, sharder
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.processors.apps import AppName
-from penstock.processors.slots import decode_slot
+from penstock.processors.declare.apps import AppName
+from penstock.processors.keyed_state.window_keys import decode_slot
 from penstock.state.remote.merging import Merging
 
 HOUR_MS = 3_600_000
@@ -44,7 +44,7 @@ heard = ps.Category("heard", Word, key="speaker", event_time="at", buckets=3)
 class Newest(ps.Aggregator):
     """A speaker's last word in an hour, and how many there were."""
 
-    reads, window, store = heard, ps.Tumbling(timedelta(hours=1)), ps.Remote()
+    reads, window, store = heard, ps.Tumbling(timedelta(hours=1)), ps.RemoteStore()
     monoid = ps.TupleOf(ps.Last(), ps.Count())
 
     def observe(self, event: Word) -> tuple[str, int]:
@@ -82,8 +82,8 @@ def test_values_are_those_of_the_events_before_each_shards_position(
     monkeypatch: pytest.MonkeyPatch, flush_events: int, within: Days | None
 ) -> None:
     """Shard by shard, in bus order, however the events were cut into tasks and batches; a shard that is not named has none."""
-    monkeypatch.setattr(refilling, "FLUSH_EVENTS", flush_events)
-    step = Step(PlacedApp(AppName(Path(__file__))), "Newest", "heard", counters())
+    monkeypatch.setattr(store_loader, "FLUSH_EVENTS", flush_events)
+    step = Step(ShippedApp(AppName(Path(__file__))), "Newest", "heard", counters())
     said = in_bus_order()
     refill = Refill("postgresql://nowhere", POSITIONS, within)
     tasks = [sharder(step, refill)(iter(stored(part, 7))) for part in (said[:50], said[50:])]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.ops.working.refusals import EventRefused
+from penstock.ops.testing import Driver
+from penstock.ops.worker.rejected_events import EventRejected
+from penstock.processors.declare.dead_letter_limit import Rejections
 from penstock.processors.errors import DeclarationError
-from penstock.processors.rejections import Rejections
 
 
 class Click(ps.Record, frozen=True):
@@ -36,7 +36,7 @@ class Keeping(ps.Stateless):
     """Keeps clicks, but for those that it raises for."""
 
     reads, writes = clicks, kept
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
     def process(self, event: Click) -> Iterable[Kept]:
         if event.n < 0:
@@ -67,7 +67,7 @@ def test_a_stream_of_another_codec_is_not_drained_into_the_dead_letters() -> Non
 
     for _ in range(3):
         with pytest.raises(
-            EventRefused, match=r"offset 99: the last 100 events .*malformed.*nothing was skipped.*dead_letter_limit"
+            EventRejected, match=r"offset 99: the last 100 events .*malformed.*nothing was skipped.*dead_letter_limit"
         ):
             driver.send(
                 clicks, [BROKEN] * 5_000 if not driver.read(clicks) and not driver.dead_letters(Keeping) else []
@@ -93,7 +93,7 @@ def test_more_than_half_of_the_last_thousand_are_too_many() -> None:
     driver = Driver(Keeping)
     driver.send(clicks, [GOOD] * 1_000)
 
-    with pytest.raises(EventRefused, match=r"501 of the last 1,000 events"):
+    with pytest.raises(EventRejected, match=r"501 of the last 1,000 events"):
         driver.send(clicks, [BROKEN, BROKEN, GOOD] * 1_000)
 
     assert len(driver.dead_letters(Keeping)) == 500
@@ -103,7 +103,7 @@ def test_events_that_raise_count_too() -> None:
     """The worker stops behind the batch in which there were too many: what was processed is saved."""
     driver = Driver(Keeping)
 
-    with pytest.raises(EventRefused, match=r"offset 99: the last 100 events .*below zero"):
+    with pytest.raises(EventRejected, match=r"offset 99: the last 100 events .*below zero"):
         driver.send(clicks, [RAISES] * 150)
 
     assert driver.bus.committed("keeping", "clicks") == {0: len(driver.dead_letters(Keeping))}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ops.driver import Driver
+from penstock.ops.testing import Driver
 from penstock.processors.errors import DeclarationError
 from penstock.transport.bus import Bucket
 

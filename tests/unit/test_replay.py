@@ -16,25 +16,25 @@ from support.replays import ALL, Wish, at, by_key
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.warehouse.seam import LocalWarehouse
-from penstock.ops.driver import Driver
-from penstock.ops.replaying.archive_past import ArchivePast
-from penstock.ops.replaying.bus_past import BusPast, is_gone
-from penstock.ops.replaying.errors import ReplayRefused, ReplayStopped
-from penstock.ops.replaying.outputs import Output
-from penstock.ops.replaying.pacing import paced
-from penstock.ops.replaying.past import Span
-from penstock.ops.replaying.playing import Played
-from penstock.ops.replaying.sinks import LinesFile, ScratchCategories
-from penstock.ops.replaying.starting import AtStart, FromBackup
-from penstock.processors.buckets import bucket_of
+from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.ops.replay.archive_source import ArchiveEventSource
+from penstock.ops.replay.bus_source import BusEventSource, is_gone
+from penstock.ops.replay.errors import ReplayRefused, ReplayStopped
+from penstock.ops.replay.event_source import Span
+from penstock.ops.replay.initial_state import AtStart, FromBackup
+from penstock.ops.replay.outputs import Output
+from penstock.ops.replay.pacing import paced
+from penstock.ops.replay.shard_replay import ReplayedBatch
+from penstock.ops.replay.sinks import LinesFile, ScratchCategories
+from penstock.ops.testing import Driver
+from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.backups.manifest import Manifest
-from penstock.state.backups.owner import claim
-from penstock.state.backups.places import LocalPlace
 from penstock.state.backups.shard import ShardBackups
 from penstock.state.backups.snapshots import snapshot_folder
-from penstock.state.folder import RocksStateFolder
-from penstock.state.store import ShardIdentity
+from penstock.state.backups.store import LocalBackupStore
+from penstock.state.backups.writer import claim
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.protocols import ShardIdentity
 from penstock.transport import memory
 from penstock.transport.bus import Bucket
 
@@ -78,7 +78,7 @@ class Totals(ps.Stateful):
 class Forgiving(Totals):
     """The same, setting mistakes aside."""
 
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
 
 class Resized(ps.Stateless):
@@ -108,7 +108,7 @@ class Stored(ps.Aggregator):
     """Litres by meter, in a store that others read, and told on."""
 
     reads, writes = readings, totals
-    monoid, store = ps.Sum(), ps.Remote()
+    monoid, store = ps.Sum(), ps.RemoteStore()
 
     def observe(self, event: Reading) -> int:
         return event.litres
@@ -169,7 +169,7 @@ def test_a_second_replay_gives_the_same_bytes(processor: type[ps.Processor], mon
     """Also when the bus gives the events in other batches."""
     driver = shopped(processor)
     first = Wish(processor, driver.bus).run()
-    monkeypatch.setattr(memory.reading, "POLL_LIMIT", 7)
+    monkeypatch.setattr(memory.readers, "POLL_LIMIT", 7)
 
     assert Wish(processor, driver.bus).run().lines == first.lines
 
@@ -218,7 +218,7 @@ def test_without_a_state_it_counts_from_the_beginning_of_the_span() -> None:
     assert [one.value["litres"] for one in whole.taking.warming] == [1, 3]
 
 
-def backed_up(place: LocalPlace, folder: Path, saved: list[tuple[int, int]]) -> list[Manifest]:
+def backed_up(place: LocalBackupStore, folder: Path, saved: list[tuple[int, int]]) -> list[Manifest]:
     """Store backups of the meter's shard: of a total, at an offset."""
     identity = ShardIdentity(Totals.name, bucket_of(b"m", 2), Totals.state_shape())
     owner = claim(ShardBackups(place, identity.processor, identity.bucket), identity)
@@ -235,7 +235,7 @@ def backed_up(place: LocalPlace, folder: Path, saved: list[tuple[int, int]]) -> 
 def test_the_newest_backup_before_the_span_is_brought_up_to_it(tmp_path: Path) -> None:
     """Not an older one, nor one that has read into the span; what lies between is read for the state alone."""
     driver = sent(Totals, 1, 2, 3, 4)
-    place = LocalPlace(tmp_path / "backups")
+    place = LocalBackupStore(tmp_path / "backups")
     backed_up(place, tmp_path, [(50, 0), (100, 1), (1000, 4)])
     wish = Wish(Totals, driver.bus, Span(at(START_MS + 2000)), AtStart(place), numbers=[bucket_of(b"m", 2)])
     replayed = wish.run()
@@ -247,7 +247,7 @@ def test_the_newest_backup_before_the_span_is_brought_up_to_it(tmp_path: Path) -
 def test_a_backup_may_be_named(tmp_path: Path) -> None:
     """One that has read into the span is taken as it is."""
     driver = sent(Totals, 1, 2, 3, 4)
-    place = LocalPlace(tmp_path / "backups")
+    place = LocalBackupStore(tmp_path / "backups")
     _, late = backed_up(place, tmp_path, [(50, 0), (1000, 4)])
     wish = Wish(Totals, driver.bus, Span(at(START_MS + 2000)), FromBackup(place, late.id), numbers=[bucket_of(b"m", 2)])
 
@@ -257,7 +257,7 @@ def test_a_backup_may_be_named(tmp_path: Path) -> None:
 def test_a_backup_of_another_shape_is_refused(tmp_path: Path) -> None:
     """It would be misread."""
     driver = sent(Totals, 1, 2)
-    place = LocalPlace(tmp_path / "backups")
+    place = LocalBackupStore(tmp_path / "backups")
     backed_up(place, tmp_path, [(50, 0)])
 
     class Other(Totals):
@@ -269,7 +269,7 @@ def test_a_backup_of_another_shape_is_refused(tmp_path: Path) -> None:
         Wish(Other, driver.bus, Span(at(START_MS)), AtStart(place), numbers=[bucket_of(b"m", 2)]).run()
 
 
-class Forgetful(BusPast):
+class Forgetful(BusEventSource):
     """A bus that has dropped the first two events of each bucket."""
 
     def first(self, bucket: Bucket) -> int:
@@ -279,7 +279,7 @@ class Forgetful(BusPast):
 def test_a_state_that_is_not_to_be_had_is_refused_with_the_choices(tmp_path: Path) -> None:
     """No backup is old enough, or what lies between is gone."""
     driver = sent(Totals, 1, 2, 3, 4)
-    place, number = LocalPlace(tmp_path / "backups"), bucket_of(b"m", 2)
+    place, number = LocalBackupStore(tmp_path / "backups"), bucket_of(b"m", 2)
 
     def past(running: ps.Processor) -> Forgetful:
         return Forgetful(running, driver.bus)
@@ -402,7 +402,7 @@ def test_a_promised_watermark_is_what_was_promised() -> None:
     class Passing(ps.Stateless):
         """Passes everything on."""
 
-        reads, writes, watermark = readings, passed, ps.Behind()
+        reads, writes, watermark = readings, passed, ps.BoundedOutOfOrderness()
 
         def process(self, event: Reading) -> Iterable[Filtered]:
             yield Filtered(event.meter, event.at, event.litres)
@@ -410,7 +410,7 @@ def test_a_promised_watermark_is_what_was_promised() -> None:
     class Counting(ps.Aggregator):
         """Counts by second, once."""
 
-        reads, writes, watermark = passed, counted, ps.Promised()
+        reads, writes, watermark = passed, counted, ps.UpstreamWatermark()
         monoid, window, emit = ps.Count(), ps.Tumbling(timedelta(seconds=1)), ps.AtWatermark()
 
         def result(self, key: str, window: ps.Window, value: int) -> Count:
@@ -436,8 +436,8 @@ def test_the_warehouse_gives_the_same_as_the_bus(tmp_path: Path) -> None:
     Archiver(driver.bus, categories, warehouse, segment_events=50).run(lambda it: it.has_reached(ends))
     driver.send(shop.orders, shop.made_up(shop.Purchase, 100, 3))
 
-    def past(running: ps.Processor) -> ArchivePast:
-        return ArchivePast(running, warehouse, driver.bus)
+    def past(running: ps.Processor) -> ArchiveEventSource:
+        return ArchiveEventSource(running, warehouse, driver.bus)
 
     middle = at(START_MS + 15_000), at(START_MS + 45_000)
     for span in (ALL, Span(*middle), Span(100, 250), Span(middle[0])):
@@ -450,8 +450,8 @@ def test_a_category_that_is_not_archived_is_refused(tmp_path: Path) -> None:
     """With where it was looked for."""
     driver = sent(Resized, 1)
 
-    def past(running: ps.Processor) -> ArchivePast:
-        return ArchivePast(running, LocalWarehouse(tmp_path), driver.bus)
+    def past(running: ps.Processor) -> ArchiveEventSource:
+        return ArchiveEventSource(running, LocalWarehouse(tmp_path), driver.bus)
 
     with pytest.raises(ReplayRefused, match="readings is not archived"):
         Wish(Resized, driver.bus, Span(at(START_MS)), past=past).run()
@@ -467,10 +467,10 @@ def test_a_pace_is_kept() -> None:
         clock[0] += seconds
 
     played = [
-        Played(0, 500, [], True),
-        Played(0, 1000, [], False),
-        Played(0, 2000, [], False),
-        Played(0, 5000, [], False),
+        ReplayedBatch(0, 500, [], True),
+        ReplayedBatch(0, 1000, [], False),
+        ReplayedBatch(0, 2000, [], False),
+        ReplayedBatch(0, 5000, [], False),
     ]
     given = list(paced((one for one in played), 10.0, monotonic_s=lambda: clock[0], sleep=sleep))
 

@@ -12,16 +12,16 @@ from support.replays import Replayed as Ran
 from support.replays import Wish, at
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.ops.replaying.differences import DIFFERENT, ONLY_OURS, ONLY_THEIRS, Compared, Slot, compare
-from penstock.ops.replaying.errors import ReplayRefused
-from penstock.ops.replaying.live import Replayed, live_of
-from penstock.ops.replaying.outputs import Told
-from penstock.ops.replaying.past import Span
-from penstock.ops.replaying.silence import Silence
-from penstock.ops.replaying.starting import AtStart
-from penstock.ops.replaying.versions import version
-from penstock.processors.apps import AppName
+from penstock.ops.replay.differences import DIFFERENT, ONLY_OURS, ONLY_THEIRS, OutputSlot, ReplayComparison, compare
+from penstock.ops.replay.errors import ReplayRefused
+from penstock.ops.replay.event_source import Span
+from penstock.ops.replay.idle_inputs import ReplayIdleInputs
+from penstock.ops.replay.initial_state import AtStart
+from penstock.ops.replay.live_outputs import Replayed, live_of
+from penstock.ops.replay.outputs import OutputRecord
+from penstock.ops.replay.versions import version
+from penstock.ops.testing import Driver
+from penstock.processors.declare.apps import AppName
 
 START_MS = 4_102_444_800_000
 
@@ -121,18 +121,18 @@ def lived(processor: type[ps.Processor], seconds: int = 6) -> Driver:
     return driver
 
 
-def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wishes: object) -> list[Compared]:
+def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wishes: object) -> list[ReplayComparison]:
     """Replay a changed processor, and compare with what the live one gave."""
     ran: Ran = Wish(changed, driver.bus, span, AtStart(None), **wishes).run()  # type: ignore[arg-type]  # as given
     taking = ran.taking
     is_part = bool(wishes)
     live = live_of(Replayed(changed, taking.ours, taking.warming, taking.inputs, is_part, span.until_ms), driver.bus)
     return compare(
-        changed, live.told, [o for o in taking.ours if Slot(o.category, o.key, o.event_time) not in live.open]
+        changed, live.told, [o for o in taking.ours if OutputSlot(o.category, o.key, o.event_time) not in live.open]
     )
 
 
-def counts(found: list[Compared]) -> tuple[int, int, int, int]:
+def counts(found: list[ReplayComparison]) -> tuple[int, int, int, int]:
     """Return how many are equal, only theirs, only ours, different."""
     [one] = found
     return one.equal, one.count(ONLY_THEIRS), one.count(ONLY_OURS), one.count(DIFFERENT)
@@ -195,8 +195,8 @@ def test_windows_that_went_on_after_the_span_are_left_out() -> None:
 def test_of_several_records_in_one_place_those_that_are_the_same_find_each_other() -> None:
     """And what is left over is only on one side."""
 
-    def told(*scores: float) -> list[Told]:
-        return [Told("scored", 0, "a", 1, {"score": score}) for score in scores]
+    def told(*scores: float) -> list[OutputRecord]:
+        return [OutputRecord("scored", 0, "a", 1, {"score": score}) for score in scores]
 
     [found] = compare(Scorer, told(1.0, 2.0, 2.0), told(2.0, 3.0))
     assert (found.equal, [(one.kind, one.theirs, one.ours) for one in found.differing]) == (
@@ -224,13 +224,13 @@ def test_an_input_is_idle_after_its_time() -> None:
 
         reads = (readings, scored)  # type: ignore[assignment]  # one or several
 
-    silence = Silence(Two())
+    silence = ReplayIdleInputs(Two())
     assert silence.idle(1_000) == frozenset()
     silence.heard("scored", 30_000)
 
     assert silence.idle(60_999) == frozenset()
     assert silence.idle(61_000) == {"readings"}
-    assert Silence(Filter()).idle(10**9) == frozenset()
+    assert ReplayIdleInputs(Filter()).idle(10**9) == frozenset()
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -13,13 +13,13 @@ import pytest
 from support.replays import ALL, EMPTY, Replayed, Wish
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.ops.replaying.debugging import DebuggerLeft, Debugging
-from penstock.ops.replaying.errors import ReplayRefused, ReplayStopped
-from penstock.ops.replaying.past import Span
-from penstock.ops.replaying.replay import Company
-from penstock.ops.replaying.saved_test import EVENTS, Gathered, write_test
-from penstock.ops.replaying.starting import AtStart
+from penstock.ops.replay.debugger import Debugger, DebuggerLeft
+from penstock.ops.replay.errors import ReplayRefused, ReplayStopped
+from penstock.ops.replay.event_source import Span
+from penstock.ops.replay.initial_state import AtStart
+from penstock.ops.replay.replay import ReplayCallbacks
+from penstock.ops.replay.saved_test import EVENTS, Gathered, write_test
+from penstock.ops.testing import Driver
 
 START_MS = 4_102_444_800_000
 
@@ -44,7 +44,7 @@ class Totals(ps.Stateful):
     """Adds up, and says so when nothing came for a while."""
 
     reads, writes, state = readings, totals, int
-    watermark = ps.Behind()
+    watermark = ps.BoundedOutOfOrderness()
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
         if event.litres < 0:
@@ -79,16 +79,18 @@ def debugged(
 ) -> tuple[Replayed, str]:
     """Replay with a debugger that reads these commands; return what came of it, and what was shown."""
     shown = io.StringIO()
-    debuggers: list[Debugging] = []
+    debuggers: list[Debugger] = []
 
     def prepare(running: ps.Processor) -> None:
-        debuggers.append(Debugging(running, keys, read=io.StringIO(commands), write=shown))
+        debuggers.append(Debugger(running, keys, read=io.StringIO(commands), write=shown))
 
     def follow(playing: Any) -> None:
         debuggers[0].playing = playing
 
     try:
-        wish = Wish(processor, driver.bus, span, AtStart(None), prepare=prepare, company=Company(playing=follow))
+        wish = Wish(
+            processor, driver.bus, span, AtStart(None), prepare=prepare, company=ReplayCallbacks(playing=follow)
+        )
         return wish.run(), shown.getvalue()
     except ReplayStopped as error:
         error.args = (f"{error}\n{shown.getvalue()}",)
@@ -149,7 +151,7 @@ def saved(tmp_path: Path, processor: type[ps.Processor], key: str | None, *event
     driver = sent(processor, *events)
     gathered = Gathered(key)
     with suppress(ReplayStopped):
-        Wish(processor, driver.bus, ALL, EMPTY, key, company=Company(watch=gathered.note)).run()
+        Wish(processor, driver.bus, ALL, EMPTY, key, company=ReplayCallbacks(watch=gathered.note)).run()
     (tmp_path / "tests").mkdir()
     path = tmp_path / "tests" / "test_it.py"
     write_test(path, Path(__file__), processor, gathered, "then")
@@ -191,6 +193,6 @@ def test_what_nobody_would_read_is_not_written(tmp_path: Path) -> None:
     gathered = Gathered(None)
 
     with pytest.raises(ReplayRefused, match="more than 1,000 events"):
-        Wish(Large, driver.bus, company=Company(watch=gathered.note)).run()
+        Wish(Large, driver.bus, company=ReplayCallbacks(watch=gathered.note)).run()
     with pytest.raises(ReplayRefused, match="no events for a test"):
         write_test(tmp_path / "test_it.py", Path(__file__), Large, Gathered(None), "then")

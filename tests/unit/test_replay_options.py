@@ -17,10 +17,10 @@ from penstock.ops.cli.replay_options import (
     past_of,
     span_options,
 )
-from penstock.ops.replaying.errors import ReplayRefused
-from penstock.ops.replaying.past import Span
-from penstock.ops.replaying.starting import AtStart, Empty, FromBackup
-from penstock.processors.buckets import bucket_of
+from penstock.ops.replay.errors import ReplayRefused
+from penstock.ops.replay.event_source import Span
+from penstock.ops.replay.initial_state import AtStart, Empty, FromBackup
+from penstock.processors.declare.partitioner import bucket_of
 from penstock.transport.memory import MemoryBus
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=timezone.utc)

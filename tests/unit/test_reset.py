@@ -11,20 +11,20 @@ import pytest
 from support.machines import Machine, created, read, write
 
 import penstock as ps
-from penstock.ops.moving.around import Around
-from penstock.ops.moving.errors import MoveRefused
-from penstock.ops.moving.planning import How, Policy
-from penstock.ops.moving.resetting import Reset, ResetGap, ResetStep, perform, plan_reset
-from penstock.ops.moving.targets import Edge, Offsets, Target, parse_offsets
-from penstock.ops.working.backing_up import WorkerBackups
-from penstock.ops.working.moved import MoveUnfinished, StateSuperseded
-from penstock.processors.buckets import bucket_of
-from penstock.state.backups.places import LocalPlace
+from penstock.ops.maintenance.environment import Around
+from penstock.ops.maintenance.errors import MaintenanceRefused
+from penstock.ops.maintenance.reset import Reset, ResetGap, ResetStep, perform, plan_reset
+from penstock.ops.maintenance.reset_plan import Policy, ResetMethod
+from penstock.ops.maintenance.reset_target import Edge, Offsets, ResetTarget, parse_offsets
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
+from penstock.processors.declare.partitioner import bucket_of
+from penstock.state.backups.store import LocalBackupStore
 from penstock.transport.bus import Bucket
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.moves import newest_move
-from penstock.transport.promises import promises_on
+from penstock.transport.tables.maintenance_log import newest_maintenance
+from penstock.transport.tables.upstream_watermarks import watermarks_on
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
 PAIRS = ((LEAST, LEAST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXACT))
@@ -87,7 +87,7 @@ class Balances(ps.Stateful):
 class Stored(ps.Aggregator):
     """Adds up in a store."""
 
-    reads, monoid, store = readings, ps.Sum(), ps.Remote()
+    reads, monoid, store = readings, ps.Sum(), ps.RemoteStore()
 
 
 def of_pair(pair: tuple[ps.Semantics, ps.Semantics]) -> type[Totals]:
@@ -103,7 +103,7 @@ def made(begin: int, end: int, record: type[Any] = Reading) -> list[Any]:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalPlace(tmp_path / "place"))
+    return Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
 
 
 def around(machine: Machine, *, backups: bool = True) -> Around:
@@ -114,7 +114,7 @@ def around(machine: Machine, *, backups: bool = True) -> Around:
 def reset(
     machine: Machine,
     processor: type[ps.Processor],
-    to: Target,
+    to: ResetTarget,
     policy: Policy | None = None,
     *,
     backups: bool = True,
@@ -173,7 +173,7 @@ def test_state_goes_back_with_positions(machine: Machine, pair: tuple[ps.Semanti
     planned = reset(machine, processor, Offsets(at_60))
     machine.run(processor)
 
-    assert {shard.how for shard in planned.shards} == {How.BACKUP}
+    assert {shard.how for shard in planned.shards} == {ResetMethod.BACKUP}
     assert (planned.again, sum(shard.caught_up for shard in planned.shards)) == (40, 10)
     assert written(machine) == sorted(truth() + truth(begin=60))
     assert machine.state(processor) == {f"m{n}".encode(): b"\x14" for n in range(5)}
@@ -189,7 +189,7 @@ def test_without_a_backup_state_is_built_again_from_the_bus(machine: Machine) ->
     planned = reset(machine, Totals, Offsets(middle), backups=False)
     machine.run(Totals)
 
-    assert {shard.how for shard in planned.shards} == {How.REBUILT}
+    assert {shard.how for shard in planned.shards} == {ResetMethod.REBUILT}
     assert written(machine) == sorted(truth() + truth(begin=50))
 
 
@@ -220,7 +220,7 @@ def test_latest_passes_over_what_waits_but_counts_it(machine: Machine) -> None:
     write(machine.bus, readings, made(120, 130))
     machine.run(Totals)
 
-    assert {shard.how for shard in planned.shards} == {How.KEPT}
+    assert {shard.how for shard in planned.shards} == {ResetMethod.KEPT}
     assert planned.passed == 20
     assert written(machine) == sorted(truth() + truth(begin=120, end=130))
 
@@ -241,7 +241,7 @@ def test_a_state_that_is_kept_leaves_out_what_is_passed_over(machine: Machine) -
 def test_a_time_is_that_of_arrival(tmp_path: Path) -> None:
     """As `category tail --from` has it."""
     now_ms = 1_000_000
-    machine = Machine(tmp_path / "one", MemoryBus(lambda: now_ms), LocalPlace(tmp_path / "place"))
+    machine = Machine(tmp_path / "one", MemoryBus(lambda: now_ms), LocalBackupStore(tmp_path / "place"))
     created(machine.bus, [Copies])
     write(machine.bus, readings, made(0, 10))
     now_ms = 2_000_000
@@ -251,7 +251,7 @@ def test_a_time_is_that_of_arrival(tmp_path: Path) -> None:
     machine.run(Copies)
 
     assert planned.again == 20
-    assert {shard.how for shard in planned.shards} == {How.NONE}
+    assert {shard.how for shard in planned.shards} == {ResetMethod.NONE}
     assert len(read(machine.bus, totals)) == 50
 
 
@@ -280,11 +280,11 @@ def test_state_with_a_changelog_goes_back_to_where_a_backup_is(machine: Machine)
 def test_what_is_written_again_is_not_promised_as_complete(machine: Machine) -> None:
     """Consumers that go by promises wait until it is."""
     half(machine, Totals)
-    before = {bucket for name, bucket in promises_on(machine.bus) if name == "totals"}
+    before = {bucket for name, bucket in watermarks_on(machine.bus) if name == "totals"}
     reset(machine, Totals, parse_offsets("0=1", ["readings"]))
 
     assert before == {0, 1}
-    assert {bucket for name, bucket in promises_on(machine.bus) if name == "totals"} == {1}
+    assert {bucket for name, bucket in watermarks_on(machine.bus) if name == "totals"} == {1}
 
 
 # Other machines and older backups.
@@ -353,7 +353,7 @@ def test_half_a_reset_is_not_left_behind(machine: Machine) -> None:
     with pytest.raises(Killed):
         reset(machine, Totals, Offsets(middle), Policy.EMPTY, at_gap=dying(ResetGap(ResetStep.PLACE_STATE, 1)))
     for other in (Edge.LATEST, parse_offsets("0=1", ["readings"])):
-        with pytest.raises(MoveRefused, match="is half done"):
+        with pytest.raises(MaintenanceRefused, match="is half done"):
             reset(machine, Totals, other)
 
 
@@ -363,7 +363,7 @@ def test_a_state_that_passed_over_events_is_not_taken_for_one_that_counts_them(m
     write(machine.bus, readings, made(100, 120))
     with pytest.raises(Killed):
         reset(machine, Totals, Edge.LATEST, Policy.KEEP, at_gap=dying(ResetGap(ResetStep.PLACE_STATE, 1)))
-    with pytest.raises(MoveRefused, match="is half done"):
+    with pytest.raises(MaintenanceRefused, match="is half done"):
         reset(machine, Totals, Edge.LATEST)
     reset(machine, Totals, Edge.LATEST, Policy.KEEP)
     write(machine.bus, readings, made(120, 125))
@@ -391,7 +391,7 @@ def test_a_plan_changes_nothing(machine: Machine) -> None:
     machine.run(Totals)
 
     assert positions(machine, Totals) == before
-    assert newest_move(machine.bus, "totals") is None
+    assert newest_maintenance(machine.bus, "totals") is None
     assert written(machine) == truth()
 
 
@@ -410,7 +410,7 @@ def test_not_while_it_runs(machine: Machine) -> None:
         worker.turn()
     machine.run(Totals)
 
-    assert newest_move(machine.bus, "totals") is None
+    assert newest_maintenance(machine.bus, "totals") is None
     assert written(machine) == truth(end=110)
 
 
@@ -420,7 +420,7 @@ def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
     planned = plan_reset(Totals, around(machine), Offsets(middle), None)
     write(machine.bus, readings, made(100, 110))
     machine.run(Totals)
-    with pytest.raises(MoveRefused, match="has gone on"):
+    with pytest.raises(MaintenanceRefused, match="has gone on"):
         perform(planned, around(machine))
     machine.run(Totals)
 
@@ -437,12 +437,12 @@ def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(
-    machine: Machine, processor: type[ps.Processor], to: Target, policy: Policy | None, said: str
+    machine: Machine, processor: type[ps.Processor], to: ResetTarget, policy: Policy | None, said: str
 ) -> None:
     """With what to do instead; and nothing is changed."""
     half(machine, processor)
     before = positions(machine, processor)
-    with pytest.raises(MoveRefused, match=said):
+    with pytest.raises(MaintenanceRefused, match=said):
         reset(machine, processor, to, policy)
 
     assert positions(machine, processor) == before
@@ -459,5 +459,5 @@ def test_what_cannot_be_is_refused(
 )
 def test_offsets_are_read_with_care(text: str, inputs: list[str], said: str) -> None:
     """What could mean several things is asked back."""
-    with pytest.raises(MoveRefused, match=said):
+    with pytest.raises(MaintenanceRefused, match=said):
         parse_offsets(text, inputs)

@@ -14,21 +14,21 @@ from support.machines import Machine, created, read, write
 from support.shop import Baskets, Counted, Hourly, Numbered, Outcome, Paid, Purchase, Tale, Visits, told
 
 import penstock as ps
-from penstock.ops.moving.around import Around
-from penstock.ops.moving.errors import MoveRefused
-from penstock.ops.moving.planning import Policy
-from penstock.ops.moving.resetting import perform, plan_reset
-from penstock.ops.moving.resizing import Misplaced, Resize, ResizeGap, ResizeStep, perform_resize, plan_resize
-from penstock.ops.moving.targets import Edge, parse_offsets
-from penstock.ops.working.backing_up import WorkerBackups
-from penstock.ops.working.moved import MoveUnfinished, StateSuperseded
-from penstock.processors.buckets import bucket_of
-from penstock.state.backups.places import LocalPlace
+from penstock.ops.maintenance.environment import Around
+from penstock.ops.maintenance.errors import MaintenanceRefused
+from penstock.ops.maintenance.reset import perform, plan_reset
+from penstock.ops.maintenance.reset_plan import Policy
+from penstock.ops.maintenance.reset_target import Edge, parse_offsets
+from penstock.ops.maintenance.resize import MisplacedKeys, Resize, ResizeGap, ResizeStep, perform_resize, plan_resize
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
+from penstock.processors.declare.partitioner import bucket_of
+from penstock.state.backups.store import LocalBackupStore
 from penstock.transport.bus import Outgoing
-from penstock.transport.codec_of import Codecs
+from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import BucketMismatch, GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.moves import newest_move
+from penstock.transport.tables.maintenance_log import newest_maintenance
 
 HOUR_MS = 3_600_000
 START_MS = 1_357_000_000_000 // HOUR_MS * HOUR_MS
@@ -41,7 +41,7 @@ class Reminders(ps.Stateful):
     """Says of each order, an hour later, how many of the customer there are."""
 
     reads, writes, state = Numbered.reads, told("reminders"), int
-    watermark = ps.Behind(timedelta(hours=2))
+    watermark = ps.BoundedOutOfOrderness(timedelta(hours=2))
 
     def process(self, event: Purchase, state: int | None, context: ps.Context) -> tuple[int, list[Outcome]]:
         """Count, and wait."""
@@ -58,7 +58,7 @@ class Lately(ps.Aggregator):
 
     reads, writes, late = Numbered.reads, told("lately"), ps.OnLate.DROP
     monoid, window, emit = ps.Count(), ps.Sliding(timedelta(hours=3)), ps.AtWatermark()
-    watermark = ps.Behind(timedelta(hours=2))
+    watermark = ps.BoundedOutOfOrderness(timedelta(hours=2))
 
     def result(self, key: str, window: ps.Window, value: int) -> Outcome:
         """Return the count."""
@@ -117,7 +117,7 @@ def send(bus: MemoryBus, processor: type[ps.Processor], events: Callable[[type[A
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalPlace(tmp_path / "place"))
+    return Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
 
 
 def around(machine: Machine) -> Around:
@@ -165,7 +165,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     def outputs_of(processor: type[ps.Processor]) -> list[Any]:
         if processor.name not in known:
             folder = tmp_path_factory.mktemp("undisturbed")
-            other = Machine(folder / "one", MemoryBus(), LocalPlace(folder / "place"))
+            other = Machine(folder / "one", MemoryBus(), LocalBackupStore(folder / "place"))
             begun(other, processor)
             known[processor.name] = ended(other, processor)
         return known[processor.name]
@@ -292,7 +292,7 @@ def test_before_buckets_are_added_it_may_be_given_up(machine: Machine, undisturb
     with pytest.raises(Killed):
         resize(machine, Numbered, 6, dying(ResizeGap(ResizeStep.ADD_BUCKETS)))
     send(machine.bus, Numbered, lambda record: made(record, 120, 240))
-    with pytest.raises(MoveRefused, match="was written to meanwhile"):
+    with pytest.raises(MaintenanceRefused, match="was written to meanwhile"):
         resize(machine, Numbered, 6)
     machine.run(Numbered)
     resize(machine, Numbered, 6)
@@ -325,11 +325,11 @@ def test_events_in_the_wrong_buckets_are_told(machine: Machine, monkeypatch: pyt
         if gap.before is ResizeStep.ADD_BUCKETS:
             write_by(machine.bus, 3, made(Purchase, 120, 140))
 
-    with pytest.raises(Misplaced, match=r"orders: \d+ events of \d+ keys"):
+    with pytest.raises(MisplacedKeys, match=r"orders: \d+ events of \d+ keys"):
         resize(machine, Numbered, 6, write_meanwhile)
     with pytest.raises(MoveUnfinished):
         machine.run(with_buckets(Numbered, 6))
-    with pytest.raises(Misplaced):
+    with pytest.raises(MisplacedKeys):
         resize(machine, Numbered, 6)
     resize(machine, Numbered, 6, accept_misplaced=True)
     machine.run(with_buckets(Numbered, 6))
@@ -361,12 +361,12 @@ def test_keys_that_another_partitioner_placed_are_not_torn_apart(
     created(machine.bus, [Numbered])
     write_by(machine.bus, 2, made(Purchase, 0, 50))
     machine.run(Numbered)
-    with pytest.raises(MoveRefused, match="chooses buckets in its own way"):
+    with pytest.raises(MaintenanceRefused, match="chooses buckets in its own way"):
         resize(machine, Numbered, 6)
     machine.run(Numbered)
 
     assert machine.bus.describe("orders").spec.buckets == 3
-    assert newest_move(machine.bus, "numbered") is None
+    assert newest_maintenance(machine.bus, "numbered") is None
 
 
 # Refused.
@@ -376,7 +376,7 @@ def test_not_before_all_is_read(machine: Machine) -> None:
     """It says how much is left."""
     begun(machine, Numbered)
     send(machine.bus, Numbered, ending)
-    with pytest.raises(MoveRefused, match="has 40 events still to read"):
+    with pytest.raises(MaintenanceRefused, match="has 40 events still to read"):
         resize(machine, Numbered, 6)
     machine.run(Numbered)
     resize(machine, Numbered, 6)
@@ -392,14 +392,14 @@ def test_not_while_a_reader_runs(machine: Machine) -> None:
         worker.turn()
 
     assert machine.bus.describe("orders").spec.buckets == 3
-    assert newest_move(machine.bus, "numbered") is None
+    assert newest_maintenance(machine.bus, "numbered") is None
 
 
 def test_fewer_buckets_are_refused(machine: Machine) -> None:
     """With the way that there is."""
     begun(machine, Numbered)
     for buckets in (2, 3):
-        with pytest.raises(MoveRefused, match=r"penstock\.Repartition"):
+        with pytest.raises(MaintenanceRefused, match=r"penstock\.Repartition"):
             resize(machine, Numbered, buckets)
 
 
@@ -407,18 +407,18 @@ def test_a_state_that_is_missing_is_named(machine: Machine) -> None:
     """Before anything is changed."""
     begun(machine, Numbered)
     machine.lose(Numbered)
-    with pytest.raises(MoveRefused, match="bucket 0: its state at orders"):
+    with pytest.raises(MaintenanceRefused, match="bucket 0: its state at orders"):
         resize(machine, Numbered, 6)
 
     assert machine.bus.describe("orders").spec.buckets == 3
-    assert newest_move(machine.bus, "numbered") is None
+    assert newest_maintenance(machine.bus, "numbered") is None
 
 
 def test_remote_state_is_not_split(machine: Machine) -> None:
     """It says what to do instead: another category, into whose buckets events come by their keys."""
-    remote = type("Remotely", (Counted,), {"name": "remotely", "store": ps.Remote()})
+    remote = type("Remotely", (Counted,), {"name": "remotely", "store": ps.RemoteStore()})
     created(machine.bus, [remote])
-    with pytest.raises(MoveRefused, match=r"keeps its state in a remote store.*penstock\.Repartition"):
+    with pytest.raises(MaintenanceRefused, match=r"keeps its state in a remote store.*penstock\.Repartition"):
         resize(machine, remote, 6)
 
 
@@ -429,7 +429,7 @@ def test_a_reset_does_not_lead_to_where_keys_lay_elsewhere(machine: Machine) -> 
     resized = with_buckets(Numbered, 6)
     send(machine.bus, resized, ending)
     machine.run(resized)
-    with pytest.raises(MoveRefused, match="before the number of buckets was changed"):
+    with pytest.raises(MaintenanceRefused, match="before the number of buckets was changed"):
         plan_reset(resized, around(machine), Edge.EARLIEST, None)
     planned = plan_reset(resized, around(machine), parse_offsets("4=0", ["orders"]), Policy.EMPTY)
     perform(planned, around(machine))

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.subjects import EXACT, LEAST, MOST, Subject
 
-from penstock.ops.working.opening import NoBackups, Opened, Openings
-from penstock.ops.working.resuming import Undecided, counts, expect_reached, first_kept, resume
-from penstock.ops.working.shard import new_shard
+from penstock.ops.worker.resume_point import AmbiguousTransaction, counts, expect_reached, first_kept, resume
+from penstock.ops.worker.shard import new_shard
+from penstock.ops.worker.shard_loader import LoadedShard, NoBackups, ShardLoader
 from penstock.state.checkpoints import next_id
-from penstock.state.overlay import Overlay
+from penstock.state.local.overlay import Overlay
+from penstock.state.protocols import Delta, MemoryShardState, Offsets, ShardIdentity, StateFolder
 from penstock.state.remote.errors import StoreRefused, StoreUnreachable
-from penstock.state.remote.retrying import REPEAT_LINE_S, Seldom
-from penstock.state.store import Delta, MemoryShardState, Offsets, ShardIdentity, StateFolder
+from penstock.state.remote.retry import REPEAT_LINE_S, LogRateLimiter
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position, RawBatch
 from penstock.transport.errors import OffsetOutOfRange
 from penstock.transport.memory import MemoryBus, StoredMessage
@@ -35,7 +35,7 @@ def test_state_decides_where_to_go_on_and_the_group_what_is_on_the_bus(saved: Of
     going_on = resume(Subject("stateful", EXACT, EXACT).make("x")(), saved, committed)
 
     assert going_on.position == saved
-    assert going_on.muted_until == {name: end for name, end in committed.items() if end > saved.get(name, 0)}
+    assert going_on.state_only_until == {name: end for name, end in committed.items() if end > saved.get(name, 0)}
 
 
 @given(saved=OFFSETS, committed=OFFSETS)
@@ -44,7 +44,7 @@ def test_at_most_once_never_goes_back(saved: Offsets, committed: Offsets) -> Non
     going_on = resume(Subject("stateful", MOST, MOST).make("x")(), saved, committed)
 
     assert all(going_on.position[name] >= max(saved.get(name, 0), committed.get(name, 0)) for name in saved | committed)
-    assert not going_on.muted_until
+    assert not going_on.state_only_until
 
 
 @given(committed=OFFSETS)
@@ -72,7 +72,7 @@ def test_ids_grow_and_are_nobody_elses(ids: list[int]) -> None:
 
 def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
     """Where the group had positions and has none any more, neither answer would be safe; where it never had any, nothing counts."""
-    with pytest.raises(Undecided, match="gone from the bus"):
+    with pytest.raises(AmbiguousTransaction, match="gone from the bus"):
         counts({"a": 1}, {"a": 2}, {}, "a checkpoint")
 
     assert not counts({}, {"a": 2}, {}, "a checkpoint")
@@ -133,14 +133,14 @@ def standing_at(offset: int) -> MemoryShardState:
 
 
 @pytest.fixture
-def openings(bus: MemoryBus) -> Iterator[Callable[[StateFolder], Openings]]:
+def openings(bus: MemoryBus) -> Iterator[Callable[[StateFolder], ShardLoader]]:
     """Opens shards in a thread."""
-    made: list[Openings] = []
+    made: list[ShardLoader] = []
     with ThreadPoolExecutor(1) as threads:
 
-        def make(states: StateFolder) -> Openings:
+        def make(states: StateFolder) -> ShardLoader:
             made.append(
-                Openings(
+                ShardLoader(
                     SUBJECT(), bus, states, NoBackups(), threads, worker="it", from_earliest=False, now_ms=lambda: 0
                 )
             )
@@ -153,14 +153,14 @@ def openings(bus: MemoryBus) -> Iterator[Callable[[StateFolder], Openings]]:
 
 @pytest.fixture
 def opened(
-    openings: Callable[[StateFolder], Openings], wait_until: Callable[[Callable[[], bool]], None]
-) -> Callable[[StateFolder], Opened]:
+    openings: Callable[[StateFolder], ShardLoader], wait_until: Callable[[Callable[[], bool]], None]
+) -> Callable[[StateFolder], LoadedShard]:
     """Open the shard of bucket 0, and wait for it."""
 
-    def open_(states: StateFolder) -> Opened:
+    def open_(states: StateFolder) -> LoadedShard:
         opening = openings(states)
         opening.begin([BUCKET.number])
-        found: list[Opened] = []
+        found: list[LoadedShard] = []
 
         def is_open() -> bool:
             found.extend(opening.finished())
@@ -172,7 +172,7 @@ def opened(
     return open_
 
 
-def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], Opened]) -> None:
+def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], LoadedShard]) -> None:
     """Its position is refused before what was prepared in it is decided by a group that knows nothing of it."""
     state = standing_at(21)
     state.prepare(Delta({}, {BUCKET.category: 30}, {b"k": b"v"}))
@@ -182,7 +182,9 @@ def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], O
     assert state.prepared() is not None
 
 
-def test_a_group_that_is_beyond_the_bus_is_refused(bus: MemoryBus, opened: Callable[[StateFolder], Opened]) -> None:
+def test_a_group_that_is_beyond_the_bus_is_refused(
+    bus: MemoryBus, opened: Callable[[StateFolder], LoadedShard]
+) -> None:
     """Whatever the state says; which is not even opened."""
     bus.set_committed(SUBJECT.name, [Position(BUCKET, 21)])
     states = StateThere(standing_at(3))
@@ -193,7 +195,7 @@ def test_a_group_that_is_beyond_the_bus_is_refused(bus: MemoryBus, opened: Calla
 
 
 def test_what_was_saved_since_the_bus_was_asked_is_not_refused(
-    bus: MemoryBus, opened: Callable[[StateFolder], Opened]
+    bus: MemoryBus, opened: Callable[[StateFolder], LoadedShard]
 ) -> None:
     """Who had the bucket before may read and save until the state is opened."""
     shard = opened(StateThere(standing_at(25), lambda: more(bus, 5))).shard
@@ -213,7 +215,7 @@ def away(times: int) -> Callable[[], None]:
 
 
 def test_a_store_that_does_not_answer_is_asked_again(
-    opened: Callable[[StateFolder], Opened], caplog: pytest.LogCaptureFixture
+    opened: Callable[[StateFolder], LoadedShard], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The shard opens when it is back; meanwhile it is said once what waits."""
     states = StateThere(standing_at(3), away(4))
@@ -227,10 +229,10 @@ def test_a_store_that_does_not_answer_is_asked_again(
     assert "nothing is lost" in said[0]
 
 
-@pytest.mark.parametrize("end", [lambda it: it.drop([BUCKET.number]), Openings.close], ids=["dropped", "closed"])
+@pytest.mark.parametrize("end", [lambda it: it.drop([BUCKET.number]), ShardLoader.close], ids=["dropped", "closed"])
 def test_a_store_is_not_asked_for_a_shard_that_nobody_wants(
-    end: Callable[[Openings], None],
-    openings: Callable[[StateFolder], Openings],
+    end: Callable[[ShardLoader], None],
+    openings: Callable[[StateFolder], ShardLoader],
     wait_until: Callable[[Callable[[], bool]], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -246,7 +248,7 @@ def test_a_store_is_not_asked_for_a_shard_that_nobody_wants(
     assert list(opening.finished()) == []
 
 
-def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder], Opened]) -> None:
+def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder], LoadedShard]) -> None:
     """A wrong password does not mend itself."""
 
     def refuse() -> None:
@@ -262,7 +264,7 @@ def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder],
 def test_a_line_is_said_at_first_and_then_seldom() -> None:
     """Not more than once in half a minute."""
     now = iter([5.0, 6.0, 5.0 + REPEAT_LINE_S, 6.0 + REPEAT_LINE_S])
-    seldom = Seldom(lambda: next(now))
+    seldom = LogRateLimiter(lambda: next(now))
 
     assert [seldom.due() for _ in range(4)] == [True, False, True, False]
 
@@ -278,7 +280,7 @@ def test_a_batch_is_split_where_outputs_begin_to_count(first: int, size: int, be
     assert [m.offset() for part in parts for m in part.batch.messages] == [
         at for at in range(first, first + size) if at >= begin
     ]
-    assert all((m.offset() < border) == part.muted for part in parts for m in part.batch.messages)
+    assert all((m.offset() < border) == part.state_only for part in parts for m in part.batch.messages)
 
 
 @given(saved=CHANGES, rounds=st.lists(st.tuples(st.lists(CHANGES, max_size=2), st.booleans()), max_size=4))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from support.deployed import MemoryMachine, kept_versions
 
-from penstock.ops.deploying.catalogue import Records, Standing, Started
-from penstock.ops.deploying.coming_up import Workers
-from penstock.ops.deploying.errors import KeeperUnavailable, UpdateFailed, WorkerFailed
-from penstock.ops.deploying.keeper import Life, Seen
-from penstock.ops.deploying.rolling import Rolling
+from penstock.ops.deploy.errors import SupervisorUnavailable, UpdateFailed, WorkerFailed
+from penstock.ops.deploy.process_supervisor import Life, Seen
+from penstock.ops.deploy.readiness import Workers
+from penstock.ops.deploy.registry import Records, Standing, Started
+from penstock.ops.deploy.rolling_update import RollingUpdate
 
 
 class Killed(BaseException):
@@ -31,11 +31,11 @@ def dying_at(call: int) -> Callable[[], None]:
     return step
 
 
-def deployed(folder: Path, *, bad: set[int], workers: int = 3) -> tuple[Records, MemoryMachine, Rolling]:
+def deployed(folder: Path, *, bad: set[int], workers: int = 3) -> tuple[Records, MemoryMachine, RollingUpdate]:
     """Return version 1 with its workers running, and version 2 kept."""
     records = kept_versions(folder, 1, 2)
     machine = MemoryMachine(records, bad)
-    rolling = Rolling(records, machine, machine, 1.0, lambda _: None)
+    rolling = RollingUpdate(records, machine, machine, 1.0, lambda _: None)
     rolling.begin(records.version(1), workers)
     machine.fewest = workers
     return records, machine, rolling
@@ -110,7 +110,7 @@ def test_a_first_version_that_does_not_come_up_leaves_nothing_behind(tmp_path: P
     records = kept_versions(tmp_path, 1)
     machine = MemoryMachine(records, {1})
     with pytest.raises(UpdateFailed, match="taken down again"):
-        Rolling(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
+        RollingUpdate(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
 
     assert machine.running == {}
     assert records.deployment() is None
@@ -122,11 +122,11 @@ def test_where_nobody_keeps_workers_alive_nothing_is_deployed(tmp_path: Path) ->
     machine = MemoryMachine(records, set())
 
     def refuse() -> None:
-        raise KeeperUnavailable("No medium found.")
+        raise SupervisorUnavailable("No medium found.")
 
     machine.at_call = refuse
-    with pytest.raises(KeeperUnavailable):
-        Rolling(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
+    with pytest.raises(SupervisorUnavailable):
+        RollingUpdate(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
 
     assert records.deployment() is None
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pictures import NOW_MS, shard, standing, worker
 
-from penstock.ops.scaling.look import Bounds, Decision
-from penstock.ops.scaling.policy import Scaler
-from penstock.ops.watching.standing import ShardStanding
+from penstock.ops.autoscaling.policy import ScalingPolicy
+from penstock.ops.autoscaling.sample import Bounds, ScalingDecision
+from penstock.ops.monitoring.status import ShardStatus
 
 LOOK_S = 10
 CAPACITY = 1_000.0
@@ -22,7 +22,7 @@ BOUNDS = Bounds(least=1, most=8, lag_s=30, catch_up_s=120, more_after_s=30, fewe
 class Simulated:
     """A processor of eight buckets; each worker reads a thousand events a second, and all together what a store can take."""
 
-    scaler: Scaler = field(default_factory=lambda: Scaler(BOUNDS))
+    scaler: ScalingPolicy = field(default_factory=lambda: ScalingPolicy(BOUNDS))
     workers: int = 1
     waiting: float = 0.0
     at_s: int = 0
@@ -31,7 +31,7 @@ class Simulated:
     store: float = float("inf")
     laden: int = 8
 
-    def look(self, arriving: float) -> Decision:
+    def look(self, arriving: float) -> ScalingDecision:
         """Let ten seconds pass; do what is decided."""
         self.at_s += LOOK_S
         read = min(self.waiting / LOOK_S + arriving, self.workers * self.capacity, self.store)
@@ -48,7 +48,7 @@ class Simulated:
         self.workers = decision.workers
         return decision
 
-    def _shard(self, number: int, oldest_s: float) -> ShardStanding:
+    def _shard(self, number: int, oldest_s: float) -> ShardStatus:
         laden = number < self.laden
         return shard(
             number,
@@ -185,12 +185,12 @@ def test_a_decision_says_its_figures() -> None:
 def test_a_number_that_is_out_of_bounds_is_brought_back() -> None:
     """Fewer than the least, or more than there are buckets."""
     assert Simulated(workers=20).look(10).workers == 8
-    assert Simulated(Scaler(Bounds(least=3))).look(10).workers == 3
+    assert Simulated(ScalingPolicy(Bounds(least=3))).look(10).workers == 3
 
 
 def test_nothing_is_decided_while_workers_start() -> None:
     """What two do says nothing of four."""
-    scaler, seen = Scaler(BOUNDS), standing(shard(behind=10, behind_s=500.0), shard(1), shard(2))
+    scaler, seen = ScalingPolicy(BOUNDS), standing(shard(behind=10, behind_s=500.0), shard(1), shard(2))
     scaler.decide(seen, 2)
 
-    assert scaler.decide(seen, 2) == Decision(2, change=False, why="1 of 2 workers run; waiting for the others.")
+    assert scaler.decide(seen, 2) == ScalingDecision(2, change=False, why="1 of 2 workers run; waiting for the others.")

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.processors.cores import open_core
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
+from penstock.processors.operators import open_operator
 from penstock.state.checkpoints import Step
-from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState
+from penstock.state.local.overlay import Overlay
+from penstock.state.protocols import MemoryShardState
 
 GAP, BOUND = 10, 25
 
@@ -51,7 +51,7 @@ class Visits(ps.Aggregator):
     reads, writes = clicks, visits
     monoid: ClassVar[ps.Monoid[Any]] = ps.TupleOf(ps.Count(), ps.Sum())
     window = ps.Session(timedelta(milliseconds=GAP))
-    watermark: ClassVar[ps.Watermark] = ps.Behind(timedelta(milliseconds=BOUND))
+    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     emit = ps.AtWatermark()
     late: ClassVar[Any] = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -89,9 +89,9 @@ def visits_of(arrived: Sequence[Click], cuts: Sequence[tuple[int, bool]]) -> lis
     """Return what a shard gives, in batches with a checkpoint, and perhaps a restart, at each of these cuts."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_core(Visits(), overlay)
+    core = open_operator(Visits(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
-        core = open_core(Visits(), overlay) if restarts else core
+        core = open_operator(Visits(), overlay) if restarts else core
         outputs += core.feed(clicks, arrived[begin:end], stop_at_error=True).outputs
         overlay.add(core.drain().changes)
         saved.save(overlay.seal())
@@ -116,17 +116,17 @@ def test_sessions_are_the_same_however_their_events_came(
 def test_a_late_event_joins_what_is_open_or_is_left_out() -> None:
     """Put aside, where that is asked for; both are counted as late."""
 
-    class Aside(Visits):
+    class DryRunPool(Visits):
         late = late_clicks
-        watermark = ps.Behind()
+        watermark = ps.BoundedOutOfOrderness()
 
-    driver = Driver(Aside)
+    driver = Driver(DryRunPool)
     arrived = [Click("a", 0, 1), Click("a", 20, 1), Click("a", 12, 1), Click("a", 1, 5), END]
     driver.send(clicks, arrived)
 
     assert driver.read(visits) == [Visit("a", 0, 10, 1, 1), Visit("a", 12, 30, 2, 2)]
     assert driver.read(late_clicks) == [Click("a", 1, 5)]
-    assert (driver.tally(Aside).late, driver.tally(Aside).dropped) == (2, 1)
+    assert (driver.tally(DryRunPool).late, driver.tally(DryRunPool).dropped) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_sessions_outlive_a_crash(step: Step | None) -> None:
         ({"emit": ps.AtWatermark(differences=True)}, "known when it is complete"),
         ({"late": ps.OnLate.INTO_WINDOW}, "make another of it"),
         ({"allowed_lateness": timedelta(seconds=1)}, "lies further behind"),
-        ({"store": ps.Remote()}, "one shard alone"),
+        ({"store": ps.RemoteStore()}, "one shard alone"),
     ],
 )
 def test_sessions_that_could_not_be_written_once_are_refused(attributes: dict[str, Any], told: str) -> None:

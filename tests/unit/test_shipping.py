@@ -13,9 +13,9 @@ from pyspark import SparkFiles
 
 import penstock as ps
 from penstock.backfill.errors import BackfillFailed
-from penstock.backfill.spark.placed import HandedAddress, PlacedApp, SentTable
-from penstock.processors.app_files import Contents, code_beside
-from penstock.processors.apps import AppName
+from penstock.backfill.spark.shipped_app import HandedAddress, ShippedApp, ShippedTable
+from penstock.processors.declare.app_files import Contents, code_beside
+from penstock.processors.declare.apps import AppName
 from penstock.processors.lookups import LookupJoin
 
 APP = """
@@ -88,9 +88,9 @@ def speaking(text: str) -> dict[str, str]:
     return {"app.py": APP, "spoken_there.py": f"def say(word): return word + {text!r}"}
 
 
-def placed(app: Path, archive: str, *lookups: SentTable | HandedAddress) -> PlacedApp:
+def placed(app: Path, archive: str, *lookups: ShippedTable | HandedAddress) -> ShippedApp:
     """Return the app as a worker is told of it."""
-    return PlacedApp(AppName(Path(app.name)), archive, archive, lookups)
+    return ShippedApp(AppName(Path(app.name)), archive, archive, lookups)
 
 
 def said(processor: object) -> list[str]:
@@ -149,7 +149,7 @@ def test_a_worker_that_has_run_older_code_runs_the_new(tmp_path: Path, executor:
     """Also where only a module beside the app is another, whose name is the same; and the older again after that."""
     app = write(tmp_path / "driver", speaking("!") | {"dictionary.csv": "word,means\nmill,wheel\n"}) / "app.py"
     table = {"tables-0/dictionary.csv": app.with_name("dictionary.csv")}
-    lookup = SentTable("define", "tables-0/dictionary.csv")
+    lookup = ShippedTable("define", "tables-0/dictionary.csv")
     older = placed(app, executor.unpack(app, table), lookup)
     write(app.parent, speaking("?"))
     newer = placed(app, executor.unpack(app, table), lookup)
@@ -162,7 +162,7 @@ def test_workers_that_see_the_file_itself_take_it_as_it_is_now(tmp_path: Path, e
     app = write(tmp_path / "driver", speaking("!")) / "app.py"
 
     def module_of_now() -> object:
-        now = PlacedApp(AppName(app), state=Contents(code_beside(app)).digest).load()
+        now = ShippedApp(AppName(app), state=Contents(code_beside(app)).digest).load()
         return sys.modules[now.processors[0].__module__].spoken_there.say("wheel")
 
     assert module_of_now() == "wheel!"

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.processors.cores import Core, open_core, trails
-from penstock.processors.cores.trailing import Trailing
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
-from penstock.state.backups.entries import inspection
+from penstock.processors.operators import Operator, open_operator, sliding_history
+from penstock.processors.operators.sliding_aggregate import SlidingAggregate
+from penstock.state.backups.decoded_state import inspection
 from penstock.state.checkpoints import Step
-from penstock.state.folder import RocksStateFolder
-from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState, ShardIdentity
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.local.overlay import Overlay
+from penstock.state.protocols import MemoryShardState, ShardIdentity
 
 SIZE, BOUND = 20, 25
 
@@ -66,7 +66,7 @@ class Latest(ps.Aggregator):
     reads, writes = readings, lately
     monoid: ClassVar[ps.Monoid[Any]] = ps.TupleOf(ps.Count(), Said())
     window = ps.Sliding(timedelta(milliseconds=SIZE))
-    watermark: ClassVar[ps.Watermark] = ps.Behind(timedelta(milliseconds=BOUND))
+    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     emit = ps.AtWatermark()
     late: ClassVar[Any] = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -95,7 +95,7 @@ def expected(arrived: Sequence[Reading]) -> list[Lately]:
     return found
 
 
-def checkpoint(core: Core, overlay: Overlay, saved: MemoryShardState) -> int:
+def checkpoint(core: Operator, overlay: Overlay, saved: MemoryShardState) -> int:
     """Save what changed; return how many bytes that are."""
     overlay.add(core.drain().changes)
     changes = overlay.seal()
@@ -108,9 +108,9 @@ def latest_of(arrived: Sequence[Reading], cuts: Sequence[tuple[int, bool]]) -> l
     """Return what a shard gives, in batches with a checkpoint, and perhaps a restart, at each of these cuts."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_core(Latest(), overlay)
+    core = open_operator(Latest(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(arrived), False)]):
-        core = open_core(Latest(), overlay) if restarts else core
+        core = open_operator(Latest(), overlay) if restarts else core
         outputs += core.feed(readings, arrived[begin:end], stop_at_error=True).outputs
         checkpoint(core, overlay, saved)
     assert all(place.startswith(b"\xffc") for place, _ in saved.scan(b"", b"\xff" * 9, 100)), (
@@ -123,8 +123,8 @@ def latest_of(arrived: Sequence[Reading], cuts: Sequence[tuple[int, bool]]) -> l
 def keeping(chunk: int, cached: int) -> Iterator[None]:
     """Let so many values be in a chunk, and in memory between checkpoints."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trails, "CHUNK_VALUES", chunk)
-        patch.setattr(trails, "CACHED_VALUES", cached)
+        patch.setattr(sliding_history, "CHUNK_VALUES", chunk)
+        patch.setattr(sliding_history, "CACHED_VALUES", cached)
         yield
 
 
@@ -168,7 +168,7 @@ def test_an_event_that_brings_the_watermark_past_itself_is_in_time() -> None:
         watermark = Learning()
 
     told = [Reading("a", 90, 1), Reading("a", 95, 2), Reading("a", 100, 3), Reading("a", 85, 4)]
-    core = open_core(Learned(), MemoryShardState())
+    core = open_operator(Learned(), MemoryShardState())
     fed = core.feed(readings, [*told, Reading("a", 99, 5)], stop_at_error=True)
 
     assert (core.time.low_ms, fed.late) == (100, 1)
@@ -178,11 +178,11 @@ def test_an_event_that_brings_the_watermark_past_itself_is_in_time() -> None:
 def test_a_late_event_is_in_no_window() -> None:
     """Not in those that are still to come either; it is put aside, where that is asked for, and counted."""
 
-    class Aside(Latest):
+    class DryRunPool(Latest):
         late = late_readings
-        watermark = ps.Behind()
+        watermark = ps.BoundedOutOfOrderness()
 
-    for processor, aside in ((Latest, []), (Aside, [Reading("a", 4, 7)])):
+    for processor, aside in ((Latest, []), (DryRunPool, [Reading("a", 4, 7)])):
         driver = Driver(processor)
         in_time = [Reading("a", 0, 1), Reading("a", 5 + BOUND, 2), Reading("a", 6 + BOUND, 3), END]
         late = Reading("a", 4, 7)
@@ -196,7 +196,7 @@ def test_a_late_event_is_in_no_window() -> None:
 def test_an_event_that_raises_is_in_no_window() -> None:
     """Where a batch stops at it, what came before counts, and the watermark is where that left it."""
     told = [Reading("a", 0, 1), Reading("a", 40, 2), Reading("a", 90, 10), Reading("a", 91, 3), END, Reading("a", 0, 1)]
-    stopping, going_on = (open_core(Latest(), MemoryShardState()) for _ in range(2))
+    stopping, going_on = (open_operator(Latest(), MemoryShardState()) for _ in range(2))
     stopped = stopping.feed(readings, told, stop_at_error=True)
 
     assert [rejected.at for rejected in stopped.rejected] == [2]
@@ -239,7 +239,7 @@ class Totals(ps.Aggregator):
     reads, writes = readings, totals
     monoid = ps.TupleOf(ps.Count(), ps.Sum())
     window = ps.Sliding(timedelta(seconds=4))
-    watermark = ps.Behind(timedelta(milliseconds=100))
+    watermark = ps.BoundedOutOfOrderness(timedelta(milliseconds=100))
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
@@ -254,7 +254,7 @@ def test_a_long_stream_takes_no_more_state_than_its_windows() -> None:
     """Also of keys that fall silent; and a checkpoint writes what is new, not all that lies in a window."""
     saved = MemoryShardState()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_core(Totals(), overlay)
+    core = open_operator(Totals(), overlay)
     told = [Reading("abc"[n % 3] if n < 9_000 else "a", n * 2, n % 10) for n in range(14_000)]
     written, kept, outputs = list[int](), list[int](), list[Total]()
     for begin in range(0, len(told), 50):
@@ -275,7 +275,7 @@ def test_floats_round_alike_wherever_one_begins(told: list[tuple[int, float]], f
     for step, number in told:
         at += step
         timed.append((at, number))
-    whole, later = Trailing(ps.Sum(), SIZE), Trailing(ps.Sum(), SIZE)
+    whole, later = SlidingAggregate(ps.Sum(), SIZE), SlidingAggregate(ps.Sum(), SIZE)
     values = [whole.add(*one) for one in timed]
     begin = next((n for n, (at, _) in enumerate(timed) if at > timed[min(first, len(timed) - 1)][0] - SIZE), 0)
     again = [later.add(*one) for one in timed[begin:]]
@@ -295,7 +295,7 @@ def test_a_window_costs_three_merges_however_many_events_it_holds() -> None:
 
     for size in (10, 1_000):
         monoid = Counted()
-        trailing = Trailing(monoid, size)
+        trailing = SlidingAggregate(monoid, size)
         values = [trailing.add(at, str(at % 7)) for at in range(5_000)]
 
         assert values[-1] == "6"
@@ -316,7 +316,7 @@ def test_consumers_are_promised_the_times_of_events_to_come() -> None:
         ({"emit": ps.AtWatermark(differences=True)}, "known when it is complete"),
         ({"late": ps.OnLate.INTO_WINDOW}, "all others that reach back to it"),
         ({"allowed_lateness": timedelta(seconds=1)}, "lies further behind"),
-        ({"store": ps.Remote()}, "one shard alone"),
+        ({"store": ps.RemoteStore()}, "one shard alone"),
     ],
 )
 def test_sliding_windows_that_could_not_be_written_once_are_refused(attributes: dict[str, Any], told: str) -> None:
@@ -337,7 +337,7 @@ def test_what_is_kept_of_a_key_can_be_looked_at(tmp_path: Path) -> None:
     """The values of its newest times, each by itself."""
     saved = RocksStateFolder(tmp_path).open(ShardIdentity("latest", 0, Latest.state_shape() or ""))
     with closing(saved):
-        core = open_core(Latest(), saved)
+        core = open_operator(Latest(), saved)
         core.feed(readings, [Reading("a", 5, 1), Reading("a", 9, 2), Reading("b", 36, 3)], stop_at_error=True)
         saved.save(core.drain().changes)
         shown = inspection(Latest, "a", 10)(saved).entries

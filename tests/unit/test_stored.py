@@ -13,13 +13,13 @@ from support.warehouses import MemoryWarehouse
 import penstock as ps
 from penstock.backfill.archive.archived_rows import archive_schema
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.archive.compacting import compact
-from penstock.backfill.archive.completeness import Patience
+from penstock.backfill.archive.compaction import compact
+from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.evolution import content_of
 from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile
 from penstock.backfill.warehouse.listing import Listing
+from penstock.backfill.warehouse.schema_evolution import content_of
 from penstock.backfill.warehouse.stored import StoredCategory
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
@@ -77,9 +77,14 @@ def warehouse_of(by: By, times: Sequence[int] = TIMES) -> MemoryWarehouse:
         reading = OldReading(at, at, Part(at), [Part(at)], {"n": at})
         bus.append("readings", Outgoing(b"k", msgspec.json.encode(reading), number % 2))
     ends = {Bucket("readings", number): end for number, end in bus.ends("readings").items()}
-    Archiver(bus, [category(OldReading)], warehouse, segment_events=5, by=by, patience=Patience(ps.Behind())).run(
-        lambda it: it.has_reached(ends)
-    )
+    Archiver(
+        bus,
+        [category(OldReading)],
+        warehouse,
+        segment_events=5,
+        by=by,
+        patience=LatenessAllowance(ps.BoundedOutOfOrderness()),
+    ).run(lambda it: it.has_reached(ends))
     return warehouse
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.transport.bus import Bucket, CategorySpec
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
-from penstock.transport.stretches import Stretch, read_stretch
+from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 BUCKET = Bucket("words", 3)
 
@@ -20,7 +20,7 @@ BUCKET = Bucket("words", 3)
 @given(start=st.integers(0, 2000), length=st.integers(0, 2000), offsets=st.integers(1, 500))
 def test_pieces_follow_one_another_and_leave_nothing_out(start: int, length: int, offsets: int) -> None:
     """Each offset is in one piece, in order; no piece is empty, or longer than was asked for."""
-    pieces = Stretch(BUCKET, start, start + length).cut(offsets)
+    pieces = OffsetRange(BUCKET, start, start + length).cut(offsets)
 
     assert [at for piece in pieces for at in range(piece.start, piece.end)] == list(range(start, start + length))
     assert all(0 < piece.end - piece.start <= offsets and piece.bucket == BUCKET for piece in pieces)
@@ -33,4 +33,4 @@ def test_a_bus_that_falls_silent_is_told() -> None:
     seconds = count()
 
     with pytest.raises(BusUnreachable, match=r"words/3: nothing came for 5 s of what lies before offset 7"):
-        list(read_stretch(bus, Stretch(BUCKET, 0, 7), silence_limit_s=5, monotonic_s=lambda: next(seconds)))
+        list(read_offset_range(bus, OffsetRange(BUCKET, 0, 7), silence_limit_s=5, monotonic_s=lambda: next(seconds)))

@@ -8,11 +8,11 @@ import msgspec
 from support.pictures import NODE, report
 from support.subjects import EXACT, Subject
 
-from penstock.ops.watching.reports import REPORTS, SILENT_AFTER_S, outgoing
-from penstock.ops.working.clock import SteeredClock
-from penstock.ops.working.sweeping import MARGIN_S, Standstill, Sweeper
+from penstock.ops.clock import SteeredClock
+from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, outgoing
+from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledTransaction, TransactionSweeper
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
-from penstock.transport.ensuring import ensure
+from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
 
 OUT = Bucket("out", 0)
@@ -21,7 +21,7 @@ LIMIT_S = 11.0
 
 def test_only_an_offset_that_stands_still_with_something_behind_it_is_timed() -> None:
     """One that moves begins anew, and so does one behind which nothing was left for a while."""
-    standstill = Standstill()
+    standstill = StalledTransaction()
     seen = [
         standstill.longest_s({OUT: stable}, {OUT: end}, now_s)
         for stable, end, now_s in [
@@ -55,7 +55,7 @@ class Blocked:
         self.open.send("out", [Outgoing(b"k", b"v")])
         self.open.flush()
         self.ended: list[str] = []
-        self.sweeper = Sweeper(
+        self.sweeper = TransactionSweeper(
             kind, self.bus, "own", ["out"], limit_s=LIMIT_S, end_left_open=self.ended.append, clock=self.clock
         )
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.processors.cores import open_core
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
-from penstock.state.store import MemoryShardState
+from penstock.processors.operators import open_operator
+from penstock.state.protocols import MemoryShardState
 from penstock.transport.bus import Outgoing
 
 BOUND = 20
@@ -63,7 +63,7 @@ class AsOf(Latest):
     """With the price of the time of the sale."""
 
     ordered = True
-    watermark = ps.Behind(timedelta(milliseconds=BOUND))
+    watermark = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
 
 
 def test_an_event_is_given_with_what_came_last() -> None:
@@ -138,7 +138,7 @@ EVENTS = st.lists(
 
 def sold_as_of(arrived: Sequence[Price | Sale]) -> list[Sold]:
     """Return what a shard gives of events as they came, and of a last one of each category."""
-    core, found = open_core(AsOf(), MemoryShardState()), list[Sold]()
+    core, found = open_operator(AsOf(), MemoryShardState()), list[Sold]()
     for event in [*arrived, Price("end", 10_000, 1), Sale("end", 10_000, 1)]:
         category: Any = prices if isinstance(event, Price) else sales
         found += core.feed(category, [event], stop_at_error=True).outputs

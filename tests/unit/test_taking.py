@@ -8,8 +8,8 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.sources.coverage import Wanted
-from penstock.backfill.sources.taking import said_of, taken
+from penstock.backfill.sources.coverage import WantedDays
+from penstock.backfill.sources.external_inputs import said_of, taken
 from penstock.backfill.warehouse.layout import Days, OtherFile
 from penstock.ops.cli.backfilling import parse_input
 
@@ -64,7 +64,7 @@ def test_where_it_is_from_is_said_with_the_days_that_it_has_not(output: MemoryWa
     """They are no gaps: nothing was written on them."""
     days = Days.of("1970-01-01", "1970-01-04")
 
-    assert said_of({"readings": output}, [Wanted(readings, days, days), Wanted(others, days, days)]) == {
+    assert said_of({"readings": output}, [WantedDays(readings, days, days), WantedDays(others, days, days)]) == {
         "readings": "readings is taken from memory:; readings has nothing of 1970-01-02, and is not archived for 1970-01-04"
     }
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors.buckets import bucket_of, murmur2
-from penstock.processors.slots import decode_slot, encode_slot
+from penstock.processors.declare.partitioner import bucket_of, murmur2
+from penstock.processors.keyed_state.window_keys import decode_slot, encode_slot
 
 TIMES = st.integers(-(2**62), 2**62)
 LENGTHS = st.integers(1, 10**12)
@@ -31,7 +31,7 @@ def test_each_time_lies_in_its_tumbling_window(times: list[int], length: int) ->
 @given(times=st.lists(TIMES, min_size=1))
 def test_ever_is_one_window(times: list[int]) -> None:
     """Every time lies in it."""
-    windowing = ps.Ever()
+    windowing = ps.GlobalWindow()
 
     [start] = set(windowing.spread(times).starts)
     assert all(windowing.window(start).start <= time < windowing.window(start).end for time in times)

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.processors import agenda, spaces, timers
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import ProcessorFailed
-from penstock.processors.timers import Clock, Timers
-from penstock.processors.watermarks import FOREVER_MS
+from penstock.processors.keyed_state import key_layout
+from penstock.processors.time import timer_schedule, timers
+from penstock.processors.time.timers import Clock, Timers
+from penstock.processors.time.watermarks import FOREVER_MS
 from penstock.state.checkpoints import Step, steps_of
-from penstock.state.folder import RocksStateFolder
-from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState, ShardIdentity
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.local.overlay import Overlay
+from penstock.state.protocols import MemoryShardState, ShardIdentity
 
 KEYS = st.text(st.sampled_from("a\x00\x01\xffé"), max_size=3)
 TAGS = st.sampled_from(["", "b", "\x00"])
@@ -59,7 +60,7 @@ class Shard:
 def test_timers_fire_once_in_order_and_not_early(steps: list[Any], read_ahead: int) -> None:
     """As a plain table of them would, which is sorted when time passes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agenda, "READ_AHEAD", read_ahead)
+        patch.setattr(timer_schedule, "READ_AHEAD", read_ahead)
         shard, table, now = Shard(), dict[tuple[str, str], int](), -100
         for step in steps:
             match step:
@@ -85,10 +86,10 @@ def test_timers_fire_once_in_order_and_not_early(steps: list[Any], read_ahead: i
 @given(pairs=st.lists(st.tuples(KEYS, TAGS), min_size=2))
 def test_pairs_sort_as_they_are_and_can_be_told_apart(pairs: list[tuple[str, str]]) -> None:
     """Also with the characters that part them in them."""
-    encoded = [spaces.encode_pair(*pair) for pair in pairs]
+    encoded = [key_layout.encode_pair(*pair) for pair in pairs]
 
-    assert [spaces.decode_pair(one) for one in encoded] == pairs
-    assert [spaces.decode_pair(one) for one in sorted(encoded)] == sorted(pairs)
+    assert [key_layout.decode_pair(one) for one in encoded] == pairs
+    assert [key_layout.decode_pair(one) for one in sorted(encoded)] == sorted(pairs)
 
 
 def test_pending_timers_cost_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ class Leaving(ps.Stateful):
     """Counts visits, until nobody came for a second."""
 
     reads, writes, state = visits, gone, int
-    watermark: ClassVar[ps.Watermark] = ps.Behind()
+    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
@@ -287,7 +288,7 @@ def test_an_event_that_raises_sets_no_timer() -> None:
     """What it asked for before is forgotten with it."""
 
     class Raising(Leaving):
-        raising = ps.OnBad.DEAD_LETTER
+        on_error = ps.ErrorPolicy.DEAD_LETTER
 
         def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
             found = super().process(event, state, context)

@@ -10,19 +10,19 @@ import pytest
 from support.machines import Machine, created, read, write
 
 import penstock as ps
-from penstock.ops.driver import Driver
-from penstock.ops.moving.around import Around
-from penstock.ops.moving.planning import Policy
-from penstock.ops.moving.resetting import perform, plan_reset
-from penstock.ops.moving.targets import Edge
-from penstock.ops.working.preflight import OtherInputs
-from penstock.ops.working.topics import LOOK_EVERY_S, MISSING_LOOKS
-from penstock.state.backups.places import LocalPlace
+from penstock.ops.maintenance.environment import Around
+from penstock.ops.maintenance.reset import perform, plan_reset
+from penstock.ops.maintenance.reset_plan import Policy
+from penstock.ops.maintenance.reset_target import Edge
+from penstock.ops.testing import Driver
+from penstock.ops.worker.preflight import OtherInputs
+from penstock.ops.worker.topic_watch import LOOK_EVERY_S, MISSING_LOOKS
+from penstock.state.backups.store import LocalBackupStore
 from penstock.state.topic_ids import of_other_topics, topic_marks, without_topic_marks
 from penstock.transport.bus import CategorySpec, Polled
 from penstock.transport.errors import BucketMismatch, TopicRecreated
 from penstock.transport.memory import MemoryBus
-from penstock.transport.registrations import forget_registration, registration_of
+from penstock.transport.tables.registrations import forget_registration, registration_of
 
 EXACT = ps.Semantics.EXACTLY_ONCE
 EMPTY = Polled([], [])
@@ -210,7 +210,7 @@ def test_a_worker_without_new_buckets_stops_too() -> None:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own, where processors have run, and whose input was deleted and created again since."""
-    machine = Machine(tmp_path / "one", MemoryBus(), LocalPlace(tmp_path / "place"))
+    machine = Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
     created(machine.bus, KINDS)
     write(machine.bus, readings, made(100))
     return machine

@@ -13,11 +13,11 @@ import pytest
 import penstock as ps
 from penstock.backfill.steps.outputs import OutputRows
 from penstock.backfill.warehouse.columns import Columns
-from penstock.ops.driver import Crash, Driver
-from penstock.ops.working.refusals import EventRefused
-from penstock.ops.working.sending import OutputRefused
+from penstock.ops.testing import Crash, Driver
+from penstock.ops.worker.output_writer import OutputRefused
+from penstock.ops.worker.rejected_events import EventRejected
 from penstock.processors.errors import ProcessorFailed
-from penstock.processors.plausible import nearest, shown, shown_span
+from penstock.processors.time.timestamp_validation import nearest, shown, shown_span
 
 
 class Given(ps.Record, frozen=True):
@@ -58,14 +58,14 @@ class Multiplying(ps.Stateless):
 class Forgiving(Multiplying):
     """The same, setting such events aside."""
 
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
 
 class Remembering(ps.Stateful):
     """The same with a state: how many events it has taken."""
 
     reads, writes, state = given_numbers, products, int
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
     def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:
         factor = 1e300 if abs(event.a) > 1e200 else 100
@@ -99,7 +99,7 @@ class Multiplied(ps.Stateful):
     """Multiplies into a state that outgrows 64 bits."""
 
     reads, writes, state = given_numbers, products, int
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
     def process(self, event: Given, state: int | None, context: ps.Context) -> tuple[int, list[Product]]:
         return (state or 1) * event.n, [Product(event.key, event.at, event.a)]
@@ -128,7 +128,7 @@ def test_a_state_that_cannot_be_saved_stops_the_worker_and_is_named() -> None:
     """By default: nothing of the checkpoint is saved, and the error says which key."""
 
     class Stopping(Multiplied):
-        raising = ps.OnBad.STOP
+        on_error = ps.ErrorPolicy.STOP
 
     driver = Driver(Stopping)
 
@@ -141,7 +141,7 @@ class Greatest(ps.Aggregator):
 
     reads, writes = given_numbers, products
     monoid: ClassVar[ps.Monoid[Any]] = ps.Max()
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
     def observe(self, event: Given) -> int:
         return event.n * event.n
@@ -222,7 +222,7 @@ class Hourly(ps.Aggregator):
 class Closing(Hourly):
     """The same, when the hour is over."""
 
-    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.Behind(timedelta(0))
+    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.BoundedOutOfOrderness(timedelta(0))
 
 
 class Sessions(Closing):
@@ -240,19 +240,19 @@ class Slid(Closing):
 class Ordered(Remembering):
     """In order of event time."""
 
-    raising, ordered, watermark = ps.OnBad.STOP, True, ps.Behind(timedelta(0))
+    on_error, ordered, watermark = ps.ErrorPolicy.STOP, True, ps.BoundedOutOfOrderness(timedelta(0))
 
 
 class Guessing(Remembering):
     """By the watermark of observed lateness."""
 
-    raising = ps.OnBad.STOP
+    on_error = ps.ErrorPolicy.STOP
 
 
 class Unlimited(Ordered):
     """With event times that are not to be doubted."""
 
-    ahead_limit = None
+    max_future = None
 
 
 KINDS = [Multiplying, Remembering, Guessing, Ordered, Hourly, Closing, Sessions, Slid]
@@ -289,15 +289,15 @@ def test_without_a_limit_all_times_of_62_bits_are_taken(processor: type[ps.Proce
 
 
 def test_an_event_time_that_no_calendar_has_may_stop_the_worker() -> None:
-    """As one that lies ahead may: `ahead` says so for both."""
+    """As one that lies ahead may: `on_future_event` says so for both."""
 
     class Strict(Remembering):
-        ahead = ps.OnBad.STOP
+        on_future_event = ps.ErrorPolicy.STOP
 
     driver = Driver(Strict)
     driver.send(given_numbers, [Given("a", 1_700_000_000_000 + at, 1.0) for at in range(20)])
 
-    with pytest.raises(EventRefused, match=r"offset 20: .*years 1 to 9999.*ahead = OnBad.DEAD_LETTER"):
+    with pytest.raises(EventRejected, match=r"offset 20: .*years 1 to 9999.*on_future_event = ErrorPolicy.DEAD_LETTER"):
         driver.send(given_numbers, [Given("a", 1_700_000_000_000_000_000, 1.0)])
 
 

@@ -22,8 +22,8 @@ from penstock.backfill.errors import ArchiveGap, ArchiveRefused
 from penstock.backfill.warehouse.layout import DAY_MS, StoredFile
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.owners import bucket_notes
-from penstock.backfill.warehouse.seam import LocalWarehouse, Warehouse
-from penstock.processors.watermarks import Progress
+from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse
+from penstock.processors.time.watermarks import BucketProgress
 from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
 from penstock.transport.memory import MemoryBus, StoredMessage
 
@@ -101,7 +101,7 @@ def files_of(warehouse: Warehouse) -> tuple[StoredFile, ...]:
     return Listing.of(warehouse, READINGS.name).files
 
 
-def times(warehouse: Warehouse) -> list[Progress]:
+def times(warehouse: Warehouse) -> list[BucketProgress]:
     """Return how far the time of each bucket has come, as it is noted of the committed positions."""
     notes = bucket_notes(warehouse, "readings")
     return [notes[number].marks[-1].progress for number in range(3)]

@@ -11,13 +11,13 @@ from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
-from penstock.backfill.archive.compacting import compact
-from penstock.backfill.archive.completeness import Patience
+from penstock.backfill.archive.compaction import compact
+from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.errors import ArchiveRefused
-from penstock.backfill.warehouse.evolution import table_of
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.seam import Warehouse
+from penstock.backfill.warehouse.protocols import Warehouse
+from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
 
@@ -64,7 +64,7 @@ class Site:
             [READINGS],
             self.warehouse,
             segment_events=SEGMENT,
-            patience=Patience(ps.Behind()),
+            patience=LatenessAllowance(ps.BoundedOutOfOrderness()),
             now_ms=lambda: NOW_MS,
         ).run(lambda it: it.has_reached(ends))
 

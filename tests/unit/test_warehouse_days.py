@@ -15,14 +15,14 @@ import penstock as ps
 from penstock.backfill.archive import category_archive, segments
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
-from penstock.backfill.archive.completeness import Patience
-from penstock.backfill.archive.standing import standing_of
+from penstock.backfill.archive.completeness import LatenessAllowance
+from penstock.backfill.archive.status import archive_status
 from penstock.backfill.errors import ArchiveRefused
-from penstock.backfill.warehouse.evolution import table_of
 from penstock.backfill.warehouse.layout import DAY_MS, By, Note, day_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, read_note
-from penstock.backfill.warehouse.seam import Warehouse
+from penstock.backfill.warehouse.protocols import Warehouse
+from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
@@ -107,7 +107,7 @@ class Site:
             warehouse or self.warehouse,
             segment_events=8,
             by=by,
-            patience=Patience(ps.Behind(timedelta(hours=1)), timedelta(minutes=1)),
+            patience=LatenessAllowance(ps.BoundedOutOfOrderness(timedelta(hours=1)), timedelta(minutes=1)),
             monotonic_s=lambda: self.now_s,
             now_ms=lambda: self.now_ms,
         )
@@ -137,7 +137,9 @@ class Site:
     def late(self) -> dict[str, int]:
         """How many late additions are noted, by day."""
         return {
-            day.day: sum(one.events for one in day.late) for day in standing_of(self.warehouse, "readings") if day.late
+            day.day: sum(one.events for one in day.late)
+            for day in archive_status(self.warehouse, "readings")
+            if day.late
         }
 
     @property

@@ -16,10 +16,10 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.errors import ArchiveRefused, WarehouseError
 from penstock.backfill.warehouse.columns import Columns
-from penstock.backfill.warehouse.evolution import is_same, is_widened, merged, stored_as, table_of
 from penstock.backfill.warehouse.layout import Note
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.notes import ARCHIVE
+from penstock.backfill.warehouse.schema_evolution import is_same, is_widened, merged, stored_as, table_of
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
 

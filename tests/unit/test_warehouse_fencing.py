@@ -18,14 +18,14 @@ from penstock.backfill.archive import category_archive, segments
 from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import FENCED_PAUSE_S, group_of
-from penstock.backfill.archive.compacting import compact
-from penstock.backfill.archive.completeness import Patience
-from penstock.backfill.warehouse.evolution import table_of
+from penstock.backfill.archive.compaction import compact
+from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.warehouse.layout import DAY_MS, Note, day_of
 from penstock.backfill.warehouse.listing import Listing, read_events
 from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, epochs_among, late_note, read_note
 from penstock.backfill.warehouse.owners import Owners, bucket_notes, claim
-from penstock.backfill.warehouse.seam import Warehouse
+from penstock.backfill.warehouse.protocols import Warehouse
+from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
 
@@ -130,7 +130,7 @@ class Site:
             [READINGS],
             warehouse,
             segment_events=SEGMENT,
-            patience=Patience(ps.Behind(timedelta(hours=1)), timedelta(minutes=1)),
+            patience=LatenessAllowance(ps.BoundedOutOfOrderness(timedelta(hours=1)), timedelta(minutes=1)),
             monotonic_s=lambda: self.now_s,
             now_ms=lambda: self.now_ms,
         )

@@ -11,7 +11,7 @@ from penstock.backfill.errors import WarehouseError
 from penstock.backfill.warehouse.hdfs import HdfsWarehouse
 from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.seam import LocalWarehouse, open_warehouse
+from penstock.backfill.warehouse.protocols import LocalWarehouse, open_warehouse
 
 FILE = StoredFile("departures", "2013-01-31", 3, 250_000)
 
@@ -81,7 +81,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("penstock.backfill.warehouse.seam.os.fsync", full)
+    monkeypatch.setattr("penstock.backfill.warehouse.protocols.os.fsync", full)
     with pytest.raises(WarehouseError, match="was not written: No space left on device"):
         warehouse.write(FILE, b"half")
 

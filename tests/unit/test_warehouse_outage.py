@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from support.warehouses import MemoryWarehouse
 
-from penstock.backfill.archive.lasting import LastingWarehouse
+from penstock.backfill.archive.retrying_warehouse import RetryingWarehouse
 from penstock.backfill.errors import NotStored, WarehouseError
 from penstock.backfill.warehouse.layout import Note, Stored
 
@@ -32,9 +32,9 @@ class AwayWarehouse(MemoryWarehouse):
         """Let time pass."""
         self.now_s += seconds
 
-    def lasting(self, *, is_over: bool = False) -> LastingWarehouse:
+    def lasting(self, *, is_over: bool = False) -> RetryingWarehouse:
         """Return it with a minute's patience."""
-        return LastingWarehouse(self, timedelta(minutes=1), lambda: is_over, lambda: self.now_s, self.pause)
+        return RetryingWarehouse(self, timedelta(minutes=1), lambda: is_over, lambda: self.now_s, self.pause)
 
 
 def test_what_is_back_in_time_gets_what_was_to_be_stored() -> None:

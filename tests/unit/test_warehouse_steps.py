@@ -17,19 +17,20 @@ from support.step_counts import counters
 
 import penstock as ps
 from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.spark.placed import PlacedApp
-from penstock.backfill.steps import aggregating, arrival
-from penstock.backfill.steps.arrival import arriver
-from penstock.backfill.steps.folding import reducer
+from penstock.backfill.spark.batches import Transform
+from penstock.backfill.spark.shipped_app import ShippedApp
+from penstock.backfill.steps import aggregation, arrival_order
+from penstock.backfill.steps.arrival_order import arrival_order_step
+from penstock.backfill.steps.event_time_order import timer
 from penstock.backfill.steps.inputs import Inputs
-from penstock.backfill.steps.mapping import mapper
-from penstock.backfill.steps.step import Step, Transform
-from penstock.backfill.steps.timing import timer
+from penstock.backfill.steps.stateful_reducer import reducer
+from penstock.backfill.steps.stateless_mapper import mapper
+from penstock.backfill.steps.step import Step
 from penstock.backfill.warehouse.columns import MARKS, Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.processors.apps import AppName
-from penstock.processors.cores import open_core, stateful
-from penstock.state.store import MemoryShardState
+from penstock.processors.declare.apps import AppName
+from penstock.processors.operators import open_operator, stateful
+from penstock.state.protocols import MemoryShardState
 
 FIRST_DAY_MS = 15_706 * DAY_MS
 DAYS = Days(date(2013, 1, 2), date(2013, 1, 2))
@@ -59,7 +60,7 @@ class Echo(ps.Stateless):
     """Says everything twice, but cannot hear one word."""
 
     reads, writes = words, echoed
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
     def process(self, event: Word) -> Iterable[Word]:
         """Return the word twice."""
@@ -101,7 +102,7 @@ class Retold(ps.Stateful):
 
     reads, writes, state = words, heard, str
     ordered = True
-    watermark = ps.Behind(timedelta(days=3))
+    watermark = ps.BoundedOutOfOrderness(timedelta(days=3))
 
     def process(self, event: Word, state: str | None, context: ps.Context) -> tuple[str, list[Said]]:
         """Add the word to the story."""
@@ -112,7 +113,7 @@ class Retold(ps.Stateful):
 class RetoldSoon(Retold):
     """The same, without those who speak up five hours later."""
 
-    watermark = ps.Behind(timedelta(hours=5))
+    watermark = ps.BoundedOutOfOrderness(timedelta(hours=5))
 
 
 class Talks(ps.Aggregator):
@@ -135,7 +136,7 @@ class Recently(ps.Aggregator):
     reads, writes = words, heard
     monoid: ClassVar[ps.Monoid[Any]] = ps.TupleOf(ps.First(), ps.Last(), ps.Count())
     window = ps.Sliding(timedelta(hours=6))
-    watermark = ps.Behind(timedelta(days=3))
+    watermark = ps.BoundedOutOfOrderness(timedelta(days=3))
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
@@ -152,7 +153,7 @@ class Recently(ps.Aggregator):
 class RecentlySoon(Recently):
     """The same, without words that come five hours later."""
 
-    watermark = ps.Behind(timedelta(hours=5))
+    watermark = ps.BoundedOutOfOrderness(timedelta(hours=5))
 
 
 class Newest(ps.Aggregator):
@@ -215,7 +216,7 @@ class DefineOrStop(Define):
 
 def step_of(processor: str) -> Step:
     """Return a processor's step over the words of this file."""
-    return Step(PlacedApp(AppName(Path(__file__))), processor, "words", counters())
+    return Step(ShippedApp(AppName(Path(__file__))), processor, "words", counters())
 
 
 def said_words() -> list[Word]:
@@ -292,15 +293,15 @@ def test_a_reducer_carries_a_keys_state_from_batch_to_batch(monkeypatch: pytest.
 @pytest.mark.parametrize("flush_events", [1, 30, 1000])
 def test_partials_merge_in_bus_order_however_they_were_cut(monkeypatch: pytest.MonkeyPatch, flush_events: int) -> None:
     """Two tasks, each with its stretch of the bus, and partials handed on by turns, give the last word of all."""
-    monkeypatch.setattr(aggregating, "FLUSH_EVENTS", flush_events)
+    monkeypatch.setattr(aggregation, "FLUSH_EVENTS", flush_events)
     said, step = list(enumerate(said_words())), step_of("Newest")
-    tasks = [aggregating.partials(step)(iter(stored(part, 10))) for part in (said[:120], said[120:])]
+    tasks = [aggregation.partials(step)(iter(stored(part, 10))) for part in (said[:120], said[120:])]
     rows = sorted(
         (row for task in tasks for batch in task for row in batch.to_pylist()),
         key=lambda row: (row["key"], row["start"], row["bucket"], row["offset"]),
     )
-    shuffled = pa.RecordBatch.from_pylist(rows, schema=aggregating.PARTIALS)
-    given = outputs(aggregating.merger(step), [shuffled.slice(0, 5), shuffled.slice(5)])
+    shuffled = pa.RecordBatch.from_pylist(rows, schema=aggregation.PARTIALS)
+    given = outputs(aggregation.merger(step), [shuffled.slice(0, 5), shuffled.slice(5)])
     slots: dict[tuple[str, int], list[str]] = {}
     for _, word in said:
         slots.setdefault((word.speaker, word.at - word.at % 3_600_000), []).append(word.word)
@@ -335,7 +336,7 @@ def test_timers_fire_between_the_events_they_lie_between(processor: str, size: i
 def test_sliding_windows_of_a_batch_are_those_of_the_stream(size: int) -> None:
     """Also that of a key's last time; and of words of one time the first is the one that came first."""
     said = [Word(word.speaker, word.at // 3_600_000 * 3_600_000, word.word) for word in said_words()]
-    core = open_core(Recently(), MemoryShardState())
+    core = open_operator(Recently(), MemoryShardState())
     core.feed(words, said, stop_at_error=True)
     streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
     archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
@@ -350,7 +351,7 @@ def test_sliding_windows_of_a_batch_are_those_of_the_stream(size: int) -> None:
 def test_ordered_events_are_reduced_as_they_are_delivered(size: int) -> None:
     """Those of one time, too: what a worker gives, however they came to it, batch gives."""
     said = [Word(word.speaker, word.at // (DAY_MS // 8) * (DAY_MS // 8), word.word) for word in said_words()]
-    core = open_core(Retold(), MemoryShardState())
+    core = open_operator(Retold(), MemoryShardState())
     core.feed(words, said, stop_at_error=True)
     streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
     archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
@@ -367,11 +368,11 @@ def test_a_bucket_in_order_of_arrival_gives_what_its_shard_gave(
     monkeypatch: pytest.MonkeyPatch, processor: str, size: int, drained: int
 ) -> None:
     """What was late for the shard is late again, whatever is drained to disk on the way."""
-    monkeypatch.setattr(arrival, "DRAINED_EVENTS", drained)
+    monkeypatch.setattr(arrival_order, "DRAINED_EVENTS", drained)
     said = nearly_in_order()
-    shard = open_core(globals()[processor](), MemoryShardState())
+    shard = open_operator(globals()[processor](), MemoryShardState())
     fed = shard.feed(words, said, stop_at_error=True)
-    given = outputs(arriver(Inputs([step_of(processor)]), DAYS), met(stored(list(enumerate(said)), size)))
+    given = outputs(arrival_order_step(Inputs([step_of(processor)]), DAYS), met(stored(list(enumerate(said)), size)))
 
     assert fed.late
     assert given

@@ -17,19 +17,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 from support.pictures import NODE, NOW_MS, report, shard, standing, worker
 
-from penstock.ops.watching.findings import Weight, findings_of
-from penstock.ops.watching.graph import Drawing, drawn
-from penstock.ops.watching.measures import OF_PROCESSOR, OF_SHARD, OF_WORKER, Measure
-from penstock.ops.watching.observer import REGISTRATIONS_EVERY_MS, Observer, in_order
-from penstock.ops.watching.prometheus import Scraped
-from penstock.ops.watching.reports import REPORTS, Node, Report, outgoing
-from penstock.ops.watching.standing import Picture, Standing
-from penstock.ops.working.starts import counted_start
+from penstock.ops.monitoring.finding import Severity
+from penstock.ops.monitoring.findings import findings_of
+from penstock.ops.monitoring.graph import Drawing, drawn
+from penstock.ops.monitoring.measures import OF_PROCESSOR, OF_SHARD, OF_WORKER, Measure
+from penstock.ops.monitoring.observer import REGISTRATIONS_EVERY_MS, Observer, in_order
+from penstock.ops.monitoring.prometheus import Scraped
+from penstock.ops.monitoring.reports import REPORTS, Node, Report, outgoing
+from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
+from penstock.ops.worker.restart_count import count_restart
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
-from penstock.transport.ensuring import ensure
 from penstock.transport.errors import BusError
+from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
-from penstock.transport.registrations import ShardRecord, record_shards
+from penstock.transport.tables.registrations import ShardRecord, record_shards
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -62,7 +63,7 @@ class World:
         with closing(Observer(self.bus, [NODE], now_ms=lambda: self.now_ms)) as observer:
             yield observer
 
-    def look(self) -> Standing:
+    def look(self) -> ProcessorStatus:
         with self.observer() as observer:
             return observer.look().standings[0]
 
@@ -109,7 +110,7 @@ class Refusing:
         return asked if name in {"names", "describe", "committed", "waiting_since"} else found
 
 
-def looked_at_two(world: World, refuses: Callable[[str, object], bool]) -> Picture:
+def looked_at_two(world: World, refuses: Callable[[str, object], bool]) -> ClusterStatus:
     """Return what is seen of two processors that lag in one bucket at different offsets."""
     world.send(0, 10)
     world.commit(0, 4)
@@ -209,7 +210,7 @@ def test_a_topic_that_was_created_again_is_seen() -> None:
 
     assert [one.kind for one in (*before.wrong, *after.wrong)] == []
     [wrong] = recreated.wrong
-    assert (wrong.kind, wrong.weight) == ("recreated", Weight.CRITICAL)
+    assert (wrong.kind, wrong.weight) == ("recreated", Severity.CRITICAL)
     assert "enriched was deleted and created again" in wrong.says
     assert "penstock reset" in wrong.says
 
@@ -310,65 +311,70 @@ WAITS: dict[str, Any] = {"behind": 1_200, "behind_bytes": 5_000_000, "behind_s":
         (
             standing(shard(**WAITS, owner=""), workers=()),
             "not running",
-            Weight.CRITICAL,
+            Severity.CRITICAL,
             "1,200 events wait (about 5.0 MB)",
         ),
-        (standing(workers=()), "no input", Weight.CRITICAL, "enriched"),
-        (standing(shard(), workers=(worker(ended="No room."),)), "failed", Weight.CRITICAL, "ended 1 s ago: No room."),
-        (standing(shard(), workers=(worker(silent_s=60),)), "silent", Weight.CRITICAL, "process 7"),
-        (standing(shard(), shard(1, owner="", behind=3, behind_s=1.0)), "without owner", Weight.WARNING, "bucket 1"),
-        (standing(shard(**WAITS)), "lag", Weight.WARNING, "the oldest for 10 min (bucket 0); it reads nothing"),
-        (standing(shard(behind=1, behind_s=200, expires_s=100.0)), "retention", Weight.CRITICAL, "in 100 s"),
+        (standing(workers=()), "no input", Severity.CRITICAL, "enriched"),
+        (
+            standing(shard(), workers=(worker(ended="No room."),)),
+            "failed",
+            Severity.CRITICAL,
+            "ended 1 s ago: No room.",
+        ),
+        (standing(shard(), workers=(worker(silent_s=60),)), "silent", Severity.CRITICAL, "process 7"),
+        (standing(shard(), shard(1, owner="", behind=3, behind_s=1.0)), "without owner", Severity.WARNING, "bucket 1"),
+        (standing(shard(**WAITS)), "lag", Severity.WARNING, "the oldest for 10 min (bucket 0); it reads nothing"),
+        (standing(shard(behind=1, behind_s=200, expires_s=100.0)), "retention", Severity.CRITICAL, "in 100 s"),
         (
             standing(shard(behind=1, behind_s=80.0), workers=(worker(rate_in=5.0, saved_s=90.0),)),
             "checkpoint",
-            Weight.WARNING,
+            Severity.WARNING,
             "nothing for 80 s",
         ),
-        (standing(shard(held_by="filterer/1", low_ms=NOW_MS - 3_600_000)), "held back", Weight.NOTE, "filterer/1"),
+        (standing(shard(held_by="filterer/1", low_ms=NOW_MS - 3_600_000)), "held back", Severity.NOTE, "filterer/1"),
         (
             standing(
                 shard(held_by="readings/0, which has had 3 of the 8 events", low_ms=None),
                 workers=(worker(started_ms=NOW_MS - 61_000),),
             ),
             "no watermark",
-            Weight.NOTE,
+            Severity.NOTE,
             "held back by readings/0, which has had 3 of the 8 events",
         ),
         (
             standing(shard(backup_age_s=400.0), workers=(worker(backup_every_s=60.0),)),
             "backup",
-            Weight.WARNING,
+            Severity.WARNING,
             "6 min old",
         ),
         (
             standing(shard(), workers=(worker(letters_rate=0.5),), dead_letters=9),
             "dead letters",
-            Weight.WARNING,
+            Severity.WARNING,
             "30 in a minute; 9 are kept",
         ),
         (
             standing(shard(), workers=(worker(letters_rate=0.5, rate_in=2.0),), dead_letters=9),
             "dead letters",
-            Weight.WARNING,
+            Severity.WARNING,
             "30 in a minute, 25.0% of what it reads; 9 are kept",
         ),
         (
             standing(shard(), dead_letters=50_000),
             "dead letters",
-            Weight.NOTE,
+            Severity.NOTE,
             "50,000 events that it set aside are kept",
         ),
-        (standing(shard(), workers=(worker(restarts=3),)), "restarts", Weight.WARNING, "3 times"),
+        (standing(shard(), workers=(worker(restarts=3),)), "restarts", Severity.WARNING, "3 times"),
         (
             standing(shard(), workers=(worker(deployment="s@1"), worker("two", deployment="s@2"))),
             "versions",
-            Weight.NOTE,
+            Severity.NOTE,
             "s@1, s@2",
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_words(seen: Standing, kind: str, weight: Weight, words: str) -> None:
+def test_what_is_wrong_is_said_in_words(seen: ProcessorStatus, kind: str, weight: Severity, words: str) -> None:
     """One thing each, with its figures."""
     assert [(one.kind, one.weight) for one in findings_of([seen])] == [(kind, weight)]
     assert words in findings_of([seen])[0].says
@@ -391,8 +397,8 @@ def test_the_worst_comes_first() -> None:
     bad = replace(bad, node=replace_node(name="z"))
 
     assert [(one.weight, one.processor) for one in findings_of([fair, bad])] == [
-        (Weight.CRITICAL, "z"),
-        (Weight.WARNING, "scorer"),
+        (Severity.CRITICAL, "z"),
+        (Severity.WARNING, "scorer"),
     ]
 
 
@@ -401,12 +407,12 @@ def test_restarts_count_only_ends_that_nobody_asked_for(tmp_path: Path) -> None:
     notes = tmp_path / "0.starts"
     counts = []
     for crashes in (False, True, False, True, False):
-        with suppress(RuntimeError), counted_start(notes) as restarts_ms:
+        with suppress(RuntimeError), count_restart(notes) as restarts_ms:
             counts.append(len(restarts_ms))
             if crashes:
                 raise RuntimeError
     notes.write_bytes(b"torn")
-    with counted_start(notes) as restarts_ms:
+    with count_restart(notes) as restarts_ms:
         counts.append(len(restarts_ms))
 
     assert counts == [0, 0, 1, 1, 2, 0]

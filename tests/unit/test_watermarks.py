@@ -12,22 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.processors import watermarks
 from penstock.processors.errors import DeclarationError
-from penstock.processors.event_time import ShardTime
-from penstock.processors.watermarks import NEVER_MS, BucketTime, Lateness, Progress, Watermark
-from penstock.state.store import MemoryShardState
+from penstock.processors.time import watermarks
+from penstock.processors.time.shard_time import ShardTime
+from penstock.processors.time.watermarks import NEVER_MS, BucketProgress, BucketTime, Lateness, Watermark
+from penstock.state.protocols import MemoryShardState
 
 TIMES = st.lists(st.integers(-(10**6), 10**9), max_size=700)
 WAYS = st.sampled_from(
-    [ps.Confidence(0.9, warm_up=5), ps.Confidence(0.5, warm_up=300), ps.Behind(timedelta(seconds=2))]
+    [ps.Confidence(0.9, warm_up=5), ps.Confidence(0.5, warm_up=300), ps.BoundedOutOfOrderness(timedelta(seconds=2))]
 )
 
 
 @given(times=TIMES, way=WAYS)
 def test_a_watermark_never_goes_back(times: list[int], way: Watermark) -> None:
     """However the events come."""
-    found = BucketTime(way, Progress()).observe(times)
+    found = BucketTime(way, BucketProgress()).observe(times)
 
     assert all(earlier <= later for earlier, later in pairwise(found))
 
@@ -35,7 +35,7 @@ def test_a_watermark_never_goes_back(times: list[int], way: Watermark) -> None:
 @given(times=TIMES, way=WAYS, cuts=st.lists(st.integers(0, 700)))
 def test_a_watermark_depends_on_the_events_alone(times: list[int], way: Watermark, cuts: list[int]) -> None:
     """Not on how they were batched, nor on restarts between them."""
-    whole = BucketTime(way, Progress()).observe(times)
+    whole = BucketTime(way, BucketProgress()).observe(times)
     saved, found = MemoryShardState(), []
     for begin, end in pairwise([0, *sorted(cuts), len(times)]):
         time = ShardTime(way, ["readings"], saved)
@@ -50,17 +50,17 @@ def test_nor_does_a_long_stream_whose_past_fades(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(watermarks, "MEMORY", 1_000)
     lots = random.Random(3)
     times = [n - int(lots.expovariate(1 / 300)) for n in range(30_000)]
-    time, found = BucketTime(ps.Confidence(), Progress()), []
+    time, found = BucketTime(ps.Confidence(), BucketProgress()), []
     for begin in range(0, len(times), 77):
         found += time.observe(times[begin : begin + 77])
 
-    assert found == BucketTime(ps.Confidence(), Progress()).observe(times)
+    assert found == BucketTime(ps.Confidence(), BucketProgress()).observe(times)
 
 
 @given(times=TIMES, bound=st.integers(0, 10**6))
 def test_a_fixed_bound_lies_behind_the_newest_event(times: list[int], bound: int) -> None:
     """By just that much, from the first event on."""
-    watermarks = BucketTime(ps.Behind(timedelta(milliseconds=bound)), Progress()).observe(times)
+    watermarks = BucketTime(ps.BoundedOutOfOrderness(timedelta(milliseconds=bound)), BucketProgress()).observe(times)
 
     assert watermarks == [max(times[: n + 1]) - bound for n in range(len(times))]
 
@@ -83,7 +83,7 @@ def test_as_many_events_come_late_as_the_confidence_leaves(share: float) -> None
     arrivals = sorted((n * 10 + lots.expovariate(1 / 500), n * 10) for n in range(100_000))
     times = [time for _, time in arrivals]
 
-    watermarks = [NEVER_MS, *BucketTime(ps.Confidence(share), Progress()).observe(times)]
+    watermarks = [NEVER_MS, *BucketTime(ps.Confidence(share), BucketProgress()).observe(times)]
     late = sum(time < watermark for time, watermark in zip(times, watermarks, strict=False))
     assert late / len(times) == pytest.approx(1 - share, rel=0.1, abs=5e-4)
 
@@ -109,7 +109,7 @@ def test_few_events_are_seldom_late_though_little_is_known(how: str, events: int
     lots, late, trials = random.Random(5), 0, max(3, 4_000 // events)
     for _ in range(trials):
         times = _shuffled(how, events, lots)
-        watermarks = [NEVER_MS, *BucketTime(ps.Confidence(), Progress()).observe(times)]
+        watermarks = [NEVER_MS, *BucketTime(ps.Confidence(), BucketProgress()).observe(times)]
         assert watermarks[10] != NEVER_MS
         late += sum(time < watermark for time, watermark in zip(times, watermarks, strict=False))
 
@@ -125,12 +125,12 @@ def test_few_events_are_seldom_late_though_little_is_known(how: str, events: int
         (ps.Confidence(warm_up=100), 100, "has had 100 of the 128 events after which its watermark begins"),
         (ps.Confidence(warm_up=300), 300, "has had 300 of the 512 events after which its watermark begins"),
         (ps.Confidence(), 8, ""),
-        (ps.Behind(), 0, "has had none of the events from which its watermark follows"),
+        (ps.BoundedOutOfOrderness(), 0, "has had none of the events from which its watermark follows"),
     ],
 )
 def test_what_a_watermark_waits_for_is_told(way: Watermark, events: int, told: str) -> None:
     """As it is: when it is looked for the first time after so many."""
-    time = BucketTime(way, Progress())
+    time = BucketTime(way, BucketProgress())
     time.observe(range(events))
 
     assert time.waits_for == told
@@ -140,7 +140,7 @@ def test_what_a_watermark_waits_for_is_told(way: Watermark, events: int, told: s
 
 def test_a_stream_that_changes_its_ways_is_followed() -> None:
     """What was seen long ago counts for less: the watermark comes closer once events are in order again."""
-    time = BucketTime(ps.Confidence(0.99), Progress())
+    time = BucketTime(ps.Confidence(0.99), BucketProgress())
     time.observe([n - 5_000 * (n % 2) for n in range(200_000)])
     time.observe(range(200_000, 1_000_000))
 
@@ -149,7 +149,7 @@ def test_a_stream_that_changes_its_ways_is_followed() -> None:
 
 def test_a_shard_is_as_far_as_its_last_input() -> None:
     """One input far behind, or silent from the beginning, holds it back."""
-    time = ShardTime(ps.Behind(), ["fast", "slow"], MemoryShardState())
+    time = ShardTime(ps.BoundedOutOfOrderness(), ["fast", "slow"], MemoryShardState())
 
     assert time.observe("fast", [1_000, 2_000]) == [NEVER_MS, NEVER_MS]
     assert time.observe("slow", [10, 1_500, 3_000]) == [10, 1_500, 2_000]
@@ -162,7 +162,7 @@ def test_ones_own_way_decides_by_what_was_seen() -> None:
         def bound_ms(self, seen: ps.Lateness) -> int:
             return 10 + 2 * seen.quantile(0.99)
 
-    assert BucketTime(Cautious(), Progress()).observe([100, 150]) == [90, 140]
+    assert BucketTime(Cautious(), BucketProgress()).observe([100, 150]) == [90, 140]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_ones_own_way_decides_by_what_was_seen() -> None:
     [
         (lambda: ps.Confidence(1.0), "cannot be seen"),
         (lambda: ps.Confidence(warm_up=0), "at least one"),
-        (lambda: ps.Behind(timedelta(seconds=-1)), "ahead of it"),
+        (lambda: ps.BoundedOutOfOrderness(timedelta(seconds=-1)), "ahead of it"),
     ],
 )
 def test_what_cannot_be_a_watermark_is_refused(make: object, told: str) -> None:

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.processors.cores import open_core
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
-from penstock.processors.watermarks import NEVER_MS
+from penstock.processors.operators import open_operator
+from penstock.processors.time.watermarks import NEVER_MS
 from penstock.state.checkpoints import Step
-from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState
+from penstock.state.local.overlay import Overlay
+from penstock.state.protocols import MemoryShardState
 
 BOUND = 15
 MS = timedelta(milliseconds=1)
@@ -57,7 +57,7 @@ class Tumble(ps.Windowed):
     reads, state = readings, tuple[int, ...]
     writes: ClassVar[Any] = found
     window: ClassVar[Any] = ps.Tumbling(10 * MS)
-    watermark = ps.Behind(BOUND * MS)
+    watermark = ps.BoundedOutOfOrderness(BOUND * MS)
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def fold(
@@ -100,7 +100,7 @@ class Talkative(Tumble):
 class Patient(Tumble):
     """Takes events up to five milliseconds after its windows are complete; what comes later goes elsewhere."""
 
-    watermark, allowed_lateness, late = ps.Behind(), 5 * MS, late_readings
+    watermark, allowed_lateness, late = ps.BoundedOutOfOrderness(), 5 * MS, late_readings
 
 
 class Forgetful(Tumble):
@@ -158,13 +158,13 @@ def windows_of(processor: type[Tumble], arrived: Sequence[Reading], size: int, r
     """Return what a shard gives, in batches, with a checkpoint after each and a restart after some."""
     saved, given = MemoryShardState(), Counter[Found]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_core(processor(), overlay)
+    core = open_operator(processor(), overlay)
     for number, begin in enumerate(range(0, len(arrived), size)):
         given.update(core.feed(readings, arrived[begin : begin + size], stop_at_error=True).outputs)
         overlay.add(core.drain().changes)
         saved.save(overlay.seal())
         overlay.settle({})
-        core = open_core(processor(), overlay) if number in restarts else core
+        core = open_operator(processor(), overlay) if number in restarts else core
     assert {key for key, _ in saved.scan(b"", b"\xfe", 100)} <= {b"end"}, "what is complete is still kept"
     return Counter({one: times for one, times in given.items() if one.sensor != "end"})
 
@@ -251,7 +251,7 @@ def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
 @pytest.mark.parametrize(
     ("base", "attributes", "told"),
     [
-        (Tumble, {"window": ps.Ever()}, "never complete"),
+        (Tumble, {"window": ps.GlobalWindow()}, "never complete"),
         (Tumble, {"window": ps.Sliding(timedelta(hours=1))}, "folded anew for each"),
         (Tumble, {"window": ps.Session(5 * MS)}, "ordered = True"),
         (Tumble, {"allowed_lateness": -MS}, "below zero"),

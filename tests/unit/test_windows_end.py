@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver
-from penstock.processors.cores import open_core
+from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
-from penstock.processors.owners import key_of
-from penstock.processors.spaces import EARLY_RESULTS
+from penstock.processors.keyed_state.key_layout import EARLY_RESULTS
+from penstock.processors.operators import open_operator
+from penstock.processors.operators.key_owners import key_of
 from penstock.state.checkpoints import Step, steps_of
-from penstock.state.overlay import Overlay
-from penstock.state.store import MemoryShardState
-from penstock.transport.promises import promises_on
+from penstock.state.local.overlay import Overlay
+from penstock.state.protocols import MemoryShardState
+from penstock.transport.tables.upstream_watermarks import watermarks_on
 
 
 class Reading(ps.Record, frozen=True):
@@ -61,8 +61,8 @@ class Complete(ps.Aggregator):
 
     reads, writes = readings, sums
     monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
-    window: ClassVar[ps.Windowing] = ps.Tumbling(ms(10))
-    watermark: ClassVar[ps.Watermark] = ps.Behind(ms(5))
+    window: ClassVar[ps.WindowAssigner] = ps.Tumbling(ms(10))
+    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness(ms(5))
     emit: ClassVar[ps.AtCheckpoint | ps.AtWatermark] = ps.AtWatermark()
     late: ClassVar[ps.OnLate | ps.Category[Any]] = ps.OnLate.DROP
 
@@ -122,10 +122,10 @@ def outputs_of(
     """Return what a shard gives, in batches that end at these cuts, with a checkpoint, and perhaps a restart, at each."""
     saved, outputs = MemoryShardState(), list[Any]()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_core(processor(), overlay)
+    core = open_operator(processor(), overlay)
     for (begin, restarts), (end, _) in pairwise([(0, False), *sorted(cuts), (len(events), False)]):
         if restarts:
-            core = open_core(processor(), overlay)
+            core = open_operator(processor(), overlay)
         outputs += core.feed(readings, events[begin:end], stop_at_error=True).outputs
         drained = core.drain()
         outputs += drained.outputs
@@ -231,7 +231,7 @@ def test_state_stays_small_over_a_long_stream() -> None:
     """A day of windows passes; what is saved is the last of them, and how far time is."""
     saved = MemoryShardState()
     overlay = Overlay(saved, lambda _, later: later)
-    core = open_core(Patient(), overlay)
+    core = open_operator(Patient(), overlay)
     sizes = []
     for begin in range(0, 100_000, 500):
         core.feed(readings, [Reading(f"m{n % 7}", n, 1) for n in range(begin, begin + 500)], stop_at_error=True)
@@ -244,15 +244,15 @@ def test_state_stays_small_over_a_long_stream() -> None:
 def test_late_events_are_counted_and_go_where_they_are_sent() -> None:
     """To a category of their own, as they came; those whose window still takes them are late, but not too late."""
 
-    class Aside(Patient):
+    class DryRunPool(Patient):
         late = late_readings
 
-    driver = Driver(Aside)
+    driver = Driver(DryRunPool)
     too_late = Reading("a", 3, 7)
     driver.send(readings, [Reading("a", 0, 1), Reading("a", 26, 1), Reading("a", 5, 1), Reading("a", 40, 1), too_late])
 
     assert driver.read(late_readings) == [too_late]
-    assert (driver.tally(Aside).late, driver.tally(Aside).dropped) == (2, 1)
+    assert (driver.tally(DryRunPool).late, driver.tally(DryRunPool).dropped) == (2, 1)
     assert driver.read(sums)[-1] == Sum("a", 20, 1)
     assert Sum("a", 0, 2) in driver.read(sums)
 
@@ -373,7 +373,7 @@ def expect_promise(promise: ps.Semantics, found: Counter[Sum], truth: Counter[Su
 def test_a_pending_early_result_belongs_to_its_key() -> None:
     """So it goes where the key goes, when a category gets more buckets."""
     processor, saved = early_of(EXACT, EXACT), MemoryShardState()
-    core = open_core(processor(), saved)
+    core = open_operator(processor(), saved)
     core.feed(readings, [Reading("b", 3, 1), Reading("a", 12, 1)], stop_at_error=True)
     saved.save(core.drain().changes)
     pending = saved.scan(EARLY_RESULTS, EARLY_RESULTS + b"\xff" * 9, 10)
@@ -431,10 +431,10 @@ def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, st
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"window": ps.Ever()}, "holds all of time"),
+        ({"window": ps.GlobalWindow()}, "holds all of time"),
         ({"allowed_lateness": ms(-1)}, "below zero"),
         ({"allowed_lateness": ms(1), "late": ps.OnLate.INTO_WINDOW}, "what becomes of later events"),
-        ({"store": ps.Remote()}, "one shard alone"),
+        ({"store": ps.RemoteStore()}, "one shard alone"),
         ({"writes": ()}, "declare `writes`"),
         ({"late": others}, "must hold"),
     ],
@@ -471,7 +471,7 @@ def test_ten_events_complete_windows_by_default() -> None:
     driver = Driver(ByDefault)
     driver.send(readings, [Reading("a", 10 * n, 1) for n in range(3)])
     driver.advance(1)
-    few = promises_on(driver.bus)["by_default", 0]
+    few = watermarks_on(driver.bus)["by_default", 0]
     driver.send(readings, [Reading("a", 10 * n, 1) for n in range(3, 10)])
 
     assert few.held_by == "readings/0, which has had 3 of the 8 events after which its watermark begins"

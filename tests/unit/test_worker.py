@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.driver import Crash, Driver, Inline, Killed
-from penstock.ops.working.changelog import changelog_of
-from penstock.ops.working.preflight import ends_of
-from penstock.ops.working.refusals import EventRefused
-from penstock.ops.working.sending import OutputRefused
-from penstock.ops.working.worker import Place, Worker
-from penstock.processors.buckets import bucket_of
+from penstock.ops.testing import Crash, Driver, Inline, Killed
+from penstock.ops.worker.changelog_replay import changelog_of
+from penstock.ops.worker.output_writer import OutputRefused
+from penstock.ops.worker.preflight import ends_of
+from penstock.ops.worker.rejected_events import EventRejected
+from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.errors import DeclarationError, PenstockError, ProcessorFailed
 from penstock.state.checkpoints import Gap, Step, steps_of
-from penstock.state.store import MemoryStateFolder, StateFolder
+from penstock.state.protocols import MemoryStateFolder, StateFolder
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import StoredMessage
 
@@ -75,7 +75,7 @@ class Large(ps.Stateless):
 class Forgiving(Large):
     """The same, sending mistakes to the dead letters."""
 
-    raising = ps.OnBad.DEAD_LETTER
+    on_error = ps.ErrorPolicy.DEAD_LETTER
 
 
 class Sum(ps.Record, frozen=True):
@@ -150,7 +150,7 @@ class Silent(Totals):
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: StateFolder, identity: str = "test") -> Worker:
     """Start a worker beside a driver, on its bus and by its clock."""
-    return Worker(processor(), Place(driver.bus, states, identity), Inline(), Inline(), clock=driver.clock)
+    return Worker(processor(), WorkerConfig(driver.bus, states, identity), Inline(), Inline(), clock=driver.clock)
 
 
 HOUR = 3_600_000
@@ -275,7 +275,7 @@ def test_an_aggregator_with_a_remote_store_runs_in_memory_too() -> None:
     """The driver keeps its state and its outbox; after a death between the two commits each update is there once."""
 
     class Remotely(Hours):
-        store = ps.Remote(ps.Writing.READ_MERGE_WRITE)
+        store = ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)
         output_semantics = ps.Semantics.EXACTLY_ONCE
 
     driver = Driver(Remotely)
@@ -322,7 +322,7 @@ def test_what_raises_stops_the_worker_with_all_before_it_saved() -> None:
     """By default: each start stops at the same event, and repeats none of those before."""
     driver = Driver(Large)
     for _ in range(3):
-        with pytest.raises(EventRefused, match=r"offset 1: Large raised ValueError: -3 litres"):
+        with pytest.raises(EventRejected, match=r"offset 1: Large raised ValueError: -3 litres"):
             driver.send(readings, [] if driver.read(readings) else [Reading("a", 1, 10), Reading("a", 2, -3)])
 
     assert [event.litres for event in driver.read(large)] == [10]
@@ -338,7 +338,7 @@ def test_an_event_without_event_time_stops_the_worker() -> None:
     driver = Driver(Large)
     for value in (b'{"meter":"a","at":1,"litres":10}', b"nonsense", b'{"meter":"a","litres":20}'):
         driver.bus.append("readings", Outgoing(b"a", value))
-    with pytest.raises(EventRefused, match=r"offset 2: .*event time: 'at'"):
+    with pytest.raises(EventRejected, match=r"offset 2: .*event time: 'at'"):
         driver.run()
 
     assert [event.litres for event in driver.read(large)] == [10]
@@ -365,7 +365,7 @@ def test_every_event_is_processed_set_aside_or_stops_the_worker(kinds: list[str]
     if stop is None:
         driver.run()
     else:
-        with pytest.raises(EventRefused, match=f"offset {stop}"):
+        with pytest.raises(EventRejected, match=f"offset {stop}"):
             driver.run()
 
     taken = kinds[:stop]
@@ -440,17 +440,17 @@ def test_a_result_that_raises_names_key_and_window() -> None:
 @pytest.mark.parametrize(
     ("every", "events", "seconds", "due"),
     [
-        (ps.Every(events=3), 3, 0, True),
-        (ps.Every(events=3), 2, 0, False),
-        (ps.Every(size_bytes=100), 4, 0, True),
-        (ps.Every(size_bytes=100), 1, 0, False),
-        (ps.Every(time=timedelta(seconds=5)), 1, 5, True),
-        (ps.Every(time=timedelta(seconds=5)), 1, 4, False),
-        (ps.Every(time=timedelta(seconds=5)), 0, 60, False),
+        (ps.CheckpointInterval(events=3), 3, 0, True),
+        (ps.CheckpointInterval(events=3), 2, 0, False),
+        (ps.CheckpointInterval(size_bytes=100), 4, 0, True),
+        (ps.CheckpointInterval(size_bytes=100), 1, 0, False),
+        (ps.CheckpointInterval(time=timedelta(seconds=5)), 1, 5, True),
+        (ps.CheckpointInterval(time=timedelta(seconds=5)), 1, 4, False),
+        (ps.CheckpointInterval(time=timedelta(seconds=5)), 0, 60, False),
     ],
 )
 def test_a_checkpoint_falls_at_whichever_limit_comes_first(
-    every: ps.Every, events: int, seconds: int, *, due: bool
+    every: ps.CheckpointInterval, events: int, seconds: int, *, due: bool
 ) -> None:
     """After so many events, so many bytes or so long; never for nothing."""
 
@@ -489,7 +489,7 @@ class Patient(Executor):
 def test_work_goes_on_while_a_checkpoint_is_being_saved(processor: type[ps.Processor]) -> None:
     """Events are processed over the state that is being saved; their outputs and positions wait for the checkpoint's end."""
     driver, saver = Driver(processor), Patient()
-    place = Place(driver.bus, MemoryStateFolder(), "test")
+    place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
     worker = Worker(processor(), place, Inline(), saver, clock=driver.clock)
     written, name = processor.outputs()[0], processor.name
     worker.turn()
@@ -558,7 +558,7 @@ def test_what_lost_buckets_gave_is_taken_back() -> None:
     worker.turn()
     buckets = [Bucket("readings", number) for number in range(3)]
     worker.lost(buckets)
-    worker.gained(buckets)
+    worker.assigned(buckets)
     for _ in range(3):
         worker.turn()
     worker.save()
@@ -697,10 +697,10 @@ def test_an_event_far_ahead_may_stop_the_worker() -> None:
     """With all before it saved."""
 
     class Strict(Totals):
-        ahead = ps.OnBad.STOP
+        on_future_event = ps.ErrorPolicy.STOP
 
     driver = Driver(Strict, start_ms=10**12)
-    with pytest.raises(EventRefused, match=r"ahead of its arrival.*ahead = OnBad.DEAD_LETTER"):
+    with pytest.raises(EventRejected, match=r"ahead of its arrival.*on_future_event = ErrorPolicy.DEAD_LETTER"):
         driver.send(readings, FAR)
 
     assert [total.litres for total in driver.read(totals)] == [1]
@@ -718,11 +718,11 @@ def test_event_times_in_another_unit_are_refused(factor: float, unit: str, chang
     """Before anything is done with them; the factor is named. Whoever means them so may say that."""
 
     class Meant(Totals):
-        ahead_limit = None
+        max_future = None
 
     wrong = [Reading("a", int((1_385_000_000_000 + n) * factor), 1) for n in range(3)]
     driver = Driver(Totals, start_ms=1_700_000_000_000)
-    with pytest.raises(EventRefused, match=f"look like {unit}, not milliseconds: {change}, that is 2013-11-21"):
+    with pytest.raises(EventRejected, match=f"look like {unit}, not milliseconds: {change}, that is 2013-11-21"):
         driver.send(readings, wrong)
     assert driver.read(totals) == []
     allowed = Driver(Meant, start_ms=1_700_000_000_000)

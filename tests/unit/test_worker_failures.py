@@ -11,21 +11,21 @@ import pytest
 from support.faulty import Faults, FaultyBus, FaultyStates, Late, disk_full
 
 import penstock as ps
-from penstock.ops.driver import Inline
-from penstock.ops.working.changelog import changelog_of
-from penstock.ops.working.clock import SteeredClock
-from penstock.ops.working.preflight import ends_of
-from penstock.ops.working.worker import FENCED_PAUSE_S, Place, Worker
-from penstock.processors.cores import join_of
-from penstock.processors.dead_letters import dead_letters_of
+from penstock.ops.clock import SteeredClock
+from penstock.ops.testing import Inline
+from penstock.ops.worker.changelog_replay import changelog_of
+from penstock.ops.worker.preflight import ends_of
+from penstock.ops.worker.worker import FENCED_PAUSE_S, Worker, WorkerConfig
+from penstock.processors.declare.dead_letters import dead_letters_of
+from penstock.processors.operators import merge_of
 from penstock.state.checkpoints import Gap
-from penstock.state.folder import RocksStateFolder
-from penstock.state.store import MemoryStateFolder, StateFolder
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.protocols import MemoryStateFolder, StateFolder
 from penstock.transport.bus import MESSAGE_LIMIT, Bucket, CategorySpec, Outgoing
-from penstock.transport.codec_of import Codecs
-from penstock.transport.ensuring import ensure
-from penstock.transport.errors import DeliveryFailed, Dismissed, Fenced, MessageRefused, Unsettled
-from penstock.transport.promises import WATERMARKS
+from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.errors import CommitUnconfirmed, DeliveryFailed, Fenced, MembershipLost, MessageRefused
+from penstock.transport.internal_topics import ensure
+from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
 
@@ -48,7 +48,7 @@ class Total(ps.Record, frozen=True):
 readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=3)
 copies = ps.Category("copies", Reading, key="meter", event_time="at", buckets=3)
 totals = ps.Category("totals", Total, key="meter", event_time="at", buckets=3)
-FEW = ps.Every(events=8)
+FEW = ps.CheckpointInterval(events=8)
 
 
 class Copies(ps.Stateless):
@@ -138,7 +138,7 @@ class Site:
 
     def worker(self, identity: str = "test") -> Worker:
         """Start a worker."""
-        place = Place(self.bus, self._states, identity)
+        place = WorkerConfig(self.bus, self._states, identity)
         return Worker(self.processor(), place, Inline(), Late(), clock=self.clock, at_gap=self._at_gap)
 
     def _at_gap(self, gap: Gap) -> None:
@@ -297,7 +297,7 @@ def test_a_full_disk_under_rocksdb_breaks_no_promise(processor: type[ps.Processo
 
 
 @pytest.mark.parametrize("processor", PLAIN)
-@pytest.mark.parametrize("error", [Unsettled, Fenced, Dismissed])
+@pytest.mark.parametrize("error", [CommitUnconfirmed, Fenced, MembershipLost])
 def test_a_commit_that_is_refused_breaks_no_promise(processor: type[ps.Processor], error: type[Exception]) -> None:
     """The worker lives on, and what waited for the end of that checkpoint is not lost."""
     commits = [at for at, name in enumerate(operations(processor)) if name == "bus: commit"]
@@ -309,7 +309,7 @@ def test_a_commit_that_is_refused_breaks_no_promise(processor: type[ps.Processor
 
 
 @pytest.mark.parametrize("processor", PLAIN)
-@pytest.mark.parametrize("error", [Unsettled, Fenced, Dismissed])
+@pytest.mark.parametrize("error", [CommitUnconfirmed, Fenced, MembershipLost])
 def test_a_commit_that_is_refused_while_a_bucket_moves_breaks_no_promise(
     processor: type[ps.Processor], error: type[Exception]
 ) -> None:
@@ -401,7 +401,7 @@ class Posting(ps.Aggregator):
 
     reads, writes, checkpoint = readings, posts, FEW
     monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
-    store = ps.Remote(ps.Writing.READ_MERGE_WRITE)
+    store = ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)
     output_semantics = EXACT
     name = "posting"
     size = 2
@@ -441,7 +441,7 @@ def test_an_output_that_is_too_large_is_refused_before_it_is_saved(processor: ty
 
 def test_a_processor_that_wrote_too_large_an_output_is_mended_and_goes_on() -> None:
     """Nothing that it left behind is in the way."""
-    states = MemoryStateFolder(join_of(Posting()))
+    states = MemoryStateFolder(merge_of(Posting()))
     site = Site(Posting, states, EVENTS[:8])
     assert isinstance(site.live(), MessageRefused)
     site.processor = Mended
@@ -452,7 +452,7 @@ def test_a_processor_that_wrote_too_large_an_output_is_mended_and_goes_on() -> N
 
 def test_an_outbox_that_became_too_large_is_kept_until_it_can_be_sent() -> None:
     """Where the category's limit was lowered between two lives; what to do is said."""
-    site = Site(Mended, MemoryStateFolder(join_of(Mended())), EVENTS[:8])
+    site = Site(Mended, MemoryStateFolder(merge_of(Mended())), EVENTS[:8])
     site.faults.fails = lambda name, _before: RuntimeError("died") if name == "bus: commit a transaction" else None
     assert isinstance(site.live(), RuntimeError)
     site.faults.fails = lambda _name, _before: None

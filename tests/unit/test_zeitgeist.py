@@ -14,7 +14,7 @@ from zeitgeist_model import THRESHOLD, Expected
 from zeitgeist_records import Detection, HourCount, counts, departures, detections
 from zeitgeist_source import reported
 
-from penstock.ops.driver import Crash, Driver
+from penstock.ops.testing import Crash, Driver
 from penstock.state.checkpoints import Step
 
 JANUARY_1 = 1_356_998_400_000

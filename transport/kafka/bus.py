@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ..bus import MESSAGE_LIMIT, Ownership, Position, Reader
 from .catalog import KafkaCatalog
-from .leftovers import Leftovers
+from .open_transactions import OpenTransactions
 from .reader import GroupReader, KafkaScanner, open_scanner
 from .settings import KafkaSettings
 from .transactions import OPENING_LIMIT_S, STEP_LIMIT_S, KafkaTransactionalWriter
@@ -54,7 +54,7 @@ class KafkaBus:
         """
         if not (member is None or isinstance(member, GroupReader)):
             raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
-        leftovers = Leftovers(self.settings, self.catalog, writes, None if member is None else member.group)
+        leftovers = OpenTransactions(self.settings, self.catalog, writes, None if member is None else member.group)
         membership = (lambda: None) if member is None else member.membership
         limit_s = OPENING_LIMIT_S if member is None else STEP_LIMIT_S  # a worker asks again, and waits in its own way
         return KafkaTransactionalWriter(

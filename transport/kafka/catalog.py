@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from ..bus import Bucket, CategorySpec, CategoryState, Durability, Position, Topic
 from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
+from .client_log import refusal_in, refused
+from .error_translation import translate, translated
 from .every_broker import is_shown_by_all
-from .peeking import Peeking
-from .places import committed_in, to_commit
-from .reporting import refusal_in, refused
+from .peek import Peeker
+from .positions import committed_in, to_commit
 from .settings import KafkaSettings
-from .translation import translate, translated
 
 ANSWER_LIMIT_S = 10.0
 """How long a broker may take to answer."""
@@ -211,7 +211,7 @@ class KafkaCatalog:
         """Return when the first event from each position on arrived at the bus."""
         if not positions:
             return {}
-        with translated("The oldest waiting events were not read"), closing(Peeking(self._settings)) as peeking:
+        with translated("The oldest waiting events were not read"), closing(Peeker(self._settings)) as peeking:
             return peeking.arrivals_ms(positions, ANSWER_LIMIT_S)
 
     def committed(self, group: str, name: str) -> dict[int, int]:

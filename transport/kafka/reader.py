@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
-from ..errors import BusUnreachable, Dismissed, OffsetOutOfRange, Unsettled
+from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOutOfRange
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
-from .places import is_membership, to_commit, to_read
+from .error_translation import passes, translate, translated
+from .positions import is_membership, to_commit, to_read
 from .settings import KafkaSettings
-from .translation import passes, translate, translated
 
 SEEK_LIMIT_S = 5.0
 """How long the client may refuse to move in a bucket; if it has lost the bucket, the next poll says so."""
@@ -56,7 +56,7 @@ class KafkaScanner:
         """Return a bucket's end, for the client's note of it; raise what cannot pass by itself."""
         error = message.error()
         if error is not None and error.fatal():
-            raise Dismissed(f"{self._what}: {error.str()}. The member has to join anew.")
+            raise MembershipLost(f"{self._what}: {error.str()}. The member has to join anew.")
         if error is None or passes(error):
             return None
         if error.code() == KafkaError._PARTITION_EOF:
@@ -157,20 +157,22 @@ class GroupReader(KafkaScanner):
         if not offsets:
             return
         if not is_membership(self.membership()):
-            raise Unsettled(f"{self._what}: positions were not saved, since this is no member of the group just now.")
+            raise CommitUnconfirmed(
+                f"{self._what}: positions were not saved, since this is no member of the group just now."
+            )
         try:
             with translated(f"{self._what}: positions were not saved"):
                 self._consumer.commit(offsets=offsets, asynchronous=False)
         except BusUnreachable as error:
-            raise Unsettled(str(error)) from error
+            raise CommitUnconfirmed(str(error)) from error
 
     def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with translated(self._what):
             (consumer.incremental_assign if self._cooperative else consumer.assign)([])
-        self._ownership.gained(_buckets(partitions))
+        self._ownership.assigned(_buckets(partitions))
 
     def _given_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._ownership.given_up(_buckets(partitions))
+        self._ownership.revoked(_buckets(partitions))
         self._let_go(consumer, partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -195,7 +197,7 @@ class GroupReader(KafkaScanner):
         try:
             with translated(self._what):
                 self._consumer.unsubscribe()
-        except Dismissed:
+        except MembershipLost:
             return  # it had left already
         with translated(self._what):
             deadline = time.monotonic() + SETTLE_LIMIT_S

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..bus import MESSAGE_LIMIT
 from ..errors import SettingsRefused
-from .reporting import CLIENT_LOG, outage_reporter
+from .client_log import CLIENT_LOG, outage_reporter
 
 Value = str | int | bool
 

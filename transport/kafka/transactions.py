@@ -12,11 +12,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ..bus import Outgoing, Position
 from ..errors import Aborted, BusError, BusUnreachable, DeliveryFailed, Fenced
-from .answering import NoAnswer, answered
-from .leftovers import ABORTED_KEY, Found, Leftovers
-from .places import is_membership, to_commit
+from .bounded_calls import NoAnswer, answered
+from .error_translation import is_done_again, is_waited_for, translate, translated
+from .open_transactions import ABORTED_KEY, Found, OpenTransactions
+from .positions import is_membership, to_commit
 from .settings import KafkaSettings
-from .translation import is_done_again, is_waited_for, translate, translated
 from .writer import KafkaWriter
 
 _LOG = logging.getLogger("penstock.kafka")
@@ -50,7 +50,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         identity: str,
         membership: Callable[[], Any],
         timeout_s: float,
-        leftovers: Leftovers,
+        leftovers: OpenTransactions,
         *,
         opening_limit_s: float = OPENING_LIMIT_S,
     ) -> None:
@@ -67,8 +67,8 @@ class KafkaTransactionalWriter(KafkaWriter):
         self._persist(lambda: self._producer.init_transactions(STEP_LIMIT_S), opening_limit_s)
         self._abort_leftovers(leftovers, opening_limit_s)
 
-    def _abort_leftovers(self, leftovers: Leftovers, limit_s: float) -> None:
-        """Abort what is still open in the log although the coordinator takes it for ended; see `Leftovers`."""
+    def _abort_leftovers(self, leftovers: OpenTransactions, limit_s: float) -> None:
+        """Abort what is still open in the log although the coordinator takes it for ended; see `OpenTransactions`."""
         deadline = time.monotonic() + limit_s
         while True:
             try:

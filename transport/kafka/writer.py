@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ..bus import Outgoing
 from ..errors import BusError, DeliveryFailed, Fenced
-from .translation import is_done_again, is_waited_for, translate, translated
+from .error_translation import is_done_again, is_waited_for, translate, translated
 
 ROOM_WAIT_S = 0.05
 FLUSH_STEP_S = 1.0

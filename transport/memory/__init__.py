@@ -9,8 +9,8 @@ reading, writing, bus   the clients: what they keep for themselves, and when the
 """
 
 from .bus import MemoryBus
-from .line import Line
 from .log import StoredMessage
-from .reading import POLL_LIMIT
+from .network import Network
+from .readers import POLL_LIMIT
 
-__all__ = ["POLL_LIMIT", "Line", "MemoryBus", "StoredMessage"]
+__all__ = ["POLL_LIMIT", "MemoryBus", "Network", "StoredMessage"]

@@ -20,10 +20,10 @@ from ..bus import (
 )
 from ..errors import BusError, BusUnreachable, CategoryExists
 from .cluster import Cluster
-from .line import Line
 from .log import BucketLog, StoredMessage
-from .reading import MemoryReader, MemoryScanner
-from .writing import MemoryTransactionalWriter, MemoryWriter
+from .network import Network
+from .readers import MemoryReader, MemoryScanner
+from .writers import MemoryTransactionalWriter, MemoryWriter
 
 DECISION_LIMIT_S = 120.0
 """How long a group's positions may stay undecided."""
@@ -39,10 +39,10 @@ class MemoryBus:
     """
 
     def __init__(
-        self, now_ms: Callable[[], int] | None = None, *, cluster: Cluster | None = None, line: Line | None = None
+        self, now_ms: Callable[[], int] | None = None, *, cluster: Cluster | None = None, line: Network | None = None
     ) -> None:
         self.cluster = cluster or Cluster(now_ms)
-        self._line = line or Line()
+        self._line = line or Network()
 
     @property
     def catalog(self) -> MemoryBus:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import count
 
-from ...processors.buckets import bucket_of
+from ...processors.declare.partitioner import bucket_of
 from ..bus import BY_KEY, MESSAGE_LIMIT, Bucket, CategorySpec, Outgoing, size_of
 from ..errors import MessageRefused, MissingCategory
 from .groups import Group

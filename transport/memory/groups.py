@@ -15,8 +15,8 @@ from itertools import count
 from math import ceil
 
 from ..bus import Bucket, Position
-from ..errors import Dismissed, Fenced, GroupInUse, Unsettled
-from .log import Decision, Fate
+from ..errors import CommitUnconfirmed, Fenced, GroupInUse, MembershipLost
+from .log import Decision, MessageState
 
 SESSION_MS = 45_000
 """How long a member may be silent before others get its buckets."""
@@ -140,13 +140,13 @@ class Group:
     def expect_member(self, member: Membership, generation: int) -> None:
         """Refuse who is no member, or of another generation."""
         if member.is_fenced:
-            raise Dismissed("Positions were not saved: another worker uses the same identity; stop one of them.")
+            raise MembershipLost("Positions were not saved: another worker uses the same identity; stop one of them.")
         if member not in self.members:
             raise Fenced(
                 "Positions were not saved: the buckets have a new owner; what was not saved is done again there."
             )
         if generation != self._generation:
-            raise Unsettled(
+            raise CommitUnconfirmed(
                 "Positions were not saved: the group forms anew. The position is saved again with the next checkpoint."
             )
 
@@ -157,7 +157,7 @@ class Group:
     def decide(self, decision: Decision, positions: Sequence[Position]) -> None:
         """Take the positions of a transaction that was committed, or drop those of one that was not."""
         self.undecided = [(other, held) for other, held in self.undecided if other is not decision]
-        if decision.fate is Fate.COMMITTED:
+        if decision.fate is MessageState.COMMITTED:
             self.note(positions)
 
     def expect_empty(self, name: str) -> None:

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from ..bus import Outgoing
 
 
-class Fate(Enum):
+class MessageState(Enum):
     """What has become of a transaction."""
 
     OPEN = auto()
@@ -24,7 +24,7 @@ class Fate(Enum):
 class Decision:
     """The fate of a transaction, shared by all its messages."""
 
-    fate: Fate = Fate.OPEN
+    fate: MessageState = MessageState.OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class BucketLog:
 
     def append(self, message: Outgoing, arrived_ms: int, decision: Decision | None = None) -> None:
         """Store a message, of a transaction or of none."""
-        if decision is not None and decision.fate is Fate.OPEN:
+        if decision is not None and decision.fate is MessageState.OPEN:
             self._open.setdefault(id(decision), (decision, self.end))
         self._messages.append(StoredMessage(self.end, message, arrived_ms, decision))
         self.end += 1
@@ -94,7 +94,7 @@ class BucketLog:
             message = messages[at]
             if message.at >= stable_end or len(found) >= limit:
                 break
-            if message.decision is None or message.decision.fate is Fate.COMMITTED:
+            if message.decision is None or message.decision.fate is MessageState.COMMITTED:
                 found.append(message)
         return found
 
@@ -137,4 +137,4 @@ def _offset(message: StoredMessage) -> int:
 
 
 def _is_aborted(message: StoredMessage) -> bool:
-    return message.decision is not None and message.decision.fate is Fate.ABORTED
+    return message.decision is not None and message.decision.fate is MessageState.ABORTED

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..bus import Position
 from ..errors import Fenced
 from .groups import Group
-from .log import BucketLog, Decision, Fate
+from .log import BucketLog, Decision, MessageState
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Transaction:
         group.undecided.append((self.decision, positions))
         self.positions.append((group, positions))
 
-    def end(self, fate: Fate) -> None:
+    def end(self, fate: MessageState) -> None:
         """Commit or abort."""
         self.decision.fate = fate
         for log in self.logs:
@@ -70,7 +70,7 @@ class Transactions:
             producer.transaction = Transaction(now_ms, limit_ms)
         return producer.transaction
 
-    def end(self, identity: str, epoch: int, fate: Fate) -> None:
+    def end(self, identity: str, epoch: int, fate: MessageState) -> None:
         """Commit or abort what a writer has open; nothing where it has nothing."""
         producer = self._expect(identity, epoch)
         if producer.transaction is not None:
@@ -96,5 +96,5 @@ class Transactions:
 
     def _abort(self, producer: _Producer) -> None:
         if producer.transaction is not None:
-            producer.transaction.end(Fate.ABORTED)
+            producer.transaction.end(MessageState.ABORTED)
             producer.transaction = None

@@ -1,0 +1,64 @@
+"""How an archived category stands, day by day."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ..warehouse.footers import footer_of
+from ..warehouse.layout import Note, StoredFile
+from ..warehouse.listing import Listing
+from ..warehouse.notes import SUCCESS, Addition, Late, Success, epochs_among, late_note, read_note
+from ..warehouse.protocols import WRITERS, Warehouse
+
+
+@dataclass(frozen=True)
+class DayStatus:
+    """How one day stands.
+
+    Args:
+        day: the UTC day, YYYY-MM-DD.
+        files: how many event files.
+        events: how many events.
+        size_bytes: how large the files are.
+        complete_since_ms: since when the day is complete (milliseconds since 1970, UTC); None while it is not.
+        late: what came since.
+    """
+
+    day: str
+    files: int
+    events: int
+    size_bytes: int
+    complete_since_ms: int | None
+    late: tuple[Addition, ...]
+
+
+def archive_status(warehouse: Warehouse, category: str) -> list[DayStatus]:
+    """Return how each day of a category stands, sorted; of each file just the end is read."""
+    listing = Listing.of(warehouse, category)
+    with ThreadPoolExecutor(WRITERS) as pool:
+        events = dict(
+            zip(
+                listing.files,
+                pool.map(lambda file: footer_of(warehouse, file, listing.sizes[file]).num_rows, listing.files),
+                strict=True,
+            )
+        )
+        return list(pool.map(lambda day: _standing(warehouse, category, day, listing, events), listing.days))
+
+
+def _standing(
+    warehouse: Warehouse, category: str, day: str, listing: Listing, events: dict[StoredFile, int]
+) -> DayStatus:
+    files, notes = listing.of_day(day), listing.notes.get(day, frozenset())
+    success = read_note(warehouse, Note(category, SUCCESS, day), Success) if SUCCESS in notes else None
+    places = [late_note(category, day, bucket, epochs[-1]) for bucket, epochs in epochs_among(notes, "late").items()]
+    late = [read_note(warehouse, place, Late) for place in sorted(places)]
+    return DayStatus(
+        day,
+        len(files),
+        sum(events[file] for file in files),
+        sum(listing.sizes[file] for file in files),
+        None if success is None else success.complete_since_ms,
+        tuple(addition for one in late if one for addition in one.additions),
+    )

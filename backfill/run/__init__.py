@@ -1,0 +1,1 @@
+"""Batch runs: plan, execute, bootstrap, hand over to the stream."""

@@ -1,0 +1,161 @@
+"""How the columns of a category may change: fields come and go, whole numbers become floats, and what was required may be missing.
+
+All files of a category have one type for each column, so that whoever reads the folder reads one table: where a column is widened,
+the files that are there are written anew by their buckets' owner, before the first event of the wider type.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import WarehouseError
+from .layout import EventFile, StoredFile
+from .protocols import Warehouse
+
+CANNOT_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+class OtherType(Exception):
+    """A column of one name has two types that do not fit.
+
+    Args:
+        column: its name, with those around it.
+        stored: its type in the warehouse.
+        wanted: its type in the record.
+    """
+
+    def __init__(self, column: str, stored: pa.DataType, wanted: pa.DataType) -> None:
+        super().__init__(f"column {column} holds {stored}, and the record has {wanted}")
+        self.column = column
+        self.stored = stored
+        self.wanted = wanted
+
+
+def merged(stored: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """Return the columns that hold both what is stored and what a record type has: the record's first, then those that it lost.
+
+    Raises:
+        OtherType: a column that cannot hold both.
+    """
+    both = [_fields(stored.field(one.name), one, "") if one.name in stored.names else one for one in wanted]
+    return pa.schema([*both, *(one.with_nullable(True) for one in stored if one.name not in wanted.names)])
+
+
+def _fields(stored: pa.Field[Any], wanted: pa.Field[Any], around: str) -> pa.Field[Any]:
+    name = around + wanted.name
+    nullable = stored.nullable or wanted.nullable
+    return pa.field(wanted.name, _types(stored.type, wanted.type, name), nullable=nullable)
+
+
+def _types(stored: pa.DataType, wanted: pa.DataType, name: str) -> pa.DataType:
+    if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
+        before, now = pa.schema(list(stored)), pa.schema(list(wanted))
+        both = [_fields(before.field(one.name), one, f"{name}.") if one.name in before.names else one for one in now]
+        return pa.struct([*both, *(one.with_nullable(True) for one in before if one.name not in now.names)])
+    if pa.types.is_list(stored) and pa.types.is_list(wanted):
+        return pa.list_(_types(stored.value_type, wanted.value_type, f"{name}[]"))
+    if pa.types.is_map(stored) and pa.types.is_map(wanted):
+        return pa.map_(pa.string(), _types(stored.item_type, wanted.item_type, f"{name}[]"))
+    if stored == wanted or (pa.types.is_integer(stored) and pa.types.is_floating(wanted)):
+        return wanted
+    raise OtherType(name, stored, wanted)
+
+
+def is_same(left: pa.DataType, right: pa.DataType) -> bool:
+    """Tell whether values of one type are read as the other as they are: fields that are missing, or may be, make no difference."""
+    if pa.types.is_struct(left) and pa.types.is_struct(right):
+        here, there = {one.name: one.type for one in left}, {one.name: one.type for one in right}
+        return all(is_same(here[name], there[name]) for name in here.keys() & there.keys())
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        return is_same(left.value_type, right.value_type)
+    if pa.types.is_map(left) and pa.types.is_map(right):
+        return is_same(left.item_type, right.item_type)
+    return left == right
+
+
+def stored_as(wanted: pa.Schema, stored: pa.Schema) -> pa.Schema:
+    """Return wanted columns with the types that files have for them; they fit."""
+    return pa.schema([_stored_field(field, stored) for field in wanted])
+
+
+def _stored_field(wanted: pa.Field[Any], stored: pa.Schema) -> pa.Field[Any]:
+    if wanted.name not in stored.names:
+        return wanted
+    return wanted.with_type(_stored_type(wanted.type, stored.field(wanted.name).type))
+
+
+def _stored_type(wanted: pa.DataType, stored: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(wanted) and pa.types.is_struct(stored):
+        within = pa.schema(list(stored))
+        return pa.struct([_stored_field(field, within) for field in wanted])
+    if pa.types.is_list(wanted) and pa.types.is_list(stored):
+        return pa.list_(_stored_type(wanted.value_type, stored.value_type))
+    if pa.types.is_map(wanted) and pa.types.is_map(stored):
+        return pa.map_(pa.string(), _stored_type(wanted.item_type, stored.item_type))
+    return stored
+
+
+def relaxed(kind: pa.DataType) -> pa.DataType:
+    """Return a type of which any part may be null: what Spark has read of files is that, and is cast to nothing narrower."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(relaxed(field.type)).with_nullable(True) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(relaxed(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, relaxed(kind.item_type))
+    return kind
+
+
+def is_widened(stored: pa.Schema, wider: pa.Schema) -> bool:
+    """Tell whether files with the stored columns must be written anew to be read as the wider ones."""
+    return not all(is_same(one.type, wider.field(one.name).type) for one in stored if one.name in wider.names)
+
+
+def fitted(table: pa.Table, schema: pa.Schema, file: EventFile) -> pa.Table:
+    """Bring the events of a file to other columns.
+
+    Raises:
+        WarehouseError: a column cannot be brought to its type.
+    """
+    return pa.Table.from_arrays([_cast(table, field, file) for field in schema], schema=schema)
+
+
+def _cast(table: pa.Table, field: pa.Field[Any], file: EventFile) -> pa.ChunkedArray[Any]:
+    if field.name not in table.column_names:
+        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+    column = table.column(field.name)
+    try:
+        return column.cast(field.type)
+    except CANNOT_CAST as error:
+        raise WarehouseError(
+            f"{file.path}: column {field.name} holds {column.type}, and is to be {field.type}, which does not hold all that is there: "
+            f"{error}. The file is as it was. Archive the new type of record as another category."
+        ) from error
+
+
+def table_of(content: bytes) -> pa.Table:
+    """Return the events of a file."""
+    return pq.read_table(BytesIO(content), partitioning=None)
+
+
+def content_of(table: pa.Table) -> bytes:
+    """Return the file of some events."""
+    content = BytesIO()
+    pq.write_table(table, content, compression="zstd")
+    return content.getvalue()
+
+
+def widen(warehouse: Warehouse, file: StoredFile, schema: pa.Schema, epoch: int) -> bool:
+    """Write a file anew, under an owner's epoch, where its columns are narrower than others; return whether they were. May be repeated."""
+    table = table_of(warehouse.read(file))
+    own = pa.schema([field for field in schema if field.name in table.column_names])
+    if not is_widened(table.schema, own):
+        return False
+    warehouse.write(file._replace(epoch=epoch), content_of(fitted(table, own, file)))
+    if file.epoch != epoch:
+        warehouse.remove(file)
+    return True

@@ -1,0 +1,188 @@
+"""A configuration as commands see it: what the file says that fits their options, checked before anything is done.
+
+file --checked against--> options of the commands, settings of Kafka, sections
+     --by option--------> what stands in for a flag that was not given, nor a variable
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from . import environment, kafka_settings
+from .errors import ConfigRefused, did_you_mean
+from .section import Section
+from .toml_file import Keys, TomlFile
+from .variables import resolved, variables_in
+
+_UNKNOWN_FIELD = re.compile(r"unknown field `(.+)`$")
+S = TypeVar("S", bound=Section)
+_NAMES = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a command, as far as a file may give it.
+
+    Args:
+        name: as on the command line, without its dashes.
+        variable: of the environment, which gives it as well; an option that has one may stand at the top of the file, for all commands.
+        is_flag: whether it is true or false.
+        is_list: whether it may be given several times.
+    """
+
+    name: str
+    variable: str | None = None
+    is_flag: bool = False
+    is_list: bool = False
+
+    @property
+    def wanted(self) -> str:
+        """What a file may say of it."""
+        return "true or false" if self.is_flag else "a list of texts" if self.is_list else "a text or a number"
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a value is of a type that fits; the command line's own checks come later."""
+        if self.is_flag:
+            return isinstance(value, bool)
+        if self.is_list:
+            return isinstance(value, list) and all(isinstance(one, str) for one in value)
+        return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+
+
+Commands = Mapping[Keys, tuple[Option, ...]]
+"""Every command with its options, by the words that it is called by; the options of `penstock` itself by no words."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a file says to some commands.
+
+    Args:
+        file: the file.
+        commands: whom it may speak to.
+        sections: the types of tables that are no command's, by name.
+    """
+
+    file: TomlFile
+    commands: Commands
+    sections: Mapping[str, type[Section]] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Hold that all of the file has a meaning.
+
+        Raises:
+            ConfigRefused: something in it has none, with the line, and what was probably meant.
+        """
+        shared = {option.name: option for option in self.shared()}
+        tables = {*self.sections, kafka_settings.TABLE, environment.TABLE, *(words[0] for words in self._tables())}
+        for name, value in self.file.values.items():
+            if name in shared:
+                self._check_value((name,), shared[name], value)
+            elif name not in tables:
+                raise self._unknown((name,), {*shared, *tables})
+            elif not isinstance(value, Mapping):
+                raise self._no_table((name,))
+        for words in self._tables():
+            self._check_table(words)
+        kafka_settings.checked(self.file)
+        environment.checked(self.file, {option.variable: option.name for option in self.shared() if option.variable})
+        for kind in self.sections.values():
+            self.section(kind, resolve=False)
+
+    def shared(self) -> list[Option]:
+        """Return the options that may stand at the top of the file, each once."""
+        named = {option.name: option for options in self.commands.values() for option in options if option.variable}
+        return list(named.values())
+
+    def values(self, words: Keys) -> Iterator[tuple[Option, Keys, Any]]:
+        """Give what the file says to one command: the option, where in the file, and the value as it is written there."""
+        own = self._table(words) if words else {}
+        for option in self.commands[words]:
+            if option.name in own:
+                yield option, (*words, option.name), own[option.name]
+            elif option.variable and option.name in self.file.values:
+                yield option, (option.name,), self.file.values[option.name]
+
+    def given(self, words: Keys) -> dict[str, Any | Callable[[], Any]]:
+        """Return what the file says to one command, by option; what depends on the environment is asked when it is needed."""
+        return {option.name: self._given(value, keys) for option, keys, value in self.values(words)}
+
+    def _given(self, value: Any, keys: Keys) -> Any | Callable[[], Any]:
+        in_time = partial(resolved, value, self.file.place(keys))
+        return in_time if variables_in(value) else in_time()
+
+    def section(self, kind: type[S], *, resolve: bool = True) -> S | None:
+        """Return a table of the file; None where it has none of that name.
+
+        Args:
+            kind: one of its sections.
+            resolve: whether to replace variables of the environment.
+
+        Raises:
+            ConfigRefused: the table is not as declared, or a variable is not set.
+        """
+        [name] = [name for name, known in self.sections.items() if known is kind]
+        if name not in self.file.values:
+            return None
+        place = self.file.place((name,))
+        table = self.file.values[name]
+        try:
+            return msgspec.convert(resolved(table, place) if resolve else table, kind)
+        except msgspec.ValidationError as error:
+            raise ConfigRefused(
+                f"{place}, in [{name}]: {error}.{_meant_field(error, kind)} Nothing was done; mend it there."
+            ) from error
+
+    def _table(self, words: Keys) -> Mapping[str, Any]:
+        """Return the table of a command, or of a group of them."""
+        inner = self.file.values
+        for word in words:
+            inner = inner.get(word, {})
+            if not isinstance(inner, Mapping):
+                return {}
+        return inner
+
+    def _tables(self) -> set[Keys]:
+        """Return the words of every command and group."""
+        return {words[:length] for words in self.commands for length in range(1, len(words) + 1)}
+
+    def _check_table(self, words: Keys) -> None:
+        options = {option.name: option for option in self.commands.get(words, ())}
+        below = {known[-1] for known in self._tables() if known[:-1] == words}
+        for name, value in self._table(words).items():
+            if name in options:
+                self._check_value((*words, name), options[name], value)
+            elif name not in below:
+                raise self._unknown((*words, name), {*options, *below})
+            elif not isinstance(value, Mapping):
+                raise self._no_table((*words, name))
+
+    def _check_value(self, keys: Keys, option: Option, value: Any) -> None:
+        if not option.takes(value):
+            raise ConfigRefused(
+                f"{self.file.place(keys)}: {keys[-1]} is to be {option.wanted}, and is {_NAMES.get(type(value), 'something else')}. "
+                "Nothing was done; mend it there."
+            )
+
+    def _unknown(self, keys: Keys, known: Iterable[str]) -> ConfigRefused:
+        table = f" in [{'.'.join(keys[:-1])}]" if len(keys) > 1 else ""
+        return ConfigRefused(
+            f"{self.file.place(keys)}: there is no setting {keys[-1]}{table}. {did_you_mean(keys[-1], known)} Nothing was done."
+        )
+
+    def _no_table(self, keys: Keys) -> ConfigRefused:
+        name = ".".join(keys)
+        return ConfigRefused(
+            f"{self.file.place(keys)}: {name} is a table, and not a value: write [{name}] on a line of its own. Nothing was done."
+        )
+
+
+def _meant_field(error: msgspec.ValidationError, kind: type[Section]) -> str:
+    unknown = _UNKNOWN_FIELD.search(str(error))
+    return f" {did_you_mean(unknown[1], kind.__struct_encode_fields__)}" if unknown else ""

@@ -1,0 +1,52 @@
+"""What deployments would write and have run, as text: for a cluster, what `kubectl apply` takes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..worker.app_processes import penstock_command
+from .cluster import as_list
+from .deployments import Plan
+from .manifests import manifests_of
+from .registry import Records
+from .supervisord import worker_config
+from .systemd import template_of, unit_of, unit_text, units_folder
+from .version import Target
+from .worker_command import run_arguments
+
+
+def described(plans: Sequence[Plan]) -> str:
+    """Return what plans of one target would write and have run."""
+    if plans[0].version.settings.target is Target.KUBERNETES:
+        return as_list([one for plan in plans for one in manifests_of(plan.version, plan.code, plan.workers)])
+    return "\n".join(line for plan in plans for line in _described(plan))
+
+
+def _described(plan: Plan) -> Iterator[str]:
+    version = plan.version
+    records = Records(Path(version.settings.folder), version.name)
+    command = penstock_command(*run_arguments(version, records.code(version.number), "PORT"))
+    yield f"# {version.label}: code {version.digest}, kept in {records.code(version.number)}"
+    yield from (f"#   {name}" for name in sorted(plan.code.files))
+    yield f"# Each worker runs, in {version.settings.working_folder}:"
+    yield f"#   {shlex.join(command)}"
+    yield from (f"#   with the value of {name}, kept in {records.environment}" for name in version.settings.variables)
+    yield from (_systemd if version.settings.target is Target.SYSTEMD else _supervisord)(plan)
+
+
+def _supervisord(plan: Plan) -> Iterator[str]:
+    version = plan.version
+    for worker in range(plan.workers):
+        yield worker_config(Path(version.settings.folder), version.name, worker)
+
+
+def _systemd(plan: Plan) -> Iterator[str]:
+    version = plan.version
+    units = " ".join(unit_of(version.name, worker) for worker in range(plan.workers))
+    yield f"# {units_folder() / template_of(version.name)}:"
+    yield unit_text(Path(version.settings.folder), version.name)
+    yield "# systemctl --user daemon-reload"
+    yield f"# systemctl --user enable --now {units}"
+    yield "# loginctl enable-linger   (once, so that they outlive your logout)"

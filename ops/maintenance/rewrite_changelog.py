@@ -1,0 +1,20 @@
+"""A changelog told that the state of a shard is another now: what it makes of an empty state is, from then on, that state."""
+
+from __future__ import annotations
+
+from ...state.local.folder import current
+from ...state.local.rocksdb import viewed
+from ...transport.bus import Bus
+from ...transport.changelog import rewrite
+from ..worker.changelog_replay import changelog_of
+from .processor_positions import LocalStates
+
+
+def rewrite_changelog(bus: Bus, states: LocalStates, bucket: int) -> None:
+    """Make the changelog of a shard give the state that is on this machine; nothing where there is no such state, or no changelog."""
+    changelog, folder = changelog_of(states.processor), current(states.folder(bucket))
+    if changelog is None or folder is None or changelog.name not in bus.catalog.names():
+        return
+    with viewed(folder) as state:
+        position = {name: offset for name, offset in state.position().items() if name != changelog.name}
+        rewrite(bus, changelog.name, bucket, state.items(), position)

@@ -1,0 +1,412 @@
+"""Looking at processors from outside: what their workers report, put beside what the bus itself knows.
+
+reports   -> who runs what, how fast, how old checkpoints and backups are
+promises  -> event time
+the bus   -> how much is left, and for how long that has waited; right also where nobody runs
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
+
+from ...processors.time.watermarks import NEVER_MS
+from ...transport.bus import Bucket, Bus, CategoryState, Position
+from ...transport.errors import BusError, MissingCategory
+from ...transport.internal_topics import ensure
+from ...transport.tables.registrations import Registration, registrations_on
+from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, WatermarkStatement, WatermarkTable
+from ..clock import SystemClock
+from .findings import findings_of
+from .reports import (
+    LOOK_BACK,
+    RATES_OVER_S,
+    REPORTS,
+    SILENT_AFTER_S,
+    Node,
+    Report,
+    ReportedOffsets,
+    Reports,
+    ShardReport,
+)
+from .status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
+
+READ_WAIT_S = 1.0
+HOUR_MS = 3_600_000
+REGISTRATIONS_EVERY_MS = 10_000
+"""How often it is read what is registered of processors."""
+
+
+class Observer:
+    """Looks at all processors of a bus, or at some. One thread; close it.
+
+    Args:
+        bus: where they are.
+        nodes: those to look at, also if nobody has run them yet.
+        others: whether to look at all others that have reported, too.
+        now_ms: tells the time, in milliseconds since 1970, UTC; by default the machine's.
+        rates_over_s: the time over which rates are taken.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        nodes: Iterable[Node] = (),
+        *,
+        others: bool = True,
+        now_ms: Callable[[], int] | None = None,
+        rates_over_s: float = RATES_OVER_S,
+    ) -> None:
+        ensure(bus, WATERMARKS, REPORTS)
+        self._bus = bus
+        self._nodes = {node.name: node for node in nodes}
+        self._others = others
+        self._now_ms = now_ms or SystemClock().now_ms
+        since = datetime.fromtimestamp(self._now_ms() / 1000, timezone.utc) - LOOK_BACK
+        self._reports = Reports(bus, since, rates_over_s)
+        self._promises = WatermarkTable(bus)
+        self._waiting: dict[Position, int] = {}
+        self._still = StallDetector()
+        self._registered: dict[str, Registration] = {}
+        self._registered_ms: int | None = None
+
+    def look(self) -> ClusterStatus:
+        """Return how all of them stand now."""
+        self._read()
+        now_ms = self._now_ms()
+        stretches = self._reports.stretches(now_ms)
+        nodes = self._known(stretch.last for stretch in stretches.values())
+        on_bus = self._on_bus(nodes)
+        standings = tuple(
+            self._still.noted(
+                _standing(
+                    node,
+                    now_ms,
+                    [stretch for (processor, _), stretch in stretches.items() if processor == node.name],
+                    on_bus,
+                    self._promises.newest,
+                )
+            )
+            for node in nodes
+        )
+        return ClusterStatus(now_ms, standings, findings_of(standings))
+
+    def _read(self) -> None:
+        """Take what was said meanwhile; at first, all that was said before."""
+        for told in (self._reports, self._promises):
+            told.read(0.0)
+            while not told.complete:
+                told.read(READ_WAIT_S)
+
+    def _known(self, reports: Iterable[Report]) -> list[Node]:
+        """Return what is looked at, upstream first; what a worker runs says more than what was asked for."""
+        nodes = dict(self._nodes)
+        for report in reports:
+            if self._others or report.node.name in nodes:
+                nodes[report.node.name] = report.node
+        return in_order(nodes.values())
+
+    def _on_bus(self, nodes: Sequence[Node]) -> OnBus:
+        """Ask the bus figure by figure: one that it does not give leaves the others as they are.
+
+        Raises:
+            BusError: it gives none at all.
+        """
+        catalog, asked = self._bus.catalog, _Asked()
+        existing = set(catalog.names())
+        categories: dict[str, CategoryState] = {}
+        committed: dict[tuple[str, str], Mapping[int, int]] = {}
+        for name in sorted(existing.intersection(name for node in nodes for name in (*node.inputs, node.dead_letters))):
+            readers = [node.name for node in nodes if name in (*node.inputs, node.dead_letters)]
+            with asked.isolated(f"category {name}", readers), suppress(MissingCategory):  # deleted since
+                categories[name] = catalog.describe(name)
+        for node in nodes:
+            for name in categories.keys() & set(node.inputs):
+                with asked.isolated(f"its positions in {name}", [node.name]):
+                    committed[node.name, name] = catalog.committed(node.name, name)
+        self._read_registrations(nodes, asked)
+        found = OnBus(categories, committed, {}, asked.unread, self._recreated(nodes, categories))
+        return found._replace(waiting_ms=self._waiting_since(nodes, found, asked))
+
+    def _read_registrations(self, nodes: Sequence[Node], asked: _Asked) -> None:
+        """Read what is registered of processors, but not at each look: it changes seldom."""
+        now_ms = self._now_ms()
+        if self._registered_ms is None or now_ms - self._registered_ms >= REGISTRATIONS_EVERY_MS:
+            with asked.isolated("of which topics its positions are", [node.name for node in nodes]):
+                self._registered, self._registered_ms = registrations_on(self._bus), now_ms
+
+    def _recreated(self, nodes: Sequence[Node], categories: Mapping[str, CategoryState]) -> dict[str, list[str]]:
+        """Return by processor the inputs whose topics are others than those that it has read."""
+        records = {name: list(known.shards.values()) for name, known in self._registered.items()}
+        return {
+            node.name: [
+                name
+                for name in node.inputs
+                if name in categories
+                and any(
+                    record.topic_ids.get(name, categories[name].topic_id) != categories[name].topic_id
+                    for record in records.get(node.name, ())
+                )
+            ]
+            for node in nodes
+        }
+
+    def _waiting_since(self, nodes: Sequence[Node], on_bus: OnBus, asked: _Asked) -> dict[Position, int | None]:
+        """Return since when the first unread events wait, None where the bus does not say; a position that has not moved is not asked for again."""
+        waiting = {node.name: on_bus.unread(node) for node in nodes}
+        positions = {position for unread in waiting.values() for position in unread}
+        known = {position: at_ms for position, at_ms in self._waiting.items() if position in positions}
+        unknown = positions - known.keys()
+        try:
+            known |= self._bus.catalog.waiting_since(unknown) if unknown else {}
+        except BusError:  # of one category, perhaps: each by itself says which
+            for name in sorted({position.bucket.category for position in unknown}):
+                of_category = {position for position in unknown if position.bucket.category == name}
+                readers = [reader for reader, unread in waiting.items() if not of_category.isdisjoint(unread)]
+                with asked.isolated(f"since when events of {name} wait", readers):
+                    known |= self._bus.catalog.waiting_since(of_category)
+                    unknown -= of_category
+        else:
+            unknown = set()
+        self._waiting = known
+        return {**known, **dict.fromkeys(unknown)}
+
+    def close(self) -> None:
+        """Look no more."""
+        self._reports.close()
+        self._promises.close()
+
+
+class StallDetector:
+    """Notes for how long event time stands still, from one look to the next."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int | None, int]] = {}  # low watermark, and since when events wait for another
+
+    def noted(self, it: ProcessorStatus) -> ProcessorStatus:
+        """Return a standing with for how long its low watermark has not moved although events wait."""
+        before = self._since.pop(it.node.name, None)
+        if not it.behind:
+            return it
+        since_ms = before[1] if before is not None and before[0] == it.low_ms else it.at_ms
+        self._since[it.node.name] = (it.low_ms, since_ms)
+        return replace(it, watermark_still_s=(it.at_ms - since_ms) / 1000)
+
+
+class _Asked:
+    """Questions to the bus, each by itself, and those that it did not answer, by the processor that they are about."""
+
+    def __init__(self) -> None:
+        self.unread: dict[str, list[str]] = defaultdict(list)
+
+    @contextmanager
+    def isolated(self, what: str, processors: Iterable[str]) -> Iterator[None]:
+        """Note a question in the block that fails, and go on."""
+        try:
+            yield
+        except BusError as error:
+            for processor in processors:
+                self.unread[processor].append(f"{what} ({error})")
+
+
+class OnBus(NamedTuple):
+    """What the bus knows.
+
+    Args:
+        categories: those that exist, as they stand.
+        committed: the positions of processors in their inputs, by bucket.
+        waiting_ms: since when the event at a position waits; None where the bus did not say, left out where no event is readable yet.
+        unanswered: what the bus did not say, by processor.
+        recreated: the inputs whose topics are others than those that were read, by processor.
+    """
+
+    categories: Mapping[str, CategoryState]
+    committed: Mapping[tuple[str, str], Mapping[int, int]]
+    waiting_ms: Mapping[Position, int | None]
+    unanswered: Mapping[str, Sequence[str]]
+    recreated: Mapping[str, Sequence[str]]
+
+    def unread(self, node: Node) -> list[Position]:
+        """Return where a processor goes on, for the buckets in which something is left."""
+        return [
+            Position(Bucket(name, bucket), offset)
+            for name in node.inputs
+            if (node.name, name) in self.committed
+            for bucket, end in self.categories[name].ends.items()
+            if (offset := self._reached(node, name, bucket)) < end
+        ]
+
+    def _reached(self, node: Node, category: str, bucket: int) -> int:
+        return self.committed[node.name, category].get(bucket, self.categories[category].starts[bucket])
+
+    def knows_positions(self, node: Node) -> bool:
+        """Tell whether it is known of each input that exists how far a processor has read it."""
+        return all((node.name, name) in self.committed for name in node.inputs if name in self.categories)
+
+    def buckets(self, node: Node) -> int:
+        """Return how many shards a processor has."""
+        return max((self.categories[name].spec.buckets for name in node.inputs if name in self.categories), default=0)
+
+    def dead_letters(self, node: Node) -> int | None:
+        """Return how many messages the dead letters of a processor hold; None where the bus does not say."""
+        if node.dead_letters in self.categories:
+            return self.categories[node.dead_letters].events
+        return None if any(node.dead_letters in what for what in self.unanswered.get(node.name, ())) else 0
+
+
+def _standing(
+    node: Node,
+    now_ms: int,
+    stretches: list[ReportedOffsets],
+    on_bus: OnBus,
+    promises: Mapping[WatermarkOwner, WatermarkStatement],
+) -> ProcessorStatus:
+    unread: dict[int, list[Position]] = {}
+    for position in on_bus.unread(node):
+        unread.setdefault(position.bucket.number, []).append(position)
+    shards = tuple(
+        _shard(
+            bucket,
+            now_ms,
+            _Told.of(bucket, now_ms, stretches),
+            _Left.of(unread.get(bucket, []), on_bus) if on_bus.knows_positions(node) else _UNKNOWN,
+            promises.get((node.name, bucket)),
+        )
+        for bucket in range(on_bus.buckets(node))
+    )
+    workers = tuple(_worker(stretch, now_ms) for stretch in stretches)
+    unanswered = tuple(on_bus.unanswered.get(node.name, ()))
+    recreated = tuple(on_bus.recreated.get(node.name, ()))
+    return ProcessorStatus(node, now_ms, shards, workers, on_bus.dead_letters(node), unanswered, recreated=recreated)
+
+
+class _Told(NamedTuple):
+    """What a worker says of a shard, where one has it open."""
+
+    owner: str
+    shard: ShardReport | None
+    rate_in: float
+    rate_out: float
+    event_bytes: float | None
+
+    @staticmethod
+    def of(bucket: int, now_ms: int, stretches: list[ReportedOffsets]) -> _Told:
+        heard = [stretch for stretch in stretches if now_ms - stretch.last.at_ms < SILENT_AFTER_S * 1000]
+        for stretch in sorted(heard, key=lambda stretch: -stretch.last.at_ms):
+            for shard in stretch.last.shards:
+                if shard.bucket == bucket:
+                    rate_in = stretch.shard_rate(bucket, lambda told: told.events_in)
+                    rate_out = stretch.shard_rate(bucket, lambda told: told.events_out)
+                    return _Told(stretch.last.worker, shard, rate_in, rate_out, _event_bytes(stretches))
+        return _Told("", None, 0.0, 0.0, _event_bytes(stretches))
+
+
+def _event_bytes(stretches: list[ReportedOffsets]) -> float | None:
+    """Return the mean size of the events that were read lately."""
+    events = sum(stretch.last.counts.events_in for stretch in stretches)
+    return sum(stretch.last.counts.bytes_in for stretch in stretches) / events if events else None
+
+
+class _Left(NamedTuple):
+    """What is left of a shard's inputs.
+
+    Args:
+        events: how many; None where that is not known.
+        since_ms: since when the first of them waits; None where none is readable yet.
+        until_ms: until when it is kept.
+        is_timed: whether since when is known.
+    """
+
+    events: int | None
+    since_ms: int | None
+    until_ms: int | None
+    is_timed: bool
+
+    def waits_s(self, now_ms: int) -> float | None:
+        """Return for how long the first of them has waited."""
+        if not self.is_timed:
+            return None
+        return 0.0 if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
+
+    def bytes(self, of_one: float | None) -> int | None:
+        """Return about how large they are, where events are that large on average."""
+        return 0 if self.events == 0 else None if self.events is None or of_one is None else int(self.events * of_one)
+
+    @staticmethod
+    def of(unread: list[Position], on_bus: OnBus) -> _Left:
+        events, since, until = 0, list[int](), list[int]()
+        for position in unread:
+            category = on_bus.categories[position.bucket.category]
+            events += category.ends[position.bucket.number] - (position.offset or 0)
+            arrived_ms = on_bus.waiting_ms.get(position)
+            if arrived_ms is not None:
+                since.append(arrived_ms)
+                if category.spec.retention is not None:
+                    until.append(arrived_ms + int(category.spec.retention.total_seconds() * 1000))
+        is_timed = all(on_bus.waiting_ms.get(position, 0) is not None for position in unread)
+        return _Left(events, min(since, default=None), min(until, default=None), is_timed)
+
+
+_UNKNOWN = _Left(None, None, None, is_timed=False)
+
+
+def _shard(bucket: int, now_ms: int, told: _Told, left: _Left, promise: WatermarkStatement | None) -> ShardStatus:
+    low_ms = None if promise is None or promise.low_ms == NEVER_MS else promise.low_ms
+    return ShardStatus(
+        bucket,
+        told.owner,
+        left.events,
+        left.bytes(told.event_bytes),
+        left.waits_s(now_ms),
+        None if left.until_ms is None else (left.until_ms - now_ms) / 1000,
+        told.rate_in,
+        told.rate_out,
+        low_ms,
+        promise is not None and promise.idle and told.shard is not None,
+        "" if promise is None else promise.held_by,
+        told.shard is not None and told.shard.catching_up,
+        None if told.shard is None else told.shard.backup_age_s,
+    )
+
+
+def _worker(stretch: ReportedOffsets, now_ms: int) -> WorkerStatus:
+    last = stretch.last
+    return WorkerStatus(
+        worker=last.worker,
+        host=last.host,
+        pid=last.pid,
+        deployment=last.deployment,
+        started_ms=last.started_ms,
+        silent_s=max(0.0, (now_ms - last.at_ms) / 1000),
+        buckets=tuple(shard.bucket for shard in last.shards),
+        rate_in=stretch.rate(lambda counts: counts.events_in),
+        bytes_in=stretch.rate(lambda counts: counts.bytes_in),
+        rate_out=stretch.rate(lambda counts: counts.events_out),
+        bytes_out=stretch.rate(lambda counts: counts.bytes_out),
+        saved_s=None if last.saved_ms is None else (now_ms - last.saved_ms) / 1000,
+        saving_s=last.saving_s,
+        cpu=(last.cpu_s - stretch.first.cpu_s) / stretch.seconds if stretch.seconds else 0.0,
+        memory_bytes=last.memory_bytes,
+        restarts=sum(at > now_ms - HOUR_MS for at in last.restarts_ms),
+        letters_rate=stretch.rate(lambda counts: counts.dead_letters),
+        late=last.counts.late,
+        dropped=last.counts.dropped,
+        backup_every_s=last.backup_every_s,
+        ended=last.ended,
+    )
+
+
+def in_order(nodes: Iterable[Node]) -> list[Node]:
+    """Return processors with upstream ones first; in the order of their names where they feed one another in a circle."""
+    named = sorted(nodes, key=lambda node: node.name)
+    upstream = {node.name: [other.name for other in named if set(other.outputs) & set(node.inputs)] for node in named}
+    by_name = {node.name: node for node in named}
+    try:
+        return [by_name[name] for name in TopologicalSorter(upstream).static_order()]
+    except CycleError:
+        return named

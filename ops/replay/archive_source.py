@@ -1,0 +1,171 @@
+"""The past as the warehouse keeps it, and from where the archive ends, as the bus does.
+
+An archived event has its bucket, its offset and when it arrived. Messages that did not decode are not in the archive.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...backfill.archive.archived_ends import archived_ends
+from ...backfill.archive.archived_rows import archive_schema
+from ...backfill.warehouse.archive_settings import settings_of
+from ...backfill.warehouse.columns import Columns
+from ...backfill.warehouse.layout import EventFile, StoredFile
+from ...backfill.warehouse.protocols import Warehouse
+from ...backfill.warehouse.stored import StoredCategory
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.processor import Processor
+from ...transport.bus import Bucket, Bus
+from ...transport.codecs.codec import Decoded
+from ...transport.offset_range import OffsetRange
+from ..worker.rejected_events import taken
+from .bus_source import BusEventSource, parted
+from .errors import ReplayRefused
+from .event_source import Span
+from .source_events import SourceEvents
+
+BATCH = 10_000
+
+
+class ArchiveEventSource:
+    """Reads what is archived from the warehouse, and what is not yet from the bus.
+
+    Args:
+        processor: whose inputs, and whose policies.
+        warehouse: where they are archived.
+        bus: where they come from.
+    """
+
+    def __init__(self, processor: Processor, warehouse: Warehouse, bus: Bus) -> None:
+        self._processor = processor
+        self._warehouse = warehouse
+        self._bus = bus
+        self._rest = BusEventSource(processor, bus, from_earliest=True)
+        self._ends = lru_cache(maxsize=None)(self._archived_ends)
+        self._stored = lru_cache(maxsize=None)(self._look)
+        self._arrivals = lru_cache(maxsize=None)(self._read_arrivals)
+
+    def _archived_ends(self, category: str) -> dict[int, int]:
+        return archived_ends(self._bus, self._warehouse, category)
+
+    def _look(self, category: AnyCategory) -> tuple[StoredCategory, int]:
+        """Return what is stored of a category, and how many offsets share a segment."""
+        terms = settings_of(self._warehouse, category.name)
+        if terms is None:
+            raise ReplayRefused(
+                f"{category.name} is not archived in {self._warehouse.location}. Nothing was read. Name the warehouse that it is archived to "
+                "(`--warehouse`), or replay from the bus (`--source bus`)."
+            )
+        schema = archive_schema(Columns(category.record))
+        return StoredCategory.of(self._warehouse, category.name, schema), terms.segment_events
+
+    def first(self, bucket: Bucket) -> int:
+        """Return the first offset of a bucket that is archived, or on the bus."""
+        offsets, _ = self._arrivals(self._category(bucket), bucket.number)
+        return min([self._rest.first(bucket), *offsets[:1]])
+
+    def stretch(self, bucket: Bucket, span: Span) -> OffsetRange:
+        """Return what of a bucket lies in a span."""
+        self._stored(self._category(bucket))  # refuses what is not archived at all
+        on_bus = self._rest.stretch(bucket, span)
+        first_on_bus = self._rest.first(bucket)
+        if on_bus.start > first_on_bus:
+            return on_bus
+        start = self._archived_offset(bucket, span.since, on_bus.start)
+        end = on_bus.end
+        if span.until is not None and on_bus.end <= first_on_bus:
+            end = self._archived_offset(bucket, span.until, on_bus.end)
+        return OffsetRange(bucket, start, max(start, end))
+
+    def _archived_offset(self, bucket: Bucket, point: datetime | int, on_bus: int) -> int:
+        """Return the offset that a point stands for, where that may lie before what the bus keeps."""
+        if not isinstance(point, datetime):
+            return min(point, on_bus)
+        offsets, arrived = self._arrivals(self._category(bucket), bucket.number)
+        at = bisect_left(arrived, int(point.timestamp() * 1000))
+        return min(offsets[at], on_bus) if at < len(offsets) else on_bus
+
+    def _read_arrivals(self, category: AnyCategory, number: int) -> tuple[list[int], list[int]]:
+        """Return the archived offsets of a bucket, in order, and by when each had arrived."""
+        stored, _ = self._stored(category)
+        files = [file for file in stored.listing.all_files if not _is_of_other(file, number)]
+        table = _joined(
+            list(stored.read_files(files, ["_bucket", "_offset", "_arrived"])), stored.schema, number, 0, None
+        )
+        return _numbers(table.column("_offset")), list(accumulate(_numbers(table.column("_arrived")), max))
+
+    def read(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
+        """Give the events of a stretch, in order, and those that a worker would refuse."""
+        border = max(min(self._ends(category.name).get(stretch.bucket.number, 0), stretch.end), stretch.start)
+        arrived_ms = 0
+        for seen in self._archived(category, stretch._replace(end=border)):
+            arrived_ms = seen.arrived_ms[-1]
+            yield seen
+        first = self._rest.first(stretch.bucket)
+        if border < stretch.end and border < first:
+            raise ReplayRefused(
+                f"{stretch.bucket} is archived up to offset {border:,}, and the bus keeps it only from {first:,} on: what lies between is gone. "
+                "The replay ends there; ask for a span before or behind that."
+            )
+        for seen in self._rest.read(category, stretch._replace(start=border)):
+            yield seen.arrived_after(arrived_ms)
+
+    def _archived(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
+        """Read one bucket's archived events whole: they lie in files by day of event time, not in order."""
+        if stretch.start >= stretch.end:
+            return
+        stored, segment_events = self._stored(category)
+        number = stretch.bucket.number
+        files = [
+            file
+            for file in stored.listing.all_files
+            if not _is_of_other(file, number) and _may_hold(file, stretch, segment_events)
+        ]
+        batches = list(stored.read_files(files, stored.schema.names))
+        table = _joined(batches, stored.schema, number, stretch.start, stretch.end)
+        columns, arrived_ms = Columns(category.record), 0
+        for batch in table.to_batches(max_chunksize=BATCH):
+            offsets, arrivals = (_numbers(batch.column(name)) for name in ("_offset", "_arrived"))
+            events = columns.records(batch)
+            given = taken(Decoded(events, range(len(events)), []), category, arrivals, self._processor)
+            arrived = list(accumulate(arrivals, max, initial=arrived_ms))[1:]
+            arrived_ms = arrived[-1]
+            yield from parted(category, number, given, offsets, arrived)
+
+    def _category(self, bucket: Bucket) -> AnyCategory:
+        [found] = [category for category in self._processor.inputs() if category.name == bucket.category]
+        return found
+
+
+def _numbers(column: Any) -> list[int]:
+    return cast("list[int]", column.to_pylist())
+
+
+def _is_of_other(file: EventFile, number: int) -> bool:
+    return isinstance(file, StoredFile) and file.bucket != number
+
+
+def _may_hold(file: EventFile, stretch: OffsetRange, segment_events: int) -> bool:
+    if not isinstance(file, StoredFile):
+        return True
+    return file.segment < stretch.end and file.last_segment + segment_events > stretch.start
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema, number: int, start: int, end: int | None) -> pa.Table:
+    """Return the rows of a bucket between two offsets, in order."""
+    if not batches:
+        return schema.empty_table()
+    table = pa.Table.from_batches(batches)
+    wanted: Any = (pc.field("_bucket") == number) & (pc.field("_offset") >= start)
+    if end is not None:
+        wanted = wanted & (pc.field("_offset") < end)
+    return table.filter(wanted).sort_by("_offset")

@@ -1,0 +1,56 @@
+"""The inputs of a shard as one stream, in the order in which they arrived: the same each time it is made."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from .source_events import SourceEvents
+
+
+class _Head:
+    """What is to come next of one input.
+
+    Args:
+        number: which input.
+        first: its first messages.
+        rest: the others.
+    """
+
+    def __init__(self, number: int, first: SourceEvents, rest: Iterator[SourceEvents]) -> None:
+        self._number = number
+        self._seen = first
+        self._rest = rest
+        self._begin = 0
+        self.is_done = False
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """When the next message had arrived, and of which input it is."""
+        return self._seen.arrived_ms[self._begin], self._number
+
+    def take(self, before: tuple[int, int] | None) -> SourceEvents:
+        """Give the messages that are here and come before another input's next one."""
+        seen, begin, end = self._seen, self._begin, len(self._seen.arrived_ms)
+        if before is not None:
+            other_ms, other = before
+            end = (bisect_right if self._number < other else bisect_left)(seen.arrived_ms, other_ms, begin)
+        self._begin = end
+        if end == len(seen.arrived_ms):
+            following = next(self._rest, None)
+            self.is_done = following is None
+            self._seen, self._begin = following or seen, 0
+        return seen.part(begin, end)
+
+
+def interleaved(inputs: Sequence[Iterator[SourceEvents]]) -> Iterator[SourceEvents]:
+    """Give what several inputs have, each in its own order, by arrival; of what arrived at one time, that of the first input first.
+
+    A worker follows the same order where an input has much to catch up on; of what comes as it is written it takes what is there. So a
+    replay takes one of the orders that a worker may have taken, always the same.
+    """
+    heads = [_Head(number, first, rest) for number, rest in enumerate(inputs) if (first := next(rest, None))]
+    while heads:
+        heads.sort(key=lambda head: head.next)
+        yield heads[0].take(heads[1].next if len(heads) > 1 else None)
+        heads = [head for head in heads if not head.is_done]

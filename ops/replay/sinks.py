@@ -1,0 +1,122 @@
+"""Where the outputs of a replay may go: a file of JSON lines, or scratch categories. Never to the processor's own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, final
+from uuid import uuid4
+
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.processor import Processor
+from ...transport.bus import Bus, CategorySpec, Outgoing, Writer
+from ...transport.codecs.by_category import Codecs
+from .errors import ReplayRefused
+from .outputs import Output, line_of
+
+BATCH = 1_000
+"""How many outputs are encoded together."""
+
+
+@final
+class LinesFile:
+    """A file of JSON lines, as a context: it takes the place of an older one when the block ends, and is dropped when that raises.
+
+    Args:
+        path: where it will be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._aside = path.with_name(f".{path.name}.{uuid4().hex}")
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> LinesFile:
+        try:
+            self._file = self._aside.open("wb")
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise ReplayRefused(
+                f"{self._path} cannot be written: {reason}. Nothing was read. Name a file in a folder that exists and may be written to."
+            ) from error
+        return self
+
+    def give(self, output: Output) -> None:
+        """Add a line."""
+        if self._file is not None:
+            self._file.write(line_of(output))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+        if kind is None:
+            self._aside.replace(self._path)
+        else:
+            self._aside.unlink(missing_ok=True)
+
+
+def scratch_of(processor: type[Processor], prefix: str) -> dict[str, AnyCategory]:
+    """Return the scratch category of each of a processor's outputs, by the name of that."""
+    return {category.name: replace(category, name=f"{prefix}.{category.name}") for category in processor.outputs()}
+
+
+@final
+class ScratchCategories:
+    """Scratch categories, as a context: created with the first output, or when the block ends, and complete then.
+
+    Args:
+        processor: whose outputs they hold.
+        prefix: what their names begin with.
+        bus: where they will be.
+    """
+
+    def __init__(self, processor: type[Processor], prefix: str, bus: Bus) -> None:
+        self._categories = scratch_of(processor, prefix)
+        self._bus = bus
+        self._codecs = Codecs(bus)
+        self._waiting: list[Output] = []
+        self._writer: Writer | None = None
+
+    def __enter__(self) -> ScratchCategories:
+        there = sorted({category.name for category in self._categories.values()} & set(self._bus.catalog.names()))
+        if there:
+            raise ReplayRefused(
+                f"{', '.join(there)} is on the bus already, and a replay writes only to categories of its own. Nothing was read. Name "
+                f"another --scratch, or remove it: `penstock category delete {there[0]}`."
+            )
+        return self
+
+    def give(self, output: Output) -> None:
+        """Send an output."""
+        self._waiting.append(output)
+        if len(self._waiting) >= BATCH:
+            self._send()
+
+    def _begun(self) -> Writer:
+        if self._writer is None:
+            for category in self._categories.values():
+                self._bus.catalog.create(CategorySpec.of(category))
+            self._writer = self._bus.writer()
+        return self._writer
+
+    def _send(self) -> None:
+        writer = self._begun()
+        for name, category in self._categories.items():
+            records = [output.record for output in self._waiting if output.category.name == name]
+            if records:
+                keys = [key.encode() for key in category.keys_of(records)]
+                writer.send(category.name, map(Outgoing, keys, self._codecs.of(category).encode(records)))
+        self._waiting = []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._send()
+        if self._writer is not None:
+            self._writer.flush()
+            self._writer.close()

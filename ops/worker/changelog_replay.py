@@ -1,0 +1,60 @@
+"""What a worker does with the changelog: each checkpoint is told to it, and a state that is behind is brought up from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+from ...processors.declare.processor import Processor
+from ...state.checkpoints import Step, steps_of
+from ...state.protocols import LocalState, Offsets
+from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing
+from ...transport.changelog import DELETIONS, changelog_spec, logged_changes, offset_ranges
+from ...transport.tables.maintenance_log import MOVES
+from .shard import CheckpointSnapshot
+
+
+def changelog_of(processor: type[Processor]) -> CategorySpec | None:
+    """Return the category that holds a processor's changelog; None where it needs none."""
+    return changelog_spec(processor) if Step.LOG_CHANGES in steps_of(processor) else None
+
+
+def logged(sealed: CheckpointSnapshot) -> Iterator[Outgoing]:
+    """Give the messages that say what a checkpoint does to a shard."""
+    return logged_changes(sealed.changes.items(), sealed.standing, sealed.number)
+
+
+def replay(bus: Bus, changelog: str, number: int, state: LocalState, now_ms: int) -> None:
+    """Bring a state up to what the last committed checkpoint made of it.
+
+    May be broken off anywhere and done again: the state's own position moves last.
+
+    Args:
+        bus: where the changelog is.
+        changelog: its category.
+        number: which bucket.
+        state: the state, with nothing prepared.
+        now_ms: the time (milliseconds since 1970, UTC).
+    """
+    before = state.position()
+    begin = before.get(changelog, 0)
+    if _may_lack_deletions(bus, Bucket(changelog, number), begin, now_ms):
+        state.clear(keep=[MOVES.name])
+        begin = 0
+    position: Offsets = {}
+    for changes, reached in offset_ranges(bus, Bucket(changelog, number), begin):
+        state.save(changes)
+        position.update(reached)
+    if position:
+        state.save_position(position)
+
+
+def _may_lack_deletions(bus: Bus, bucket: Bucket, begin: int, now_ms: int) -> bool:
+    """Tell whether keys may have been deleted, behind an offset, so long ago that the changelog does not say so any more.
+
+    The bus keeps that for a time, counted from when it cleans; half of it is taken, so that nobody's clock has to be right to the day.
+    """
+    spec = bus.catalog.describe(bucket.category).spec
+    kept = DELETIONS if spec.deletions is None else spec.deletions
+    since = datetime.fromtimestamp(now_ms / 1000, timezone.utc) - kept / 2
+    return begin < bus.catalog.at_time(bucket.category, since)[bucket.number] or begin == 0

@@ -1,0 +1,121 @@
+"""A checkpoint under way: it is saved beside the loop, which reads on meanwhile; only effects wait.
+
+Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.3.2 and figure 9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from itertools import groupby
+
+from ...processors.errors import PenstockError
+from ...state.checkpoints import Gap, Step, Steps
+from ...transport.errors import CommitUnconfirmed
+from .checkpoint_executor import CheckpointExecutor
+from .shard import CheckpointSnapshot, Shard
+
+_LOG = logging.getLogger("penstock.worker")
+
+
+class CheckpointCoordinator:
+    """Saves the checkpoints of one worker, one at a time. One thread calls.
+
+    The group's positions are committed in that thread: while its reader tells it of buckets that come and go, and it waits for a
+    checkpoint's end, the client lets no other thread commit.
+
+    Args:
+        steps: those of a checkpoint.
+        executing: performs them.
+        saver: does so in a thread of its own.
+        at_gap: called in each gap between them.
+    """
+
+    def __init__(
+        self, steps: Steps, executing: CheckpointExecutor, saver: Executor, at_gap: Callable[[Gap], None]
+    ) -> None:
+        self._stretches = [tuple(steps) for _, steps in groupby(steps, lambda step: step is Step.COMMIT_OFFSETS)]
+        self._executing = executing
+        self._saver = saver
+        self._at_gap = at_gap
+        self._shards: list[tuple[Shard, CheckpointSnapshot]] = []
+        self._left: list[Steps] = []
+        self._future: Future[None] | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a checkpoint was begun and has not ended."""
+        return self._future is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether `advance` has something to do, and need not wait."""
+        return self._future is not None and self._future.done()
+
+    @property
+    def saved(self) -> list[CheckpointSnapshot]:
+        """What the last checkpoint was about."""
+        return [sealed for _, sealed in self._shards]
+
+    def begin(self, shards: Sequence[Shard]) -> None:
+        """Begin a checkpoint of what these shards are now; the one before has ended."""
+        self._shards = [(shard, shard.seal()) for shard in shards]
+        self._left = list(self._stretches)
+        self._executing.begin()
+        self._future = _done()
+
+    def _go_on(self) -> Future[None]:
+        """Perform the next stretch here, or begin it elsewhere."""
+        steps = self._left.pop(0)
+        if Step.COMMIT_OFFSETS not in steps:
+            return self._saver.submit(self._perform, steps)
+        self._perform(steps)
+        return _done()
+
+    def _perform(self, steps: Steps) -> None:
+        shards = [sealed for _, sealed in self._shards]
+        for step in steps:
+            self._at_gap(Gap(step))
+            self._executing.perform(step, shards)
+        if not self._left:
+            self._at_gap(Gap(None))
+
+    def advance(self) -> bool:
+        """Wait for the steps under way, and begin the next ones; return whether there are none and the checkpoint is complete.
+
+        Raises:
+            Unsettled: it could not be finished; what is left of it is saved with the next one.
+            PenstockError: the shards have to be opened again.
+        """
+        future, self._future = self._future, None
+        try:
+            if future is not None:
+                future.result()
+            if self._left:
+                self._future = self._go_on()
+                return False
+        except CommitUnconfirmed:
+            for shard, sealed in self._shards:
+                shard.take_back(sealed)
+            self._executing.end()
+            raise
+        for shard, sealed in self._shards:
+            shard.settle(sealed)
+        self._executing.end()
+        return True
+
+    def abandon(self) -> None:
+        """Wait for the steps under way, and note nothing: their shards are to be closed."""
+        future, self._future = self._future, None
+        error = None if future is None else future.exception()
+        if isinstance(error, PenstockError):
+            _LOG.info("%s", error)
+        elif error is not None:
+            raise error
+
+
+def _done() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future

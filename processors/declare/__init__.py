@@ -1,0 +1,1 @@
+"""What users declare: categories, records, processors, joins, and how each behaves."""

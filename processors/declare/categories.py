@@ -1,0 +1,158 @@
+"""Categories: named, typed, keyed streams. A declaration; what holds the stream is the bus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Generic, Literal, TypeVar
+
+from msgspec import inspect as shapes
+
+from ..errors import DeclarationError
+from .records import Record, fields_of, plain, without_null
+
+R = TypeVar("R", bound=Record)
+
+CodecName = Literal["json", "avro"]
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, eq=False)
+class Category(Generic[R]):
+    """A named stream of one record type, split into buckets by key.
+
+    Args:
+        name: its name on the bus: letters, digits, ``.``, ``_`` and ``-``.
+        record: the type of its records.
+        key: the field that the stream is keyed by, or a function of the record that gives the key. Events of one key
+            lie in one bucket, in order.
+        event_time: the field that says when the event happened (milliseconds since 1970, UTC).
+        buckets: its unit of parallelism; one bucket is read by one worker at a time.
+        retention: how long the bus keeps an event, from when it was written; None keeps it for ever.
+        codec: how a record becomes bytes, ``"json"`` or ``"avro"``.
+
+    Raises:
+        DeclarationError: a name the bus would refuse, a field that does not exist, an event time that may be missing
+            or is not a whole number, a key field that may be missing.
+    """
+
+    name: str
+    record: type[R]
+    key: str | Callable[[R], str]
+    event_time: str
+    buckets: int = 8
+    retention: timedelta | None = field(default=timedelta(days=7))
+    codec: CodecName = "json"
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        if not _LEGAL_NAME.fullmatch(self.name) or self.name in {".", ".."}:
+            raise DeclarationError(f"Category name {self.name!r}: only letters, digits, '.', '_' and '-' are possible.")
+        if self.buckets < 1:
+            raise DeclarationError(f"Category {self.name}: {self.buckets} buckets; it needs at least one.")
+        if self.codec not in ("json", "avro"):
+            raise DeclarationError(f"Category {self.name}: codec {self.codec!r} is unknown; use 'json' or 'avro'.")
+        self._check_fields()
+
+    def _check_types(self) -> None:
+        for name, given, kinds, wanted in (
+            ("name", self.name, str, "text"),
+            ("event_time", self.event_time, str, "the name of a field"),
+            ("buckets", self.buckets, int, "a whole number"),
+            ("retention", self.retention, (timedelta, type(None)), "a timedelta, or None for ever"),
+        ):
+            if not isinstance(given, kinds) or isinstance(given, bool):
+                raise DeclarationError(f"Category {self.name!r}: {name}={given!r} is not what it takes: {wanted}.")
+        if not isinstance(self.key, str) and not callable(self.key):
+            raise DeclarationError(
+                f"Category {self.name!r}: key={self.key!r} is neither the name of a field nor a function of the record."
+            )
+        if self.retention is not None and self.retention <= timedelta():
+            raise DeclarationError(
+                f"Category {self.name!r}: events cannot be kept for {self.retention}; None keeps them for ever."
+            )
+
+    def _check_fields(self) -> None:
+        known = fields_of(self.record)
+        for role, name in (("event_time", self.event_time), ("key", self.key)):
+            if isinstance(name, str) and name not in known:
+                raise DeclarationError(
+                    f"Category {self.name}: {role} names {name!r}, but {self.record.__name__} has only the fields "
+                    f"{', '.join(known)}."
+                )
+        shape, optional = without_null(known[self.event_time].type)
+        if optional or not isinstance(shape, shapes.IntType):
+            raise DeclarationError(
+                f"Category {self.name}: every event needs an event time, so {self.event_time!r} of "
+                f"{self.record.__name__} must be a penstock.EventTime (whole milliseconds since 1970), never null."
+            )
+        if isinstance(self.key, str):
+            shape, optional = without_null(known[self.key].type)
+            if optional or not isinstance(plain(shape), (shapes.StrType, shapes.IntType)):
+                raise DeclarationError(
+                    f"Category {self.name}: the key field {self.key!r} must be a str or an int, never null. Declare "
+                    "key= as a function of the record to build one."
+                )
+
+    def keys_of(self, events: Sequence[R]) -> list[str]:
+        """Return the key of each event."""
+        if not isinstance(self.key, str):
+            return [self._computed_key(event) for event in events]
+        keys = list(map(attrgetter(self.key), events))
+        return keys if self._key_is_text else [str(key) for key in keys]
+
+    def event_times_of(self, events: Sequence[R]) -> list[int]:
+        """Return the event time of each event (milliseconds since 1970, UTC)."""
+        return list(map(attrgetter(self.event_time), events))
+
+    def _computed_key(self, event: R | Deleted) -> str:
+        if isinstance(event, Deleted):
+            return event.deleted_key
+        try:
+            key = self.key(event)  # type: ignore[operator]  # asked only where it is a function
+        except Exception as error:
+            raise DeclarationError(
+                f"Category {self.name}: its key function raised {type(error).__name__}: {error}, for {event!r}. Every "
+                "event needs a key; mend the function."
+            ) from error
+        if not isinstance(key, str):
+            raise DeclarationError(f"Category {self.name}: its key function gave {key!r} for {event!r}, not a str.")
+        return key
+
+    @cached_property
+    def _key_is_text(self) -> bool:
+        return isinstance(plain(fields_of(self.record)[str(self.key)].type), shapes.StrType)
+
+    def __repr__(self) -> str:
+        return f"Category({self.name!r}, {self.record.__name__})"
+
+
+AnyCategory = Category[Any]
+
+
+class Deleted:
+    """A message without a value in a category that is a table: the row of its key is gone.
+
+    It has the key and the event time where records of the category have them, and no other field.
+
+    Args:
+        category: where it was read.
+        key: the message's key.
+        at_ms: when it arrived, which is its event time (milliseconds since 1970, UTC).
+    """
+
+    __slots__ = ("_fields", "deleted_key")
+
+    def __init__(self, category: AnyCategory, key: str, at_ms: int) -> None:
+        self.deleted_key = key
+        self._fields = {category.key: key, category.event_time: at_ms}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise AttributeError(f"a deleted row has no {name!r}") from None

@@ -1,0 +1,266 @@
+"""Which values a record may hold: those of its fields' types that every part of a stream can carry.
+
+A whole number has 64 bits with its sign, and a float is finite. JSON has no NaN and no infinity, state, Avro and the warehouse no
+wider number; so the bounds hold everywhere, whatever codec a category has, in the stream and in Spark.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, Union
+
+import msgspec
+from msgspec import inspect as shapes
+
+from .records import Record, fields_of
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+SHOWN = 500
+"""How many characters of a record an error shows."""
+_FLOAT_MAX = sys.float_info.max
+
+
+class InvalidRecord(TypeError):
+    """A record holds a value that its category cannot carry."""
+
+
+class _NotBounded(Exception):
+    """A field has a type whose values only the slow way can check."""
+
+
+class RecordCheck:
+    """Checks that records of one type hold what their category can carry.
+
+    A whole batch is converted at once to a twin of the record type, whose numbers have bounds; nothing is copied but the records
+    themselves. What the twin does not take is looked at value by value, which decides.
+
+    Args:
+        record: the type.
+        besides: a field, by its name on the bus, whose whole numbers are looked at elsewhere.
+    """
+
+    def __init__(self, record: type[Record], besides: str | None = None) -> None:
+        self._record = record
+        self._besides = besides
+        self._shape = shapes.type_info(record)
+        self._decode = msgspec.json.Decoder(record).decode
+        self._twin: Any = _twin_of(record, besides)
+        self._twins: Any = list[self._twin]  # type: ignore[name-defined]  # known when it is made
+
+    def expect(self, records: Sequence[Any]) -> None:
+        """Check a batch.
+
+        Raises:
+            InvalidRecord: a record does not fit; it says which, and which field.
+        """
+        if not self._fit(records):
+            for record in records:
+                reason = self._reason(record)
+                if reason is not None:
+                    shown = f"{record!r:.{SHOWN}}"
+                    raise InvalidRecord(f"A {self._record.__name__} does not fit its own type: {reason}, in {shown}.")
+
+    def expect_one(self, record: Any) -> None:
+        """Check one record, sooner than as a batch; raises as `expect`."""
+        if not self._fits(record, self._twin):
+            self.expect([record])
+
+    def unfit(self, records: Sequence[Any]) -> dict[int, str]:
+        """Return why records of a batch do not fit, by their index."""
+        if self._fit(records):
+            return {}
+        reasons = ((index, self._reason(record)) for index, record in enumerate(records))
+        return {index: reason for index, reason in reasons if reason is not None}
+
+    def _fit(self, records: Sequence[Any]) -> bool:
+        return self._fits(records, self._twins)
+
+    def _fits(self, given: Any, twin: Any) -> bool:
+        """Tell whether a record, or a batch, is known to fit."""
+        if self._twin is None:
+            return False
+        try:
+            msgspec.convert(given, twin, from_attributes=True)
+        except (msgspec.ValidationError, OverflowError):
+            return False
+        return True
+
+    def _reason(self, record: Any) -> str | None:
+        """Return why a record does not fit, None where it does: what a reader of its JSON would say, and what JSON cannot say."""
+        if self._fits(record, self._twin):
+            return None
+        try:
+            content = msgspec.to_builtins(record, builtin_types=(bytes,))
+            for place, value in _numbers(content, ""):
+                if isinstance(value, float) and not math.isfinite(value):
+                    return f"`{place}` is {value}, and a float must be finite (a field that may be unknown is declared `float | None`)"
+                if isinstance(value, int) and not INT_MIN <= value <= INT_MAX and not self._takes(place):
+                    return f"`{place}` is {value}, which is beyond 64 bits"
+            self._decode(msgspec.json.encode(record))
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+            return str(error)
+        return None
+
+    def _takes(self, place: str) -> bool:
+        """Tell whether a field at the top of the record takes any whole number, as a float or because it is looked at elsewhere."""
+        if place == self._besides:
+            return True
+        fields = self._shape.fields if isinstance(self._shape, shapes.StructType) else ()
+        return any(field.encode_name == place and _takes_floats(field.type) for field in fields)
+
+
+def _takes_floats(shape: Any) -> bool:
+    while isinstance(shape, shapes.Metadata):
+        shape = shape.type
+    members = shape.types if isinstance(shape, shapes.UnionType) else (shape,)
+    kinds = {type(member) for member in members}
+    return shapes.FloatType in kinds and shapes.IntType not in kinds
+
+
+def _numbers(content: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Give every number in a record that was taken apart, with its place."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from _numbers(name, place)
+            yield from _numbers(value, f"{place}.{name}" if place else str(name))
+    elif isinstance(content, (list, tuple, set, frozenset)):
+        for index, value in enumerate(content):
+            yield from _numbers(value, f"{place}[{index}]")
+    elif isinstance(content, (int, float)):
+        yield place, content
+
+
+@lru_cache(maxsize=1_000)
+def _twin_of(record: type[Record], besides: str | None) -> Any:
+    """Return the twin of a record type, None where there is none."""
+    try:
+        return _Twins(besides).of(shapes.type_info(record))
+    except _NotBounded:
+        return None
+
+
+class _Twins:
+    """Makes types with bounds of types without.
+
+    Args:
+        besides: a field of the first record, by its name on the bus, that gets none.
+    """
+
+    def __init__(self, besides: str | None) -> None:
+        self._besides = besides
+        self._structs: dict[type, Any] = {}
+
+    def of(self, shape: Any) -> Any:
+        """Return the type with bounds.
+
+        Raises:
+            _NotBounded: there is none.
+        """
+        match shape:
+            case shapes.Metadata():
+                return self.of(shape.type)
+            case shapes.IntType():
+                return _bounded(int, shape, INT_MIN, INT_MAX)
+            case shapes.FloatType():
+                return _bounded(float, shape, -_FLOAT_MAX, _FLOAT_MAX)
+            case shapes.StrType():
+                lengths = {"min_length": shape.min_length, "max_length": shape.max_length, "pattern": shape.pattern}
+                return _annotated(str, lengths)
+            case shapes.BytesType():
+                return _annotated(bytes, {"min_length": shape.min_length, "max_length": shape.max_length})
+            case _:
+                return self._others.get(type(shape), self._collection)(shape)
+
+    @cached_property
+    def _others(self) -> dict[type, Callable[[Any], Any]]:
+        return {
+            shapes.BoolType: lambda _: bool,
+            shapes.NoneType: lambda _: None,
+            shapes.EnumType: lambda shape: shape.cls,
+            shapes.LiteralType: lambda shape: Literal[shape.values],
+            shapes.UnionType: self._union,
+            shapes.StructType: self._struct,
+        }
+
+    def _collection(self, shape: Any) -> Any:
+        match shape:
+            case shapes.ListType():
+                collection: Any = list[self.of(shape.item_type)]  # type: ignore[misc]  # known when it is made
+            case shapes.VarTupleType():
+                collection = tuple[self.of(shape.item_type), ...]  # type: ignore[misc]  # as above
+            case shapes.TupleType():
+                return tuple[tuple(map(self.of, shape.item_types))]  # type: ignore[misc]  # as above
+            case shapes.DictType():
+                collection = dict[self.of(shape.key_type), self.of(shape.value_type)]  # type: ignore[misc]  # as above
+            case _:
+                raise _NotBounded
+        return _annotated(collection, {"min_length": shape.min_length, "max_length": shape.max_length})
+
+    def _union(self, shape: shapes.UnionType) -> Any:
+        if sum(isinstance(member, shapes.StructType) for member in shape.types) > 1:
+            raise _NotBounded  # which of them it is, their tags say, which are no attributes
+        return Union[tuple(map(self.of, shape.types))]  # noqa: UP007 - of types that are known when it is made
+
+    def _struct(self, shape: shapes.StructType) -> Any:
+        if shape.cls not in self._structs:
+            twin = msgspec.defstruct(shape.cls.__name__, [(field.name, Any) for field in shape.fields], gc=False)
+            self._structs[shape.cls] = twin
+            # What a field's type is, msgspec asks when it first needs to know; a record may hold records of its own kind.
+            besides, self._besides = self._besides, None
+            twin.__annotations__.update(
+                {field.name: int if field.encode_name == besides else self.of(field.type) for field in shape.fields}
+            )
+        return self._structs[shape.cls]
+
+
+def _bounded(number: type, shape: Any, least: float, greatest: float) -> Any:
+    bounds: dict[str, Any] = {"multiple_of": shape.multiple_of}
+    bounds |= {"ge": least if shape.ge is None else shape.ge} if shape.gt is None else {"gt": shape.gt}
+    bounds |= {"le": greatest if shape.le is None else shape.le} if shape.lt is None else {"lt": shape.lt}
+    return _annotated(number, bounds)
+
+
+def _annotated(kind: Any, constraints: dict[str, Any]) -> Any:
+    given = {name: value for name, value in constraints.items() if value is not None}
+    return Annotated[kind, msgspec.Meta(**given)] if given else kind
+
+
+def has_whole_numbers(record: type[Record], besides: str) -> bool:
+    """Tell whether a record may hold whole numbers, beside those of one field.
+
+    Args:
+        record: the type.
+        besides: the field's name on the bus.
+    """
+    found: set[type] = set()
+    return any(_may_hold_int(field.type, found) for name, field in fields_of(record).items() if name != besides)
+
+
+def _may_hold_int(shape: Any, found: set[type]) -> bool:
+    match shape:
+        case shapes.StructType():
+            inner = [] if shape.cls in found else [field.type for field in shape.fields]
+            found.add(shape.cls)
+        case shapes.Metadata():
+            inner = [shape.type]
+        case shapes.UnionType():
+            inner = list(shape.types)
+        case shapes.ListType() | shapes.VarTupleType():
+            inner = [shape.item_type]
+        case _:
+            return type(shape) not in _WITHOUT_INT
+    return any(_may_hold_int(one, found) for one in inner)
+
+
+_WITHOUT_INT = {
+    shapes.StrType,
+    shapes.BytesType,
+    shapes.BoolType,
+    shapes.FloatType,
+    shapes.NoneType,
+    shapes.EnumType,
+    shapes.LiteralType,
+}

@@ -1,0 +1,1 @@
+"""How a shard's state is laid out by key, and how changes to it are expressed."""

@@ -1,0 +1,36 @@
+"""What a core sees of its shard's saved state, and how it says what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+Changes = dict[bytes, "bytes | None"]
+"""Encoded state by encoded key; None removes the key."""
+
+MergeChanges = Callable[[bytes, bytes], bytes]
+"""Gives what an earlier and a later change of one key amount to."""
+
+
+class StateReader(Protocol):
+    """The saved state of one shard."""
+
+    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the saved value of each key, None where there is none."""
+        ...
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the first saved keys from `start` up to, not including, `end`, with their values, in order of keys."""
+        ...
+
+
+class EmptyState:
+    """The saved state of a shard that begins, or that keeps none."""
+
+    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return None for each key."""
+        return [None] * len(keys)
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the seam
+        """Return nothing."""
+        return []

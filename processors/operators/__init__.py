@@ -1,0 +1,92 @@
+"""The pure step of each kind: batches of events in; outputs and changes of state out, as values.
+
+A core runs one shard. Between two checkpoints it gathers what they changed (the overlay); nothing here sends, saves or
+tells the time, so the same cores run under the worker, in the test driver and inside Spark.
+
+    batch --feed--> Fed(outputs, rejected, late)  … any number of times
+          --drain--> Drained(outputs, changes)    at a checkpoint, which saves them
+"""
+
+from __future__ import annotations
+
+from ..declare.aggregator import Aggregator
+from ..declare.processor import Processor
+from ..declare.stateful import Stateful
+from ..declare.stateless import Stateless
+from ..declare.stores import RemoteStore, WriteMode
+from ..keyed_state.changes import MergeChanges, StateReader
+from ..time.windows import Session, Sliding
+from .aggregator import AggregatorOperator, AppendOnlyOperator, ReadModifyWriteOperator, RemoteAggregatorOperator
+from .base import CheckpointResult, Operator, Rejected, StepResult
+from .closing_windows import ClosingWindowsOperator
+from .ordered_delivery import OrderedDeliveryOperator
+from .sessions import SessionOperator
+from .sliding import SlidingOperator
+from .stateful import StatefulOperator
+from .stateless import StatelessOperator
+
+__all__ = [
+    "AggregatorOperator",
+    "AppendOnlyOperator",
+    "CheckpointResult",
+    "ClosingWindowsOperator",
+    "Operator",
+    "OrderedDeliveryOperator",
+    "ReadModifyWriteOperator",
+    "Rejected",
+    "RemoteAggregatorOperator",
+    "SessionOperator",
+    "SlidingOperator",
+    "StatefulOperator",
+    "StatelessOperator",
+    "StepResult",
+    "merge_of",
+    "open_operator",
+]
+
+
+def open_operator(processor: Processor, saved: StateReader) -> Operator:
+    """Return the core that runs one shard of `processor` over its saved state."""
+    match processor:
+        case Stateless():
+            return StatelessOperator(processor, saved)
+        case Stateful() if processor.ordered:
+            return OrderedDeliveryOperator(processor, saved)
+        case Stateful():
+            return StatefulOperator(processor, saved)
+        case Aggregator():
+            return _aggregator_core(processor, saved)
+        case _:
+            raise TypeError(
+                f"{type(processor).__name__} is of no kind: derive it from Stateless, Stateful or Aggregator"
+            )
+
+
+def _aggregator_core(processor: Aggregator, saved: StateReader) -> Operator:
+    match processor.store:
+        case RemoteStore(WriteMode.READ_MODIFY_WRITE):
+            return ReadModifyWriteOperator(processor, saved)
+        case RemoteStore(WriteMode.APPEND):
+            return AppendOnlyOperator(processor, saved)
+        case RemoteStore():
+            return RemoteAggregatorOperator(processor, saved)
+        case _ if isinstance(processor.window, Session):
+            return SessionOperator(processor, saved)
+        case _ if isinstance(processor.window, Sliding):
+            return SlidingOperator(processor, saved)
+        case _:
+            return (
+                ClosingWindowsOperator(processor, saved)
+                if processor.windows_end()
+                else AggregatorOperator(processor, saved)
+            )
+
+
+def merge_of(processor: Processor) -> MergeChanges:
+    """Return what two changes of one key amount to: the later one, or, where changes are partials, both combined."""
+    match processor:
+        case Aggregator(store=RemoteStore(WriteMode.APPEND)):
+            monoid = processor.monoid
+            return lambda earlier, later: monoid.encode(monoid.combine(monoid.decode(earlier), monoid.decode(later)))
+        case _:
+            return lambda _, later: later

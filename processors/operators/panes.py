@@ -1,0 +1,95 @@
+"""The values of windows that end: what is saved of them, under what was merged since the last drain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..keyed_state.changes import Changes, StateReader
+from ..keyed_state.key_layout import SIDE, encode_time
+from ..keyed_state.window_keys import decode_slot, encode_slot
+from ..monoids import Monoid
+from ..time.watermarks import FOREVER_MS
+
+READ_AT_ONCE = 10_000
+"""How many saved values are read at a time."""
+
+
+class WindowValues:
+    """The values of windows by start and key, over saved state.
+
+    Args:
+        monoid: how they combine.
+        saved: the shard's state, with all that was drained so far.
+    """
+
+    def __init__(self, monoid: Monoid[Any], saved: StateReader) -> None:
+        self._monoid = monoid
+        self._saved = saved
+        self._merged: dict[int, dict[str, Any]] = {}
+        self._removed: set[bytes] = set()
+
+    def merge(self, start: int, partials: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge partials into the values of a window; return the new values of their keys."""
+        values, combine = self.values(start, partials), self._monoid.combine
+        merged = {key: combine(values[key], partial) if key in values else partial for key, partial in partials.items()}
+        self._merged.setdefault(start, {}).update(merged)
+        return merged
+
+    def values(self, start: int, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the values that these keys have in a window."""
+        merged, removed, decode = self._merged.get(start, {}), self._removed, self._monoid.decode
+        found = {key: merged[key] for key in keys if key in merged}
+        slots = {key: encode_slot(key, start) for key in keys if key not in merged}
+        unread = [key for key, slot in slots.items() if slot not in removed]
+        for key, saved in zip(unread, self._saved.fetch([slots[key] for key in unread]), strict=True):
+            if saved is not None:
+                found[key] = decode(saved)
+        return found
+
+    def of(self, start: int) -> dict[str, Any]:
+        """Return the values of all keys in a window, in order of keys."""
+        keys = {decode_slot(slot)[0] for slot in self._slots(start)}
+        return dict(sorted(self.values(start, keys.union(self._merged.get(start, ()))).items()))
+
+    def remove(self, start: int, keys: Iterable[str]) -> None:
+        """Forget the values of these keys in a window."""
+        merged = self._merged.get(start, {})
+        for key in keys:
+            merged.pop(key, None)
+            self._removed.add(encode_slot(key, start))
+
+    def remove_all(self, start: int) -> None:
+        """Forget a window."""
+        self._merged.pop(start, None)
+        self._removed.update(self._slots(start))
+
+    def starts(self) -> list[int]:
+        """Return the starts of all windows of which something is saved."""
+        found: list[int] = []
+        begin = b""
+        while slots := self._saved.scan(begin, SIDE, 1):
+            start = decode_slot(slots[0][0])[1]
+            found.append(start)
+            if start == FOREVER_MS:
+                break
+            begin = encode_time(start + 1)
+        return found
+
+    def drain(self) -> Changes:
+        """Hand over what changed since the last drain."""
+        encode = self._monoid.encode
+        changes: Changes = dict.fromkeys(self._removed)
+        for start, values in self._merged.items():
+            changes.update((encode_slot(key, start), encode(value)) for key, value in values.items())
+        self._merged, self._removed = {}, set()
+        return changes
+
+    def _slots(self, start: int) -> list[bytes]:
+        """Return the saved slots of a window."""
+        begin, end = encode_time(start), encode_time(start + 1)
+        found: list[bytes] = []
+        while slots := self._saved.scan(begin, end, READ_AT_ONCE):
+            found += [slot for slot, _ in slots]
+            begin = found[-1] + b"\x00"
+        return found

@@ -1,0 +1,219 @@
+"""The step of a stateful processor: each key's events folded into its state, and its timers fired on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..declare.categories import AnyCategory
+from ..declare.context import Context, Request
+from ..declare.processor import ErrorPolicy
+from ..declare.routes import Routes
+from ..declare.stateful import Stateful
+from ..errors import ProcessorFailed
+from ..keyed_state.changes import Changes, StateReader
+from ..time.shard_time import InOrder, ShardTime
+from ..time.timers import Clock, Due, Timer, Timers
+from .base import CACHED_KEYS, CheckpointResult, Rejected, StepResult, late_among, time_of
+
+
+class StatefulOperator:
+    """Folds each key's events into its state, over an overlay of what is not saved yet.
+
+    Args:
+        processor: which.
+        saved: the shard's state.
+        time: follows its event time; by default as the processor declares.
+    """
+
+    def __init__(self, processor: Stateful, saved: StateReader, time: ShardTime | InOrder | None = None) -> None:
+        self._processor = processor
+        self._name = type(processor).__name__
+        self._saved = saved
+        self._decode = msgspec.msgpack.Decoder(processor.saved_type()).decode
+        self._encode = msgspec.msgpack.Encoder().encode
+        # What stops the worker may be found when it is sent or saved; what is to be set aside must be found event by event.
+        self._routes = Routes(type(processor)) if processor.on_error is ErrorPolicy.DEAD_LETTER else None
+        self._states: dict[str, Any] = {}
+        self._changed: set[str] = set()
+        self._left_out = 0
+        self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
+        self.time = time or time_of(processor, saved)
+
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: C901 - run for each event, where a call costs
+        """Process the events of one bucket, in order, and before each the timers that are due."""
+        keys, times = category.keys_of(events), category.event_times_of(events)
+        self._load(keys)
+        before, before_ms = self.time.mark(category.name), self.time.low_ms
+        lows = self.time.observe(category.name, times)
+        outputs: list[Any] = []
+        rejected: list[Rejected] = []
+        process, states, changed = self._processor.process, self._states, self._changed
+        timers, requests = self._timers.get(Clock.EVENT), self._requests()
+        low_ms, self._left_out = before_ms, 0
+        for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):
+            if timers is not None:
+                # An event that moves the watermark lies behind what becomes due by that, so that comes first; unless it is late itself.
+                due_ms = lows[at] if time >= lows[at] else low_ms
+                if timers.next_ms <= due_ms:
+                    self._fire(timers, due_ms, due_ms, outputs)
+            produced_before = len(outputs)
+            try:
+                state, produced = process(event, states[key], Context(key, time, low_ms, requests))
+                outputs.extend(produced)
+                if self._routes is not None:
+                    self._expect_fit(state, outputs[produced_before:])
+            except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
+                del outputs[produced_before:]
+                rejected.append(Rejected(at, error))
+                if stop_at_error:
+                    self.time.go_back(category.name, before, times[:at])
+                    return StepResult(outputs, rejected, late_among(times[:at], lows[:at], before_ms), self._left_out)
+                if requests:
+                    requests.clear()
+            else:
+                states[key] = state
+                changed.add(key)
+                if requests:
+                    self._set(key, requests)
+            low_ms = lows[at]
+        if timers is not None and timers.next_ms <= low_ms:
+            self._fire(timers, low_ms, low_ms, outputs)
+        return StepResult(outputs, rejected, late_among(times, lows, before_ms), self._left_out)
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+        """Fire the timers that what is known from elsewhere of the inputs makes due."""
+        outputs: list[Any] = []
+        low_ms, timers = self.time.advance(promised, idle), self._timers.get(Clock.EVENT)
+        if timers is not None and timers.next_ms <= low_ms:
+            self._fire(timers, low_ms, low_ms, outputs)
+        return StepResult(outputs, [])
+
+    def tick(self, now_ms: int) -> StepResult:
+        """Fire the timers that are due at a time of day."""
+        outputs: list[Any] = []
+        timers = self._timers.get(Clock.WALL)
+        if timers is not None and timers.next_ms <= now_ms:
+            self._fire(timers, now_ms, self.time.low_ms, outputs)
+        return StepResult(outputs, [])
+
+    def timers_of(self, key: str) -> list[Timer]:
+        """Return the timers that a key has set, by clock and tag."""
+        found = ((clock, sorted(timers.of(key).items())) for clock, timers in self._timers.items())
+        return [Timer(at, tag, clock) for clock, timers in found for tag, at in timers]
+
+    def _expect_fit(self, state: Any, outputs: Sequence[Any]) -> None:
+        """Raise for what an event gave that could not be saved or sent."""
+        if outputs and self._routes is not None:
+            self._routes.expect(outputs)
+        if state is not None and not self._processor.holds_events:
+            self._decode(self._encode(state))
+
+    def _requests(self) -> list[Request] | None:
+        return [] if self._timers else None
+
+    def _expect_by_the_clock(self, key: str, tag: str) -> None:
+        """Raise ProcessorFailed where a timer by the time of day would break what the processor asks for."""
+        if self._processor.deterministic:
+            raise ProcessorFailed(
+                f"{self._name} set timer {tag!r} of key {key!r} by the time of day, so that the same events do not always give the same "
+                "state. Nothing of this checkpoint was saved; declare `deterministic = False`, or set it in event time."
+            )
+
+    def _set(self, key: str, requests: list[Request]) -> None:
+        """Do what a key asked for."""
+        for request in requests:
+            if request is None:
+                self._left_out += 1
+                continue
+            clock, tag, at = request
+            if clock is Clock.WALL:
+                self._expect_by_the_clock(key, tag)
+            if at is None:
+                self._timers[clock].cancel(key, tag)
+            else:
+                self._timers[clock].set(key, tag, at)
+        requests.clear()
+
+    def _fire(self, timers: Timers, now_ms: int, low_ms: int, outputs: list[Any]) -> None:
+        for due in timers.due(now_ms):
+            if due.key not in self._states:
+                self._load([due.key, *timers.soon()])
+            requests: list[Request] = []
+            self._states[due.key] = self._on_timer(due, low_ms, requests, outputs)
+            self._changed.add(due.key)
+            self._set(due.key, requests)
+
+    def _on_timer(self, due: Due, low_ms: int, requests: list[Request], outputs: list[Any]) -> Any:
+        """Give the key its timer; return its next state."""
+        key, timer = due
+        context = Context(key, timer.at, low_ms, requests)
+        try:
+            state, produced = self._processor.on_timer(timer, self._states[key], context)
+            outputs.extend(produced)
+        except Exception as error:
+            raise ProcessorFailed(
+                f"{self._name}.on_timer raised {type(error).__name__}: {error}, for key {key!r} and {timer}. Nothing of this "
+                "checkpoint was saved, and the timer is still set; mend the processor and start it again."
+            ) from error
+        for clock, tag, at in filter(None, requests):
+            if clock is timer.clock and at is not None and at <= timer.at:
+                raise ProcessorFailed(
+                    f"{self._name}.on_timer set a timer {tag!r} at {at} for key {key!r} when that of {timer.at} fired: it would fire "
+                    "again at once, and so on without end. Nothing of this checkpoint was saved, and the timer is still set; set "
+                    "timers later than the one that fires, and start the processor again."
+                )
+        return state
+
+    def _load(self, keys: Iterable[str]) -> None:
+        states, decode = self._states, self._decode
+        missing = [key for key in dict.fromkeys(keys) if key not in states]
+        for key, saved in zip(missing, self._saved.fetch([key.encode() for key in missing]), strict=True):
+            states[key] = None if saved is None else decode(saved)
+        for timers in self._timers.values():
+            timers.load(missing)
+
+    def drain(self) -> CheckpointResult:
+        """Hand over the state of every key that changed, its timers, and how far event time is."""
+        states, encode = self._states, self._encode
+        try:
+            changes: Changes = {
+                key.encode(): None if states[key] is None else encode(states[key]) for key in self._changed
+            }
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._unsaveable() from error
+        self._changed.clear()
+        self._expect_loadable(changes)
+        if len(states) > CACHED_KEYS:
+            states.clear()
+        for timers in self._timers.values():
+            changes |= timers.drain()
+        return CheckpointResult([], changes | self.time.drain())
+
+    def _unsaveable(self) -> ProcessorFailed:
+        """Return what is said of the first state that cannot be saved."""
+        for key in self._changed:
+            try:
+                self._encode(self._states[key])
+            except (TypeError, ValueError, OverflowError) as error:
+                why = f"{error} (the state of key {key!r})"
+                break
+        return ProcessorFailed(
+            f"{self._name} returned a state that cannot be saved: {why}. Whole numbers in a state have 64 bits at most. Nothing of this "
+            "checkpoint was saved; mend the processor and start it again, or declare `on_error = penstock.ErrorPolicy.DEAD_LETTER` to set such "
+            "events aside."
+        )
+
+    def _expect_loadable(self, changes: Changes) -> None:
+        """Look at one of the new states: what could not be loaded again must not be saved."""
+        sample = next(filter(None, changes.values()), None)
+        if sample is not None:
+            try:
+                self._decode(sample)
+            except msgspec.ValidationError as error:
+                raise ProcessorFailed(
+                    f"{self._name} returned a state that is not of the type it declares: {error}. Nothing of this "
+                    "checkpoint was saved; mend the processor, or its `state`, and start it again."
+                ) from error

@@ -1,0 +1,71 @@
+"""The step of a stateless processor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..declare.categories import AnyCategory
+from ..declare.processor import ErrorPolicy
+from ..declare.routes import Routes
+from ..declare.stateless import Stateless
+from ..keyed_state.changes import StateReader
+from ..time.shard_time import ShardTime
+from .base import CheckpointResult, Rejected, StepResult, late_among, time_of
+
+
+class StatelessOperator:
+    """Maps events to outputs.
+
+    Args:
+        processor: which.
+        saved: where its shard's time is.
+        time: follows that; by default as the processor declares.
+    """
+
+    def __init__(self, processor: Stateless, saved: StateReader, time: ShardTime | None = None) -> None:
+        self._processor = processor
+        # What stops the worker may be found when it is sent; what is to be set aside must be found event by event.
+        self._routes = Routes(type(processor)) if processor.on_error is ErrorPolicy.DEAD_LETTER else None
+        self.time = time or time_of(processor, saved)
+
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - the fate of each event says
+        """Process the events of one bucket, in order."""
+        process = self._processor.for_batch(events)
+        outputs: list[Any] = []
+        rejected: list[Rejected] = []
+        taken, unmatched = len(events), 0
+        extend = outputs.extend
+        for at, event in enumerate(events):
+            before = len(outputs)
+            try:
+                extend(process(event))
+                if self._routes is not None and len(outputs) > before:
+                    self._routes.expect(outputs[before:])
+            except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
+                del outputs[before:]
+                fate = self._processor.fate_of(error)
+                if fate.dropped:
+                    unmatched += 1
+                    continue
+                rejected.append(Rejected(at, error))
+                if fate.stops:
+                    taken = at
+                    break
+        before_ms = self.time.low_ms
+        times = category.event_times_of(events[:taken])
+        late = late_among(times, self.time.observe(category.name, times), before_ms)
+        return StepResult(outputs, rejected, late, unmatched=unmatched)
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+        """Take what is known from elsewhere of the inputs."""
+        self.time.advance(promised, idle)
+        return StepResult([], [])
+
+    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam
+        """Do nothing: it has no timers."""
+        return StepResult([], [])
+
+    def drain(self) -> CheckpointResult:
+        """Hand over nothing: there is no state."""
+        return CheckpointResult([], {})

@@ -1,0 +1,1 @@
+"""Event time: watermarks, idleness, timers and windows."""

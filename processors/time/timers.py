@@ -1,0 +1,159 @@
+"""Timers: what a key wants to be done at a time, kept with its state, however many there are.
+
+    set, cancelled  ->  the key's own table {tag: time}, and one entry at (time, key, tag)
+    time passes     ->  entries up to it, in order of time, key and tag
+
+Source: Akidau et al., "MillWheel", 2013, section 4.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from ..keyed_state import key_layout
+from ..keyed_state.changes import Changes, StateReader
+from ..keyed_state.key_layout import decode_pair, encode_pair
+from .timer_schedule import TimerSchedule
+from .watermarks import FOREVER_MS
+
+CACHED_KEYS = 100_000
+"""How many keys' tables are kept between checkpoints."""
+
+_ENTRY = b"\x01"
+_encode_table = msgspec.msgpack.Encoder().encode
+_decode_table = msgspec.msgpack.Decoder(dict[str, int]).decode
+
+
+class Clock(Enum):
+    """By which time a timer fires."""
+
+    EVENT = "event time"
+    """The shard's low watermark: nothing before the timer's time is expected any more."""
+    WALL = "time of day"
+    """The clock of the machine."""
+
+
+class Timer(NamedTuple):
+    """A timer that is due.
+
+    Args:
+        at: the time it was set to (milliseconds since 1970, UTC).
+        tag: what tells the timers of one key apart.
+        clock: by which time it fires.
+    """
+
+    at: int
+    tag: str
+    clock: Clock
+
+
+class Due(NamedTuple):
+    """A timer that is due, and whose it is."""
+
+    key: str
+    timer: Timer
+
+
+_SPACES = {
+    Clock.EVENT: (key_layout.EVENT_TIMERS, key_layout.EVENT_TIMERS_OF),
+    Clock.WALL: (key_layout.WALL_TIMERS, key_layout.WALL_TIMERS_OF),
+}
+
+
+def pending(saved: StateReader, key: str | None, limit: int) -> list[Due]:
+    """Return the next saved timers, of one key or of all: those in event time, then those by the time of day."""
+    return [due for clock in Clock for due in islice(_pending(clock, saved, key), limit)]
+
+
+def _pending(clock: Clock, saved: StateReader, key: str | None) -> Iterator[Due]:
+    timers = Timers(clock, saved)
+    if key is not None:
+        ordered = sorted((at, tag) for tag, at in timers.of(key).items())
+        return iter([Due(key, Timer(at, tag, clock)) for at, tag in ordered])
+    return timers.due(FOREVER_MS)  # it changes nothing that is saved
+
+
+class Timers:
+    """The timers of one shard by one clock, over saved state.
+
+    Args:
+        clock: by which time they fire.
+        saved: the shard's state, with all that was drained so far.
+    """
+
+    def __init__(self, clock: Clock, saved: StateReader) -> None:
+        entries, self._tables_at = _SPACES[clock]
+        self._clock = clock
+        self._saved = saved
+        self._agenda = TimerSchedule(entries, saved)
+        self._tables: dict[str, dict[str, int]] = {}
+        self._changed: set[str] = set()
+
+    @property
+    def next_ms(self) -> int:
+        """When it may be worth asking for timers that are due: not after the earliest of them."""
+        return self._agenda.next_ms
+
+    def load(self, keys: Iterable[str]) -> None:
+        """Have these keys' tables at hand: one read for all."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self._tables]
+        encoded = self._saved.fetch([self._tables_at + key.encode() for key in missing])
+        for key, table in zip(missing, encoded, strict=True):
+            self._tables[key] = {} if table is None else _decode_table(table)
+
+    def set(self, key: str, tag: str, at: int) -> None:
+        """Set a key's timer of that tag, in place of one that it has."""
+        table = self._table(key)
+        if table.get(tag) != at:
+            self._remove(key, tag, table)
+            table[tag] = at
+            self._agenda.add(at, encode_pair(key, tag), _ENTRY)
+            self._changed.add(key)
+
+    def cancel(self, key: str, tag: str) -> None:
+        """Forget a key's timer of that tag; nothing where it has none."""
+        self._remove(key, tag, self._table(key))
+
+    def of(self, key: str) -> dict[str, int]:
+        """Return when the timers of a key are due, by tag."""
+        return dict(self._table(key))
+
+    def due(self, now_ms: int) -> Iterator[Due]:
+        """Give the timers up to a time, each once, in order; also those that are set meanwhile."""
+        while (entry := self._agenda.pop(now_ms)) is not None:
+            key, tag = decode_pair(entry.what)
+            if key not in self._tables:
+                self.load([key, *self.soon()])
+            self._remove(key, tag, self._tables[key])
+            yield Due(key, Timer(entry.at, tag, self._clock))
+
+    def soon(self) -> list[str]:
+        """Return keys whose timers are among the next, for whoever wants to read ahead for them."""
+        return [decode_pair(what)[0] for what in self._agenda.soon()]
+
+    def drain(self) -> Changes:
+        """Hand over what changed since the last drain, and remember no more than is needed."""
+        changes = self._agenda.drain()
+        for key in self._changed:
+            table = self._tables[key]
+            changes[self._tables_at + key.encode()] = _encode_table(table) if table else None
+        self._changed = set()
+        if len(self._tables) > CACHED_KEYS:
+            self._tables.clear()
+        return changes
+
+    def _table(self, key: str) -> dict[str, int]:
+        if key not in self._tables:
+            self.load([key])
+        return self._tables[key]
+
+    def _remove(self, key: str, tag: str, table: dict[str, int]) -> None:
+        at = table.pop(tag, None)
+        if at is not None:
+            self._agenda.remove(at, encode_pair(key, tag))
+            self._changed.add(key)

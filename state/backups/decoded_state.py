@@ -1,0 +1,219 @@
+"""Saved state as its processor means it: keys, windows and values, decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice, takewhile
+from typing import Any
+
+import msgspec
+
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.processor import Processor
+from ...processors.declare.stateful import Stateful
+from ...processors.keyed_state.key_layout import SIDE
+from ...processors.keyed_state.window_keys import decode_slot
+from ...processors.monoids.equality import shown
+from ...processors.operators.sessions import saved_sessions
+from ...processors.operators.sliding_history import saved_tail
+from ...processors.time.shard_time import saved_watermarks
+from ...processors.time.timers import Due, pending
+from ...processors.time.windows import Session, Sliding, Window
+from ..checkpoints import is_remote
+from ..errors import ForeignState, StateDamaged, StateError
+from ..local.rocksdb import RocksShardState
+from ..protocols import Offsets
+
+_Saved = tuple[bytes, "bytes | None"]
+
+
+@dataclass(frozen=True)
+class StateEntry:
+    """One saved value.
+
+    Args:
+        key: whose it is.
+        window: the window of an aggregator's value; None for a stateful processor.
+        value: the state, or what the monoid reads off the partial, as JSON has it; None where it is removed.
+    """
+
+    key: str
+    window: Window | None
+    value: Any
+
+
+@dataclass(frozen=True)
+class PendingTimers:
+    """A delta that waits for the decision of its checkpoint, and is no part of the state yet.
+
+    Args:
+        before: the position of the state without it.
+        after: the position of the state with it.
+        changes: how many keys' values it changes.
+        entries: the first of these, as they would be.
+    """
+
+    before: Offsets
+    after: Offsets
+    changes: int
+    entries: list[StateEntry]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is saved of a shard.
+
+    Args:
+        position: what the state reflects.
+        watermarks: up to where the event time of each input has come (milliseconds since 1970, UTC), where that is known.
+        timers: its next timers, by clock.
+        pending: what is prepared beside it.
+        entries: its first values.
+    """
+
+    position: Offsets
+    watermarks: dict[str, int]
+    timers: list[Due]
+    pending: PendingTimers | None
+    entries: list[StateEntry]
+
+
+def inspection(processor: type[Processor], key: str | None, limit: int) -> Callable[[RocksShardState], Inspection]:
+    """Return what gives the first saved values of a state, of one key or of all, in the order in which they are saved.
+
+    Args:
+        processor: whose state it is.
+        key: None for all; for an aggregator, whose windows lie in order of time, all are read to find one key's.
+        limit: how many values.
+
+    Raises:
+        StateError: the processor keeps no state here.
+        ForeignState: later: the state is not of this processor as it is declared now.
+        StateDamaged: later: a value does not decode.
+    """
+    decode = _decoder(processor)
+
+    def first(saved: Iterable[_Saved]) -> list[StateEntry]:
+        entries = chain.from_iterable(map(decode, saved))
+        return list(islice((entry for entry in entries if key in (None, entry.key)), limit))
+
+    def inspect(state: RocksShardState) -> Inspection:
+        _expect_shape(processor, state)
+        with _explained(processor, state):
+            return Inspection(
+                state.position(),
+                saved_watermarks([category.name for category in processor.inputs()], state),
+                pending(state, key, limit),
+                _prepared(state, first),
+                first(_saved(processor, state, key)),
+            )
+
+    return inspect
+
+
+def own_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[StateEntry]:
+    """Return saved values, or changes of them, as their processor means them; without what lies beside keys' own.
+
+    Raises:
+        StateError: the processor keeps no state here.
+    """
+    decode = _decoder(processor)
+    return list(chain.from_iterable(decode(one) for one in saved if one[0] < SIDE))
+
+
+def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[StateEntry]]) -> PendingTimers | None:
+    delta = state.prepared()
+    if delta is None:
+        return None
+    own = [(key, value) for key, value in delta.changes.items() if key < SIDE]
+    return PendingTimers(delta.before, delta.after, len(own), first(own))
+
+
+def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[StateEntry]]:
+    if is_remote(processor):
+        raise StateError(f"{processor.__name__} keeps its state in a store that others can read: look at it there.")
+    if issubclass(processor, Stateful):
+        return _stateful_decoder(processor)
+    if issubclass(processor, Aggregator) and isinstance(processor.window, Session):
+        return _session_decoder(processor(), processor.window.gap_ms)
+    if issubclass(processor, Aggregator) and isinstance(processor.window, Sliding):
+        return _sliding_decoder(processor())
+    if issubclass(processor, Aggregator):
+        return _windowed_decoder(processor())
+    raise StateError(f"{processor.__name__} keeps no state: there is nothing to look at.")
+
+
+def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], list[StateEntry]]:
+    load = msgspec.msgpack.Decoder(processor.saved_type()).decode
+
+    def decode(saved: _Saved) -> list[StateEntry]:
+        key, value = saved
+        return [StateEntry(key.decode(), None, None if value is None else shown(load(value)))]
+
+    return decode
+
+
+def _session_decoder(processor: Aggregator, gap_ms: int) -> Callable[[_Saved], list[StateEntry]]:
+    def decode(saved: _Saved) -> list[StateEntry]:
+        key, value = saved
+        sessions = [
+            StateEntry(key.decode(), Window(one.start, one.last + gap_ms), shown(processor.monoid.value(one.partial)))
+            for one in saved_sessions(processor, value)
+        ]
+        return sessions or [StateEntry(key.decode(), None, None)]
+
+    return decode
+
+
+def _sliding_decoder(processor: Aggregator) -> Callable[[_Saved], list[StateEntry]]:
+    monoid = processor.monoid
+
+    def decode(saved: _Saved) -> list[StateEntry]:
+        key, head = saved
+        tail = [
+            StateEntry(key.decode(), Window(time, time + 1), shown(monoid.value(monoid.decode(value))))
+            for time, value in saved_tail(head)
+        ]
+        return tail or [StateEntry(key.decode(), None, None)]
+
+    return decode
+
+
+def _windowed_decoder(processor: Aggregator) -> Callable[[_Saved], list[StateEntry]]:
+    monoid, window = processor.monoid, processor.window.window
+
+    def decode(saved: _Saved) -> list[StateEntry]:
+        slot, value = saved
+        key, start = decode_slot(slot)
+        return [StateEntry(key, window(start), None if value is None else shown(monoid.value(monoid.decode(value))))]
+
+    return decode
+
+
+def _saved(processor: type[Processor], state: RocksShardState, key: str | None) -> Iterator[_Saved]:
+    if key is not None and issubclass(processor, Stateful):
+        value = state.fetch([key.encode()])[0]
+        return iter([(key.encode(), value)] if value is not None else [])
+    return takewhile(lambda saved: saved[0] < SIDE, state.items())
+
+
+@contextmanager
+def _explained(processor: type[Processor], state: RocksShardState) -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        raise StateDamaged(
+            f"A value in {state.folder} does not decode as {processor.__name__} declares it: {error}. Nothing was changed. Look "
+            "whether the processor's code is that which saved it."
+        ) from error
+
+
+def _expect_shape(processor: type[Processor], state: RocksShardState) -> None:
+    identity = state.identity()
+    if identity is not None and identity.shape != processor.state_shape():
+        raise ForeignState(
+            f"The state in {state.folder} is of another shape: it holds {identity.shape}; {processor.__name__} as it is declared now "
+            f"keeps {processor.state_shape()}. It would be misread, so it is not shown. Look with the code that saved it."
+        )

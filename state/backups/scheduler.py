@@ -1,0 +1,176 @@
+"""Keeping backups of a worker's open shards, in one thread beside its work.
+
+It never stands in the worker's way: what goes wrong with backups is told, and tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from datetime import timedelta
+
+from ..errors import StateError
+from ..protocols import ShardIdentity
+from .backup_age import TOO_OLD, BackupAges
+from .errors import BackupAbandoned, BackupFenced, BackupStoreUnreachable
+from .lag_log import LagLog
+from .outage import Outage
+from .shard_backup import AdoptedShard, OpenState
+from .store import BackupStore
+
+_LOG = logging.getLogger("penstock.state")
+CLOSE_LIMIT_S = 2.0
+REMIND_EVERY_S = 600.0
+"""How often it is said that backups are late, while they are."""
+
+
+class BackupScheduler:
+    """Backs up each shard that it adopted once in an interval, spread over it. Any thread may call; every call returns at once.
+
+    Args:
+        place: where backups are kept.
+        interval: how often a shard is backed up whose position goes on.
+        keep: how many backups of a shard are kept.
+    """
+
+    def __init__(self, place: BackupStore, interval: timedelta, keep: int = 3) -> None:
+        self._place = place
+        self._interval_s = interval.total_seconds()
+        self._keep = keep
+        self._shards: dict[ShardIdentity, AdoptedShard] = {}
+        self._changed = threading.Condition()
+        self._outage = Outage(self._interval_s)
+        self._thread: threading.Thread | None = None
+        self._behind = LagLog(REMIND_EVERY_S)
+        self._closed = False
+
+    def adopt(self, identity: ShardIdentity, state: OpenState) -> None:
+        """Back an open state up from now on, first within one interval."""
+        self.release(identity)
+        due_s = time.monotonic() + random.uniform(0.0, self._interval_s)  # noqa: S311 - spreads work, keeps no secret
+        with self._changed:
+            self._shards[identity] = AdoptedShard(identity, state, self._place, due_s, self._interval_s)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="penstock-backups", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def release(self, identity: ShardIdentity) -> None:
+        """Never touch a state again; nothing where it was not adopted. A backup that is being made of it is given up."""
+        with self._changed:
+            shard = self._shards.pop(identity, None)
+        if shard is not None:
+            shard.release()
+
+    def ages(self) -> BackupAges:
+        """Return how old the newest backups of the shards are."""
+        with self._changed:
+            shards = list(self._shards.values())
+        return BackupAges({shard.identity: shard.age() for shard in shards}, self._interval_s)
+
+    def close(self) -> None:
+        """Release all and stop. What is being stored is given up: without its manifest it is no backup."""
+        for identity in list(self.ages().of):
+            self.release(identity)
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            # A request that hangs is left behind: after it, the thread finds that nobody wants what it does.
+            self._thread.join(CLOSE_LIMIT_S)
+
+    def _work(self) -> None:
+        while not self._closed:
+            self._tell_of_age()
+            shard = self._wait_for_due()
+            if shard is not None:
+                self._attempt(shard)
+
+    def _wait_for_due(self) -> AdoptedShard | None:
+        """Return the shard that has been due for longest; None when it is time to look again."""
+        with self._changed:
+            shard = min(self._shards.values(), key=lambda shard: shard.due_s, default=None)
+            at_s = time.monotonic() + self._interval_s if shard is None else max(shard.due_s, self._outage.until_s)
+            wait_s = at_s - time.monotonic()
+            if wait_s <= 0:
+                return shard
+            if not self._closed:
+                self._changed.wait(min(wait_s, self._interval_s))
+            return None
+
+    def _attempt(self, shard: AdoptedShard) -> None:
+        try:
+            if shard.back_up(self._keep):
+                self._note_answer(shard)
+        except BackupAbandoned as error:
+            _LOG.info("%s", error)
+        except BackupFenced as error:
+            _LOG.warning("%s", error)
+            self._forget(shard)
+        except BackupStoreUnreachable as error:
+            self._note_outage(shard, error)
+            return
+        except StateError as error:
+            _LOG.warning("%s was not backed up: %s It is tried again in %.0f s.", shard, error, self._interval_s)
+        except Exception:  # noqa: BLE001 - whatever it is, it is told, and must end neither the worker nor other backups
+            _LOG.exception("%s was not backed up. It is tried again in %.0f s.", shard, self._interval_s)
+        self._plan(shard)
+
+    def _plan(self, shard: AdoptedShard) -> None:
+        """Keep the shard's place within the interval, so that shards stay spread over it."""
+        behind_s = time.monotonic() - shard.due_s
+        shard.due_s += self._interval_s * (1 + behind_s // self._interval_s)
+
+    def _forget(self, shard: AdoptedShard) -> None:
+        with self._changed:
+            if self._shards.get(shard.identity) is shard:
+                del self._shards[shard.identity]
+
+    def _note_outage(self, shard: AdoptedShard, error: BackupStoreUnreachable) -> None:
+        # Behind the others that are due: it may be this shard's folder alone that is out of reach.
+        shard.due_s = max(shard.due_s, time.monotonic())
+        if self._outage.failed():
+            self._behind.begin()
+            _LOG.warning(
+                "Backups of %s do not keep up, the newest is of its state %.0f s ago: %s Work goes on; backups are tried again, "
+                "and it is said when they have caught up.",
+                shard,
+                shard.age().seconds,
+                error,
+            )
+
+    def _note_answer(self, done: AdoptedShard) -> None:
+        self._outage.answered()
+        now_s = time.monotonic()
+        with self._changed:
+            behind = any(shard.due_s <= now_s for shard in self._shards.values() if shard is not done)
+        if not behind:
+            self._outage.over()
+
+    def _tell_of_age(self) -> None:
+        late = self.ages().late
+        if late and self._behind.is_to_be_said():
+            self._warn_of_age(late)
+        if late or self._outage.lasting:
+            return
+        behind_s = self._behind.end()
+        if behind_s is not None:
+            # As loud as the message that it takes back.
+            _LOG.warning("Backups at %s have caught up. They were behind for %.0f s.", self._place.location, behind_s)
+
+    def _warn_of_age(self, late: dict[ShardIdentity, float]) -> None:
+        oldest = max(late, key=lambda shard: late[shard])
+        _LOG.warning(
+            "%d of %d shards have had no backup at %s for more than %d intervals. The oldest, %s, bucket %d, would be restored "
+            "as it was %.0f s ago, or from the bus alone, and would have to catch up from there. Work goes on. Look whether the "
+            "place answers, or make the interval longer.",
+            len(late),
+            len(self._shards),
+            self._place.location,
+            TOO_OLD,
+            oldest.processor,
+            oldest.bucket,
+            late[oldest],
+        )

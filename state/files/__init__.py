@@ -1,0 +1,1 @@
+"""Files that appear whole or not at all, on this machine and on HDFS."""

@@ -1,0 +1,1 @@
+"""State on this machine's disk, in RocksDB."""

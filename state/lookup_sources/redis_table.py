@@ -1,0 +1,133 @@
+"""Rows in Redis: a hash or a JSON object for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...processors.lookups import InvalidRow, LookupUnreachable
+from ...processors.lookups.row_shape import RowShape
+from ..errors import StateError
+from ..remote.addresses import REDIS
+from ..remote.errors import StoreInterrupted
+from ..remote.folder import expect_library
+from .address import DEFAULT_VARIABLE, address_named, expect_time, explained
+
+if TYPE_CHECKING:
+    from ..remote.redis_connection import RedisConnection
+
+
+class RedisForm(Enum):
+    """How a row lies in Redis."""
+
+    HASH = "hash"
+    """A hash, whose fields are the row's, as texts."""
+    JSON = "json"
+    """A string that is a JSON object."""
+
+
+@dataclass(frozen=True)
+class RedisTable:
+    """Rows in Redis or a Redis Cluster, each under its key with a prefix.
+
+    Args:
+        prefix: what stands before the key: with `airport:` the row of `JFK` is at `airport:JFK`.
+        row: what a row becomes.
+        form: how it lies there.
+        at: the environment variable that holds the address, redis://:password@host:6379/0, or rediss:// over TLS; or an address.
+        time_limit: for each request, and for connecting.
+
+    Raises:
+        DeclarationError: `row` is no type of rows, or there is no time.
+    """
+
+    prefix: str
+    row: type[msgspec.Struct]
+    form: RedisForm = RedisForm.HASH
+    at: str = field(default=DEFAULT_VARIABLE, repr=False)
+    time_limit: timedelta = timedelta(seconds=5)
+
+    def __post_init__(self) -> None:
+        RowShape(self.row)
+        expect_time(self, self.time_limit)
+
+    def open(self) -> RedisRows:
+        """Return what can be asked; connects when it is.
+
+        Raises:
+            LookupRefused: its address is not known or none of Redis.
+        """
+        address = address_named(self.at, REDIS, str(self))
+        try:
+            expect_library("redis", "redis", address)
+        except StateError as error:
+            raise explained(error, str(self)) from error
+        from ..remote.redis_connection import RedisConnection  # noqa: PLC0415 - imports redis
+
+        rights = f"the keys {self.prefix}*"
+        return RedisRows(RedisConnection(address, rights=rights, limit_s=self.time_limit.total_seconds()), self)
+
+    def __str__(self) -> str:
+        return f"{self.prefix}* of Redis"
+
+
+class RedisRows:
+    """Rows in Redis. One thread; a new connection where the last one broke.
+
+    Args:
+        connection: to where they are.
+        table: what they are.
+    """
+
+    def __init__(self, connection: RedisConnection, table: RedisTable) -> None:
+        self._connection = connection
+        self._table = table
+        self._shape = RowShape(table.row)
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return the row of each key that has one."""
+        try:
+            with self._connection.client() as client:
+                answers = self._answers(client, keys or [""])  # without keys, to see whether we are let in
+        except StoreInterrupted as error:
+            raise LookupUnreachable(f"{self._table} could not be asked. {error}") from error
+        except StateError as error:
+            raise explained(error, str(self._table)) from error
+        return {key: self._row(key, answer) for key, answer in zip(keys, answers, strict=False) if answer}
+
+    def _answers(self, client: Any, keys: Sequence[str]) -> list[Any]:
+        # A pipeline, not MGET: in a cluster the keys of one command have to lie together.
+        asked = client.pipeline(transaction=False)
+        for key in keys:
+            (asked.hgetall if self._table.form is RedisForm.HASH else asked.get)(self._table.prefix + key)
+        answers: list[Any] = asked.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, Exception) and not _is_other_kind(answer):
+                raise answer
+        return answers
+
+    def _row(self, key: str, answer: Any) -> Any:
+        place = f"the row of {key!r} in {self._table}"
+        if isinstance(answer, Exception):
+            return InvalidRow(f"{place} is no {self._table.form.value}: {answer}")
+        try:
+            if self._table.form is RedisForm.JSON:
+                return self._shape.of_json(answer, place)
+            return self._shape.of_texts({name.decode(): text.decode() for name, text in answer.items()}, place)
+        except UnicodeDecodeError as error:
+            return InvalidRow(f"{place} is not in UTF-8: {error}")
+        except InvalidRow as error:
+            return error
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+
+def _is_other_kind(answer: Exception) -> bool:
+    return str(answer).startswith("WRONGTYPE")

@@ -1,0 +1,1 @@
+"""Codecs: records to bytes and back."""

@@ -1,0 +1,160 @@
+"""Avro: the schema follows from the record type, and each message names the schema it was written with.
+
+The bytes are Avro's single-object encoding: the marker C3 01, the schema's CRC-64-AVRO fingerprint, the body. A reader
+whose record type has changed since reads old messages by Avro's schema resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+import msgspec
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
+from fastavro.types import Schema as AvroSchema
+from msgspec import inspect as shapes
+
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.record_check import RecordCheck
+from ...processors.declare.records import Record, fields_of, plain, without_null
+from ...processors.errors import DeclarationError
+from ..tables.schemas import Schemas, UnknownSchema
+from .codec import Decoded, UndecodableValue, Untimed, decode_singly, without_unfit
+
+MARKER = b"\xc3\x01"
+BODY_AT = len(MARKER) + 8
+
+_UNREADABLE = (ValueError, EOFError, IndexError, TypeError, SchemaParseException, SchemaResolutionError, UnknownSchema)
+
+_SCALARS: dict[type, str] = {
+    shapes.BoolType: "boolean",
+    shapes.IntType: "long",
+    shapes.FloatType: "double",
+    shapes.StrType: "string",
+    shapes.BytesType: "bytes",
+}
+
+
+def schema_of(record: type[Record]) -> dict[str, Any]:
+    """Return the Avro schema of a record type.
+
+    Raises:
+        DeclarationError: a field of a type that Avro has no counterpart for.
+    """
+    return _record_schema(record, fields_of(record), set())
+
+
+def _record_schema(record: type, fields: dict[str, shapes.Field], named: set[str]) -> dict[str, Any]:
+    named.add(record.__name__)
+    return {
+        "type": "record",
+        "name": record.__name__,
+        "fields": [_field_schema(record, name, field, named) for name, field in fields.items()],
+    }
+
+
+def _field_schema(record: type, name: str, field: shapes.Field, named: set[str]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"name": name, "type": _type_schema(record, name, field.type, named)}
+    if not field.required:
+        default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+        schema["default"] = msgspec.json.decode(msgspec.json.encode(default))  # a tuple is an array in Avro, too
+        if default is not None and isinstance(schema["type"], list):
+            # Avro takes a union's default to be of its first branch.
+            schema["type"] = schema["type"][::-1]
+    return schema
+
+
+def _type_schema(record: type, name: str, shape: Any, named: set[str]) -> Any:
+    shape, optional = without_null(shape)
+    if optional:
+        return ["null", _type_schema(record, name, shape, named)]
+    match shape:
+        case shapes.ListType() | shapes.VarTupleType():
+            return {"type": "array", "items": _type_schema(record, name, shape.item_type, named)}
+        case shapes.DictType() if isinstance(plain(shape.key_type), shapes.StrType):
+            return {"type": "map", "values": _type_schema(record, name, shape.value_type, named)}
+        case shapes.StructType() if shape.cls.__name__ in named:
+            return shape.cls.__name__
+        case shapes.StructType():
+            return _record_schema(shape.cls, {field.encode_name: field for field in shape.fields}, named)
+    try:
+        return _SCALARS[type(shape)]
+    except KeyError:
+        raise DeclarationError(
+            f"{record.__name__}.{name}: Avro has no counterpart for {type(shape).__name__.removesuffix('Type').lower()} "
+            "fields. Use bool, int, float, str, bytes, a list, a dict with str keys, a record, or one of these | None; "
+            "or the JSON codec."
+        ) from None
+
+
+class AvroCodec:
+    """Encodes by the record type's schema; decodes whatever schema a message names."""
+
+    def __init__(self, category: AnyCategory, schemas: Schemas) -> None:
+        self._record = category.record
+        self._event_time = category.event_time
+        self._schemas = schemas
+        self._schema: AvroSchema = parse_schema(schema_of(category.record))
+        self._check = RecordCheck(category.record)
+        self._read_check = RecordCheck(category.record, besides=category.event_time)
+        self._prints: bytes | None = None
+        self._resolutions: dict[bytes, tuple[AvroSchema, AvroSchema]] = {}
+
+    def encode(self, records: Sequence[Any]) -> list[bytes]:
+        """Return the bytes of each record; its schema is on the bus before them."""
+        self._check.expect(records)
+        prefix = MARKER + (self._prints or self._publish())
+        schema, encoded = self._schema, []
+        try:
+            for fields in msgspec.to_builtins(records, builtin_types=(bytes,)):
+                out = BytesIO()
+                out.write(prefix)
+                schemaless_writer(out, schema, fields)
+                encoded.append(out.getvalue())
+        except (ValueError, KeyError, OverflowError, TypeError) as error:
+            raise TypeError(f"A {self._record.__name__} does not fit its own type: {error}") from error
+        return encoded
+
+    def _publish(self) -> bytes:
+        canonical = to_parsing_canonical_form(self._schema)
+        self._prints = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+        self._schemas.add(self._prints, schema_of(self._record))
+        return self._prints
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decode a batch."""
+        return without_unfit(decode_singly(values, self._decode_one), self._read_check)
+
+    def _decode_one(self, value: bytes) -> Any:
+        if value[: len(MARKER)] != MARKER or len(value) < BODY_AT:
+            raise UndecodableValue("not an Avro message: it does not begin with Avro's single-object marker C3 01")
+        fields = self._read_fields(value)
+        if fields.get(self._event_time) is None:
+            raise Untimed(f"no event time: {self._event_time!r} is missing or null")
+        return msgspec.convert(fields, self._record)
+
+    def _read_fields(self, value: bytes) -> dict[str, Any]:
+        body = BytesIO(value)
+        body.seek(BODY_AT)
+        try:
+            fields = schemaless_reader(body, *self._resolution(value[len(MARKER) : BODY_AT]))
+        except _UNREADABLE as error:
+            raise UndecodableValue(f"not of the schema it names: {type(error).__name__}: {error}") from error
+        if not isinstance(fields, dict):
+            raise UndecodableValue("its schema is not a record's")
+        return fields
+
+    def _resolution(self, prints: bytes) -> tuple[AvroSchema, AvroSchema]:
+        """Return the schema a message was written with, and ours under the same name.
+
+        Avro resolves records of one name only; here the category says that they are the same, also when the class has
+        been renamed.
+        """
+        if prints not in self._resolutions:
+            written = self._schemas.find(prints)
+            ours = {**schema_of(self._record), "name": written.get("name", self._record.__name__)}
+            self._resolutions[prints] = parse_schema(written), parse_schema(ours)
+        return self._resolutions[prints]

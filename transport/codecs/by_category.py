@@ -1,0 +1,31 @@
+"""The codec a category asks for."""
+
+from __future__ import annotations
+
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.dead_letters import DeadLetter
+from ..bus import Bus
+from ..tables.schemas import Schemas
+from .avro import AvroCodec
+from .codec import Codec, JsonCodec
+from .dead_letters import DeadLetterCodec
+
+
+class Codecs:
+    """Codecs by category, sharing what is known of the schemas on one bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._schemas = Schemas(bus)
+        self._codecs: dict[str, Codec] = {}
+
+    def of(self, category: AnyCategory) -> Codec:
+        """Return the category's codec."""
+        if category.name not in self._codecs:
+            self._codecs[category.name] = self._new(category)
+        return self._codecs[category.name]
+
+    def _new(self, category: AnyCategory) -> Codec:
+        if category.record is DeadLetter:
+            return DeadLetterCodec(self._bus.message_limit)
+        return JsonCodec(category) if category.codec == "json" else AvroCodec(category, self._schemas)

@@ -1,0 +1,41 @@
+"""Decoding without a record type: what a message says by itself, for people who look into a category."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import msgspec
+from fastavro import parse_schema, schemaless_reader
+
+from ..tables.schemas import Schemas
+from .avro import BODY_AT, MARKER
+from .dead_letters import DEAD_LETTER_MARKER, decode_dead_letter
+
+
+def decode_any(value: bytes | None, schemas: Schemas) -> Any:
+    """Return a message's content: Avro by the schema it names, JSON, text, or the bytes as they are."""
+    if value is None:
+        return None
+    if value.startswith(DEAD_LETTER_MARKER):
+        letter = decode_dead_letter(value)
+        return {**msgspec.structs.asdict(letter), "key": _as_text(letter.key), "value": _content(letter.value, schemas)}
+    if value.startswith(MARKER) and len(value) >= BODY_AT:
+        schema = parse_schema(schemas.find(value[len(MARKER) : BODY_AT]))
+        return schemaless_reader(BytesIO(value[BODY_AT:]), schema, None)
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return _as_text(value)
+
+
+def _content(value: bytes | None, schemas: Schemas) -> Any:
+    """Return what a dead letter's message holds; that it does not decode may be why it is one."""
+    try:
+        return decode_any(value, schemas)
+    except Exception:  # noqa: BLE001 - as it says
+        return _as_text(value)
+
+
+def _as_text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="backslashreplace")

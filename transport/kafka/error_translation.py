@@ -1,0 +1,231 @@
+"""The client library's errors as ours: the one place that knows its codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+
+from ..errors import (
+    Aborted,
+    BucketMismatch,
+    BusError,
+    BusRefuses,
+    BusUnreachable,
+    CategoryExists,
+    CommitUnconfirmed,
+    DeliveryFailed,
+    Fenced,
+    MembershipLost,
+    MessageRefused,
+    MissingCategory,
+    OffsetOutOfRange,
+    SettingsRefused,
+)
+
+_Meaning = tuple[type[BusError], str]
+_Meanings = dict[_Meaning, tuple[int, ...]]
+
+_CHECK = (
+    "Check that the broker runs, that the address is right, and that security.protocol in [kafka-settings] is what is spoken there; nothing "
+    "was lost."
+)
+_UNREACHABLE: _Meaning = (BusUnreachable, _CHECK)
+_SETTLING: _Meaning = (BusUnreachable, "The cluster is changing or has just begun; nothing was lost, it answers soon.")
+_REFUSES: _Meaning = (BusRefuses, "Mend the credentials in [kafka-settings].")
+_LATER: _Meaning = (CommitUnconfirmed, "The position is saved again with the next checkpoint.")
+_SUPERSEDED: _Meaning = (Fenced, "Another worker uses the same identity, or the bus ended the transaction.")
+_UNDELIVERED: _Meaning = (DeliveryFailed, _CHECK)
+_TOO_LARGE: _Meaning = (
+    MessageRefused,
+    "Make the record smaller, or raise max.message.bytes of the category and message.max.bytes in [kafka-settings].",
+)
+_NO_ACCESS: _Meaning = (BusError, "Ask for access to it; nothing was lost.")
+_UNKNOWN: _Meaning = (BusError, "The bus gave no reason that Penstock knows; see its log.")
+
+# What an outage, a leader or coordinator that moves, throttling and rebalances bring is waited for, or done again; the rest is for a person.
+_WAITED_FOR: _Meanings = {
+    _UNREACHABLE: (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._RETRY,
+        KafkaError._INTR,
+        KafkaError._DESTROY_BROKER,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+    ),
+    _SETTLING: (
+        KafkaError._WAIT_COORD,
+        KafkaError._WAIT_CACHE,
+        KafkaError._NOENT,
+        KafkaError._NODE_UPDATE,
+        KafkaError._UNKNOWN_BROKER,
+        KafkaError._IN_PROGRESS,
+        KafkaError._PREV_IN_PROGRESS,
+        KafkaError._ISR_INSUFF,
+        KafkaError.UNKNOWN,
+        KafkaError.INVALID_MSG,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REASSIGNMENT_IN_PROGRESS,
+        KafkaError.STALE_CTRL_EPOCH,
+        KafkaError.STALE_BROKER_EPOCH,
+        KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.INVALID_FETCH_SESSION_EPOCH,
+        KafkaError.LISTENER_NOT_FOUND,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.OPERATION_NOT_ATTEMPTED,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+        KafkaError.UNKNOWN_CONTROLLER_ID,
+        KafkaError.REBOOTSTRAP_REQUIRED,
+    ),
+    # The group forms anew, which a member that keeps its buckets learns only at its next poll.
+    _LATER: (
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.MEMBER_ID_REQUIRED,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.UNRELEASED_INSTANCE_ID,
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError._STATE,
+        KafkaError._CONFLICT,
+        KafkaError._OUTDATED,
+    ),
+    _UNDELIVERED: (
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+    ),
+}
+_DONE_AGAIN: _Meanings = {
+    _SUPERSEDED: (
+        KafkaError._FENCED,
+        KafkaError._INCONSISTENT,
+        KafkaError._GAPLESS_GUARANTEE,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.DUPLICATE_SEQUENCE_NUMBER,
+    ),
+    (Fenced, "The buckets have a new owner; what was not saved is done again there."): (
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_MEMBER_EPOCH,
+    ),
+    (Aborted, "The transaction is taken back, and its input is read again."): (KafkaError.TRANSACTION_ABORTABLE,),
+    (MembershipLost, "Another worker uses the same identity; stop one of them."): (KafkaError.FENCED_INSTANCE_ID,),
+    (MembershipLost, "The member has to join anew."): (KafkaError._FATAL,),
+}
+_FOR_A_PERSON: _Meanings = {
+    _REFUSES: (
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    ),
+    (BusRefuses, "Mend what is said of TLS in [kafka-settings]."): (KafkaError._SSL,),
+    (SettingsRefused, "Mend [kafka-settings]; nothing was asked of the bus."): (
+        KafkaError._INVALID_ARG,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    ),
+    (BusError, "Ask for access to the category."): (KafkaError.TOPIC_AUTHORIZATION_FAILED,),
+    (BusError, "Ask for access to the consumer group."): (KafkaError.GROUP_AUTHORIZATION_FAILED,),
+    _NO_ACCESS: (
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ),
+    (MissingCategory, "Create it with `penstock category create`."): (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+    ),
+    (BucketMismatch, "Compare the buckets that are declared with `penstock category describe`."): (
+        KafkaError._UNKNOWN_PARTITION,
+    ),
+    (CategoryExists, "Delete it first, or use another name."): (KafkaError.TOPIC_ALREADY_EXISTS,),
+    (OffsetOutOfRange, "Events between are gone from the bus."): (
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError._LOG_TRUNCATION,
+    ),
+    _TOO_LARGE: (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+    ),
+    (MessageRefused, "Change the record, or what the category's settings ask of records."): (
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+    ),
+}
+_MEANING: dict[int, _Meaning] = {
+    code: meaning
+    for table in (_WAITED_FOR, _DONE_AGAIN, _FOR_A_PERSON)
+    for meaning, codes in table.items()
+    for code in codes
+}
+
+
+def translate(error: KafkaError, what: str) -> BusError:
+    """Return one of our errors for one of the client's.
+
+    Args:
+        error: the client's error.
+        what: what was tried, and on what, as the beginning of a sentence.
+    """
+    kind, advice = _MEANING.get(error.code(), _UNKNOWN)
+    return kind(f"{what}: {error.str().strip().rstrip('.')}. {advice}")
+
+
+def passes(error: KafkaError) -> bool:
+    """Tell whether a reader that meets this error need only go on polling: the client itself recovers."""
+    return is_waited_for(error) or bool(error.retriable())
+
+
+def is_waited_for(error: KafkaError) -> bool:
+    """Tell whether an error is one of an outage, of a cluster that changes, or of a group that forms anew."""
+    return any(error.code() in codes for codes in _WAITED_FOR.values())
+
+
+def is_done_again(error: KafkaError) -> bool:
+    """Tell whether what failed may well succeed when it is begun again, with another transaction or membership."""
+    return any(error.code() in codes for codes in _DONE_AGAIN.values())
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise our errors in place of the client's.
+
+    Args:
+        what: what is tried, and on what, as the beginning of a sentence.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error.args[0], what) from error

@@ -1,0 +1,59 @@
+"""One message of each bucket, without fetching what follows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from itertools import groupby, zip_longest
+from operator import attrgetter
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from ..bus import Bucket, Position
+from .error_translation import passes
+from .positions import to_read
+from .settings import KafkaSettings
+
+POLL_S = 0.2
+
+
+class Peeker:
+    """Looks at the next message of buckets, in no group. One thread; close it."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._consumer = Consumer(settings.for_peeking())
+
+    def arrivals_ms(self, positions: Collection[Position], limit_s: float) -> dict[Position, int]:
+        """Return when the first message from each position on arrived; those without one, or without an answer in time, are left out."""
+        found: dict[Position, int] = {}
+        for distinct in _rounds(positions):
+            found |= self._arrivals_ms({position.bucket: position for position in distinct}, limit_s)
+        return found
+
+    def _arrivals_ms(self, asked: dict[Bucket, Position], limit_s: float) -> dict[Position, int]:
+        self._consumer.assign(to_read(asked.values()))
+        self._consumer.resume([TopicPartition(*bucket) for bucket in asked])  # a pause outlasts an assignment
+        at_most, found = len(asked), dict[Position, int]()
+        deadline = time.monotonic() + limit_s
+        while asked and time.monotonic() < deadline:
+            for message in self._consumer.consume(at_most, POLL_S):
+                bucket, error = Bucket(str(message.topic()), int(message.partition() or 0)), message.error()
+                if error is None and bucket in asked:
+                    found[asked[bucket]] = message.timestamp()[1]
+                    self._consumer.pause([TopicPartition(*bucket)])
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    asked.pop(bucket, None)
+                elif not passes(error):
+                    raise KafkaException(error)
+        return found
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+
+def _rounds(positions: Collection[Position]) -> Iterator[list[Position]]:
+    """Group positions so that no group has two of one bucket: the client reads a bucket from one place at a time."""
+    by_bucket = groupby(sorted(positions), attrgetter("bucket"))
+    for distinct in zip_longest(*(list(of_bucket) for _, of_bucket in by_bucket)):
+        yield [position for position in distinct if position is not None]

@@ -1,0 +1,256 @@
+"""Clients that read: given buckets from given offsets, or as a member of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
+from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOutOfRange
+from .cluster import Cluster
+from .groups import Membership
+from .network import Network
+
+POLL_LIMIT = 10_000
+"""How many messages of one bucket a poll gives at most."""
+
+
+class MemoryScanner:
+    """Reads given buckets from given offsets."""
+
+    def __init__(self, cluster: Cluster, line: Network, positions: Sequence[Position]) -> None:
+        self._cluster = cluster
+        self._line = line
+        self._next = {position.bucket: position.offset for position in positions}
+        self._ended: dict[Bucket, int] = {}
+        self.at_most = POLL_LIMIT
+        self.paused: set[Bucket] = set()
+
+    def poll(self, timeout_s: float) -> Polled:
+        """Return what is there, waiting up to `timeout_s` where there is nothing."""
+        self._line.wait(self.has_something, timeout_s)
+        return self.take()
+
+    def has_something(self) -> bool:
+        """Tell whether a poll would give something."""
+        return self._line.is_up() and any(
+            self._begin(bucket) < self._cluster.log(bucket).stable_end or bucket not in self._ended
+            for bucket in self._next
+            if bucket not in self.paused and bucket.category in self._cluster.topics
+        )
+
+    def take(self) -> Polled:
+        """Return what is there. That a bucket is read to its end is said once, and again when more has come."""
+        batches: list[RawBatch] = []
+        ended: list[End] = []
+        if not self._line.is_up():
+            return Polled([], [])
+        for bucket in [bucket for bucket in self._next if bucket not in self.paused]:
+            log, begin = self._cluster.log(bucket), self._begin(bucket)
+            messages = log.committed(begin, self.at_most)[: self._line.fetched(self.at_most)]
+            if messages:
+                batches.append(RawBatch(bucket, messages))
+                self._next[bucket] = messages[-1].at + 1
+                self._ended.pop(bucket, None)
+            elif not log.committed(begin, 1):
+                self._next[bucket] = max(begin, log.stable_end)
+                if self._ended.get(bucket) != self._next[bucket]:
+                    self._ended[bucket] = max(begin, log.stable_end)
+                    ended.append(End(bucket, self._ended[bucket]))
+        return Polled(batches, ended)
+
+    def _begin(self, bucket: Bucket) -> int:
+        log, begin = self._cluster.log(bucket), self._next[bucket]
+        if begin is None:
+            return log.start
+        if not log.start <= begin <= log.end:
+            raise OffsetOutOfRange(
+                f"{bucket}: the position to read from, {begin}, is not on the bus (any more), which keeps offsets {log.start} to {log.end}. Events "
+                "between are gone from the bus; nothing was skipped."
+            )
+        return begin
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Read these buckets from these offsets on."""
+        self._next.update((bucket, offset) for bucket, offset, _ in positions)
+        self.paused.difference_update(position.bucket for position in positions)
+        for position in positions:
+            self._ended.pop(position.bucket, None)
+
+    def resume(self, buckets: Sequence[Bucket]) -> None:
+        """Go on with buckets that were paused."""
+        self.paused.difference_update(buckets)
+        for bucket in buckets:
+            self._ended.pop(bucket, None)
+
+    def drop(self, buckets: Iterable[Bucket]) -> None:
+        """Read these buckets no more."""
+        for bucket in buckets:
+            self._next.pop(bucket, None)
+            self._ended.pop(bucket, None)
+        self.paused.difference_update(buckets)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+class MemoryReader:
+    """A member of a group, which tells its owner of the buckets that come and go."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        line: Network,
+        group: str,
+        categories: Sequence[str],
+        ownership: Ownership,
+        *,
+        identity: str | None,
+    ) -> None:
+        for name in categories:
+            cluster.topic(name)
+        self._cluster = cluster
+        self._line = line
+        self.group = cluster.group(group)
+        self._categories = tuple(categories)
+        self._ownership = ownership
+        self._identity = identity
+        self._scanner = MemoryScanner(cluster, line, [])
+        self._closed_ms: int | None = None
+        self._member = self._new_member()
+        if line.is_up():
+            self.group.join(self._member, cluster.look())
+
+    def _new_member(self) -> Membership:
+        return Membership(self._categories, self._identity, self._heartbeat_ms)
+
+    def _heartbeat_ms(self, now_ms: int) -> int:
+        return self._line.heartbeat_ms(now_ms) if self._closed_ms is None else self._closed_ms
+
+    @property
+    def at_most(self) -> int:
+        """How many messages of a bucket a poll gives at most."""
+        return self._scanner.at_most
+
+    @at_most.setter
+    def at_most(self, messages: int) -> None:
+        self._scanner.at_most = messages
+
+    @property
+    def membership(self) -> tuple[Membership, int]:
+        """Which member it is, of which generation, as of now: what a transaction has to know."""
+        return self._member, self._member.generation
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Read owned buckets from these offsets on."""
+        self._scanner.start([position for position in positions if position.bucket in self._member.owned])
+
+    def poll(self, timeout_s: float) -> Polled:
+        """Return what is there, after any change of ownership."""
+        self._line.wait(lambda: self._has_to_attend() or self._scanner.has_something(), timeout_s)
+        if self._line.is_up():
+            self._attend()
+        return self._scanner.take()
+
+    def _has_to_attend(self) -> bool:
+        if not self._line.is_up():
+            return False
+        self._cluster.look()
+        member = self._member
+        return (
+            member not in self.group.members
+            or member.has_news
+            or (self.group.is_rebalancing and not member.has_rejoined)
+        )
+
+    def _attend(self) -> None:
+        """Do what the group asks of a member, telling the owner."""
+        now_ms = self._cluster.look()
+        member = self._member
+        if member.is_fenced:
+            raise MembershipLost(
+                "The membership has ended: another worker uses the same identity. The member has to join anew."
+            )
+        if member not in self.group.members:
+            self._lose()
+            member = self._member = self._new_member()
+            self.group.join(member, now_ms)
+        elif self.group.is_rebalancing and not member.has_rejoined:
+            if not member.is_cooperative:
+                self._give_up(member, sorted(member.owned))
+            self.group.rejoin(member, self._cluster.look())
+        if member.has_news:
+            self._take_on(member)
+
+    def _take_on(self, member: Membership) -> None:
+        member.has_news = False
+        assigned = set(member.assigned)
+        surplus = sorted(member.owned - assigned)
+        self._give_up(member, surplus)
+        if member not in self.group.members:
+            return  # saving what was given up took so long that it is no member any more
+        missing = sorted(assigned - member.owned)
+        member.owned.update(missing)
+        self._ownership.assigned(missing)
+        if surplus:
+            self.group.ask_again(self._cluster.look())
+
+    def _give_up(self, member: Membership, buckets: Sequence[Bucket]) -> None:
+        if buckets:
+            self._ownership.revoked(buckets)
+            self._drop(member, buckets)
+
+    def _lose(self) -> None:
+        owned = sorted(self._member.owned)
+        if owned:
+            self._ownership.lost(owned)
+            self._drop(self._member, owned)
+
+    def _drop(self, member: Membership, buckets: Iterable[Bucket]) -> None:
+        self._scanner.drop(buckets)
+        member.owned.difference_update(buckets)
+
+    def pause(self, buckets: Sequence[Bucket]) -> None:
+        """Give no more of these for now."""
+        self._scanner.paused.update(buckets)
+
+    def resume(self, buckets: Sequence[Bucket]) -> None:
+        """Go on with these."""
+        self._scanner.resume(buckets)
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Save the group's positions."""
+        member, generation = self.membership
+
+        def save() -> None:
+            self._cluster.look()
+            self.group.commit(member, generation, positions)
+
+        try:
+            self._line.request("commit", save)
+        except BusUnreachable as error:
+            raise CommitUnconfirmed(str(error)) from error
+
+    def leave(self) -> None:
+        """Give up all buckets and leave the group."""
+        member = self._member
+        if member not in self.group.members:
+            self._lose()
+            return
+        self._give_up(member, sorted(member.owned))
+        try:
+            self._line.request("leave", lambda: self.group.leave(member, self._cluster.look()))
+        except BusUnreachable:
+            return  # others get the buckets when the session ends
+
+    def close(self) -> None:
+        """Give up all buckets; without an identity, leave the group. One with an identity keeps its place for a while."""
+        if self._closed_ms is not None:
+            return
+        if self._member.owned:
+            (self._lose if self._member not in self.group.members else self._give_up_all)()
+        if self._identity is None:
+            self.leave()
+        self._closed_ms = self._cluster.now_ms()
+
+    def _give_up_all(self) -> None:
+        self._give_up(self._member, sorted(self._member.owned))

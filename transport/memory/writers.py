@@ -1,0 +1,139 @@
+"""Clients that write: as it comes, or in transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..bus import Outgoing, Position
+from ..errors import Aborted, BusError, BusUnreachable, CommitUnconfirmed, DeliveryFailed, Fenced, MembershipLost
+from .cluster import Cluster
+from .log import MessageState
+from .network import Network
+from .readers import MemoryReader
+from .transactions import Transaction
+
+DELIVERY_LIMIT_S = 300.0
+"""How long the client tries to deliver a message."""
+OPENING_LIMIT_S = 300.0
+"""How long a writer tries to open while no broker answers."""
+COMMIT_LIMIT_S = 30.0
+"""How long a step of a transaction is tried again."""
+
+
+class MemoryWriter:
+    """Writes at once; or, where the line says so, when it is flushed."""
+
+    def __init__(self, cluster: Cluster, line: Network) -> None:
+        self._cluster = cluster
+        self._line = line
+        self._waiting: list[tuple[str, Outgoing]] = []
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Hand messages over."""
+        self._waiting.extend((category, message) for message in messages)
+        if not self._line.buffers():
+            self._deliver()
+
+    def _deliver(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for category, message in waiting:
+            self._cluster.append(category, message)
+
+    def flush(self) -> None:
+        """Return when all that was sent is stored."""
+        try:
+            self._line.request("flush", self._deliver, DELIVERY_LIMIT_S)
+        except BusUnreachable as error:
+            raise DeliveryFailed(f"Messages did not arrive: {error}") from error
+
+    def close(self) -> None:
+        """Drop what was not stored."""
+        self._waiting.clear()
+
+
+class MemoryTransactionalWriter:
+    """Writes in transactions; each begins with the first message after a commit."""
+
+    def __init__(
+        self, cluster: Cluster, line: Network, identity: str, member: MemoryReader | None, timeout_s: float
+    ) -> None:
+        self._cluster = cluster
+        self._line = line
+        self._identity = identity
+        self._reader = member
+        self._member = None if member is None else member.membership
+        self._limit_ms = int(timeout_s * 1000)
+        self._waiting: list[tuple[str, Outgoing]] = []
+        self._failure: Fenced | None = None
+        self._epoch = line.request(
+            "open transactions", lambda: cluster.transactions.begin_epoch(identity), OPENING_LIMIT_S
+        )
+
+    def send(self, category: str, messages: Iterable[Outgoing]) -> None:
+        """Hand messages over."""
+        self._waiting.extend((category, message) for message in messages)
+        if not self._line.buffers():
+            self._deliver()
+
+    def _deliver(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            for category, message in waiting:
+                transaction = self._current()
+                transaction.touch(self._cluster.append(category, message, transaction.decision))
+        except Fenced as error:
+            self._failure = error
+
+    def _current(self) -> Transaction:
+        now_ms = self._cluster.look()
+        return self._cluster.transactions.current(self._identity, self._epoch, now_ms, self._limit_ms)
+
+    def flush(self) -> None:
+        """Return when all that was sent is stored, in a transaction that is open."""
+        try:
+            self._line.request("flush in transaction", self._deliver, DELIVERY_LIMIT_S)
+        except BusUnreachable as error:
+            raise Aborted(f"Messages did not arrive: {error} The transaction is taken back.") from error
+        if self._failure is not None:
+            raise Aborted(f"Messages did not arrive: {self._failure}") from self._failure
+
+    def enlist(self) -> None:
+        """Note the membership that the next commit depends on."""
+        self._member = None if self._reader is None else self._reader.membership
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Make what was sent and the positions count."""
+        self.flush()
+        try:
+            if positions and self._member is not None:
+                self._line.request("add positions", lambda: self._add(positions), COMMIT_LIMIT_S)
+            self._line.request("commit transaction", lambda: self._end(MessageState.COMMITTED), COMMIT_LIMIT_S)
+        except BusUnreachable as error:
+            raise Fenced(f"{error} Whether the transaction counts, the group's positions tell.") from error
+
+    def _add(self, positions: Sequence[Position]) -> None:
+        transaction = self._current()
+        if self._reader is None or self._member is None:
+            raise TypeError("a transaction without a member was asked to commit positions")
+        try:
+            self._reader.group.expect_member(*self._member)
+        except (Fenced, MembershipLost, CommitUnconfirmed) as error:
+            raise Aborted(f"{error} Nothing was written.") from error
+        transaction.add_positions(self._reader.group, positions)
+
+    def _end(self, fate: MessageState) -> None:
+        self._cluster.look()
+        self._cluster.transactions.end(self._identity, self._epoch, fate)
+
+    def abort(self) -> None:
+        """Drop what was sent."""
+        self._waiting.clear()
+        self._failure = None
+        self._line.request("abort transaction", lambda: self._end(MessageState.ABORTED))
+
+    def close(self) -> None:
+        """Drop what was not committed."""
+        try:
+            self.abort()
+        except BusError:
+            return  # what was open counts for nothing: the bus ends it, at the latest when its time is up

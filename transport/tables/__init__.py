@@ -1,0 +1,1 @@
+"""Compacted categories that Penstock keeps on the bus: watermarks, schemas, registrations, maintenance."""
