@@ -150,7 +150,7 @@ def naive_days(group: pd.DataFrame) -> pd.DataFrame:
             start = event.scheduled - event.scheduled % DAY_MS
             slots[start] = monoid.fold(slots[start], observation) if start in slots else monoid.lift(observation)
     route = group["route"].iloc[0]
-    found = [processor.result(route, ps.Window(at, at + DAY_MS), monoid.value(it)) for at, it in slots.items()]
+    found = [processor.result(route, ps.windows.Window(at, at + DAY_MS), monoid.value(it)) for at, it in slots.items()]
     return framed(found, Days.writes)
 
 

@@ -54,7 +54,7 @@ def stage_of(run: str, stage: int, interval: timedelta, output: ps.Semantics) ->
         "writes": ticks(run, stage + 1),
         "output_semantics": output,
         "checkpoint": ps.CheckpointInterval(time=interval),
-        "watermark": ps.UpstreamWatermark() if stage else ps.BoundedOutOfOrderness(),
+        "watermark": ps.watermarks.UpstreamWatermark() if stage else ps.watermarks.BoundedOutOfOrderness(),
     }
     return type("Stage", (Passing,), declared)
 

@@ -63,10 +63,10 @@ class CountFew(ps.Aggregator):
     """Counts per topic, of which there are 50, and 5-minute window."""
 
     reads, writes = by_topic, few_counts
-    monoid = ps.Count()
-    window = ps.Tumbling(timedelta(minutes=5))
+    monoid = ps.monoids.Count()
+    window = ps.windows.Tumbling(timedelta(minutes=5))
 
-    def result(self, key: str, window: ps.Window, value: int) -> CountedFew:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> CountedFew:
         """Return the count so far."""
         return CountedFew(key, window.start, value)
 
@@ -75,10 +75,10 @@ class CountMany(ps.Aggregator):
     """Counts per dimension, of which there are 100,000, and 5-minute window."""
 
     reads, writes = by_dim, many_counts
-    monoid = ps.Count()
-    window = ps.Tumbling(timedelta(minutes=5))
+    monoid = ps.monoids.Count()
+    window = ps.windows.Tumbling(timedelta(minutes=5))
 
-    def result(self, key: str, window: ps.Window, value: int) -> Counted:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Counted:
         """Return the count so far."""
         return Counted(key, window.start, value)
 

@@ -97,8 +97,8 @@ class Days(ps.Aggregator):
     """Counts each route's departures of a day, with the mean and the worst delay."""
 
     reads, writes = flights, days
-    monoid = ps.TupleOf(ps.Count(), ps.Mean(), ps.Max[float]())
-    window = ps.Tumbling(timedelta(days=1))
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Mean(), ps.monoids.Max[float]())
+    window = ps.windows.Tumbling(timedelta(days=1))
     columns = ("dep_delay",)
 
     def observe(self, event: Flight) -> tuple[float, float, float] | None:
@@ -111,6 +111,6 @@ class Days(ps.Aggregator):
         delays = events.column("dep_delay")
         return pa.StructArray.from_arrays([delays] * 3, ["n", "mean", "worst"], mask=delays.is_null())
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, float | None, float | None]) -> Day:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, float | None, float | None]) -> Day:
         """Return the day of a route."""
         return Day(key, window.start, *value)

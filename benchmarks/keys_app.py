@@ -56,13 +56,13 @@ class Hours(ps.Aggregator):
     """Sums each key by the hour."""
 
     reads, writes = ticks, hours
-    monoid = ps.Sum()
-    window = ps.Tumbling(timedelta(hours=1))
+    monoid = ps.monoids.Sum()
+    window = ps.windows.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Tick) -> int:
         """Return what it adds."""
         return event.n
 
-    def result(self, key: str, window: ps.Window, value: float) -> Hour:
+    def result(self, key: str, window: ps.windows.Window, value: float) -> Hour:
         """Return the hour."""
         return Hour(key, window.start, value)

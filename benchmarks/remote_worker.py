@@ -45,7 +45,7 @@ def counter(how: ps.WriteMode, interval: timedelta) -> type[ps.Aggregator]:
 
         name = unique("remote")
         reads = by_dim
-        monoid = ps.Count()
+        monoid = ps.monoids.Count()
         store = ps.RemoteStore(how)
         checkpoint = ps.CheckpointInterval(events=NEVER, size_bytes=NEVER, time=interval)
 

@@ -77,13 +77,13 @@ class _Counting(ps.Stateful):
 class _Aggregating(ps.Aggregator):
     """Answers at each checkpoint with the count of each key that changed."""
 
-    monoid = ps.TupleOf(ps.Count(), ps.Max())
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Max())
 
     def observe(self, event: Event) -> tuple[Event, int]:
         """Return what is counted, and its time."""
         return event, event.event_time
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Answer:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, int]) -> Answer:
         """Return the count so far."""
         n, newest = value
         return Answer(key, newest, n)

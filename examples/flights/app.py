@@ -79,13 +79,13 @@ class Ranker(ps.Aggregator):
     """Ranks each carrier's destinations of a day by the sum of their positive scores."""
 
     reads, writes = scored, rankings
-    monoid = ps.TopKeys[str, int](5)
-    window = ps.Tumbling(timedelta(days=1))
+    monoid = ps.monoids.TopKeys[str, int](5)
+    window = ps.windows.Tumbling(timedelta(days=1))
 
     def observe(self, event: Scored) -> dict[str, int] | None:
         """Return what the departure adds to its destination, if it adds anything."""
         return {event.dest: event.score} if event.score > 0 else None
 
-    def result(self, key: str, window: ps.Window, value: list[tuple[str, int]]) -> Ranking:
+    def result(self, key: str, window: ps.windows.Window, value: list[tuple[str, int]]) -> Ranking:
         """Return the ranking of a carrier and day."""
         return Ranking(key, window.start, [DestinationScore(*line) for line in value])

@@ -39,7 +39,7 @@ class Splitter(ps.Stateless):
     """Makes departures and arrivals of what the airlines tell, by plane."""
 
     reads, writes = reports, (departures, arrivals)
-    watermark = ps.BoundedOutOfOrderness(HELD_UP)
+    watermark = ps.watermarks.BoundedOutOfOrderness(HELD_UP)
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(self, event: Report) -> Iterable[Departure | Arrival]:
@@ -56,7 +56,7 @@ class Matcher(ps.Join):
     left, right, writes = departures, arrivals, legs
     after = LONGEST_FLIGHT
     how = ps.JoinType.LEFT
-    watermark = ps.UpstreamWatermark()
+    watermark = ps.watermarks.UpstreamWatermark()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def meets(self, left: Departure, right: Arrival) -> bool:
@@ -73,7 +73,7 @@ Stop = tuple[int, list[str]]
 """When a plane left an airport, and the airports where it was by that: the one it left, and the one it came to."""
 
 
-class Route(ps.Monoid[list[Stop]]):
+class Route(ps.monoids.Monoid[list[Stop]]):
     """Stops, in order of time."""
 
     commutative = True
@@ -104,11 +104,11 @@ class Tracker(ps.Aggregator):
     """Puts the legs of a plane together that follow closely on one another, when no other can follow."""
 
     reads, writes = legs, itineraries
-    monoid = ps.TupleOf(ps.Count(), Route(), ps.Sum())
-    window = ps.Session(TURNAROUND)
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), Route(), ps.monoids.Sum())
+    window = ps.windows.Session(TURNAROUND)
     emit = ps.AtWatermark()
     late = late
-    watermark = ps.UpstreamWatermark()
+    watermark = ps.watermarks.UpstreamWatermark()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def observe(self, event: Leg) -> tuple[Leg, Stop, int]:
@@ -116,7 +116,7 @@ class Tracker(ps.Aggregator):
         airports = [event.origin] if event.arrived is None else [event.origin, event.dest]
         return event, (event.departed, airports), event.in_air or 0
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, list[str], int]) -> Itinerary:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, list[str], int]) -> Itinerary:
         """Return the itinerary of a plane."""
         count, airports, minutes = value
         return Itinerary(key, window.start, window.end, count, airports, minutes / 60)

@@ -24,15 +24,15 @@ class Counter(ps.Aggregator):
     """Counts the departures of each hour, once the low watermark says that it is complete; later ones are left out."""
 
     reads, writes = departures, counts
-    monoid = ps.Count()
-    window = ps.Tumbling(HOUR)
+    monoid = ps.monoids.Count()
+    window = ps.windows.Tumbling(HOUR)
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
-    watermark = ps.Confidence(0.99)
+    watermark = ps.watermarks.Confidence(0.99)
     # An hour that is told of twice would be judged twice.
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
-    def result(self, key: str, window: ps.Window, value: int) -> HourCount:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> HourCount:
         """Return the count of an airport and hour."""
         return HourCount(key, window.start, value)
 
@@ -57,7 +57,9 @@ class Detector(ps.Stateful):
     """
 
     reads, writes, state = counts, detections, Airport
-    watermark = ps.BoundedOutOfOrderness()  # counts come by hour, so a newer one tells that those before it are over
+    watermark = (
+        ps.watermarks.BoundedOutOfOrderness()
+    )  # counts come by hour, so a newer one tells that those before it are over
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(

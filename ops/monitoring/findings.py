@@ -174,7 +174,7 @@ def _not_begun(it: ProcessorStatus) -> Iterator[Finding]:
             "no watermark",
             it.node.name,
             f"Its event time has not begun: bucket {holder.bucket} is held back by {holder.held_by}. Windows and timers wait until it does, and so "
-            "does what reads its outputs by event time. Where events are few, declare `watermark = penstock.BoundedOutOfOrderness(…)`.",
+            "does what reads its outputs by event time. Where events are few, declare `watermark = penstock.watermarks.BoundedOutOfOrderness(…)`.",
         )
 
 

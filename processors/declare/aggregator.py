@@ -36,7 +36,7 @@ class Aggregator(Remembering):
         allowed_lateness: how long after a window is complete it still takes events, in event time.
         store: where its state is kept, `LocalStore()` or `RemoteStore(…)`.
         estimates: for a monoid that is made of several, which fields of its records are estimates of which, such as
-            `{"visitors": penstock.Distinct()}`: `penstock compare` says whether differences lie within the errors they state. Where the
+            `{"visitors": penstock.monoids.Distinct()}`: `penstock compare` says whether differences lie within the errors they state. Where the
             monoid itself is a sketch, that is known.
         columns: which fields of its input `observe_columns` looks at, beside the key and the event time; by default all. Others are not
             read from the warehouse.
@@ -142,7 +142,9 @@ class Aggregator(Remembering):
         super().check()
         expect_pair(f"Aggregator {cls.__name__}", cls.state_semantics, cls.output_semantics)
         if not isinstance(getattr(cls, "monoid", None), Monoid):
-            raise DeclarationError(f"Aggregator {cls.__name__}: declare `monoid = …`, such as `penstock.Count()`.")
+            raise DeclarationError(
+                f"Aggregator {cls.__name__}: declare `monoid = …`, such as `penstock.monoids.Count()`."
+            )
         if cls.writes and cls.result is Aggregator.result:
             raise DeclarationError(
                 f"Aggregator {cls.__name__} writes {as_tuple(cls.writes)[0].name} but does not say what: define "
@@ -180,7 +182,7 @@ def _check_estimates(cls: type[Aggregator]) -> None:
         if name not in known or not isinstance(monoid, Monoid):
             raise DeclarationError(
                 f"Aggregator {cls.__name__}: `estimates` gives {name!r} as {monoid!r}, but it takes fields of the records that are written "
-                f"({', '.join(known) or 'none are'}), and for each the monoid it comes from, such as penstock.Distinct()."
+                f"({', '.join(known) or 'none are'}), and for each the monoid it comes from, such as penstock.monoids.Distinct()."
             )
 
 
@@ -197,7 +199,7 @@ def _check_ends(cls: type[Aggregator]) -> None:
     if isinstance(cls.window, GlobalWindow) and not cls.emit == AtCheckpoint(differences=True):
         raise DeclarationError(
             f"Aggregator {cls.__name__}: its one window holds all of time, so it is never complete and no event is late for it. "
-            "Declare a `window`, such as penstock.Tumbling(timedelta(hours=1))."
+            "Declare a `window`, such as penstock.windows.Tumbling(timedelta(hours=1))."
         )
     if isinstance(cls.store, RemoteStore):
         raise DeclarationError(

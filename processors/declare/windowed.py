@@ -159,7 +159,7 @@ class Windowed(Stateful):
         """Also: windows that are complete some time."""
         if not hasattr(cls, "window"):
             raise DeclarationError(
-                f"Windowed processor {cls.__name__}: declare `window = …`, such as penstock.Tumbling(timedelta(hours=1))."
+                f"Windowed processor {cls.__name__}: declare `window = …`, such as penstock.windows.Tumbling(timedelta(hours=1))."
             )
         super().check()
         if isinstance(cls.window, GlobalWindow):

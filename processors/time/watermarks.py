@@ -129,7 +129,7 @@ class Confidence:
             raise DeclarationError(
                 f"A watermark with a confidence of {self.share}: give a share from 0 up to, not including, 1, such as 0.99. "
                 "That nothing ever comes late cannot be seen from what has come; where you know it, declare "
-                "`watermark = penstock.BoundedOutOfOrderness(…)`."
+                "`watermark = penstock.watermarks.BoundedOutOfOrderness(…)`."
             )
         if self.warm_up < 1:
             raise DeclarationError(f"A watermark after {self.warm_up} events: it needs at least one to begin with.")

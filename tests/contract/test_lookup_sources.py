@@ -133,7 +133,7 @@ def test_a_row_of_a_store_that_does_not_fit_harms_no_other(store: Table) -> None
         found = rows.fetch(["JFK", "ORY"])
 
     assert found["ORY"] == Airport(**ORLY)
-    assert isinstance(found["JFK"], ps.InvalidRow)
+    assert isinstance(found["JFK"], ps.lookups.InvalidRow)
     assert str(found["JFK"]).startswith("the row of 'JFK' in ")
     assert "is no Airport: " in str(found["JFK"])
 
@@ -144,5 +144,5 @@ def test_a_file_with_a_row_that_does_not_fit_is_refused(name: str, request: pyte
     table = TABLES[name](request)
     table.put({"ORY": {"name": "Orly", "feet": "1"}, "JFK": {"name": "Kennedy", "feet": "high"}})
 
-    with pytest.raises(ps.LookupRefused, match=r"(line 3|row 0).* is no Airport: Expected `int`.*feet"):
+    with pytest.raises(ps.lookups.LookupRefused, match=r"(line 3|row 0).* is no Airport: Expected `int`.*feet"):
         table.source().open()

@@ -35,7 +35,7 @@ def test_a_store_that_falls_silent_is_not_waited_for(place: Place, source: Any, 
         assert list(rows.fetch(["JFK"])) == ["JFK"]
         proxy.fall_silent()
         for _ in range(2):
-            with pytest.raises(ps.LookupUnreachable, match=r"within 0.3 s|[Tt]imeout|timed out") as unanswered:
+            with pytest.raises(ps.lookups.LookupUnreachable, match=r"within 0.3 s|[Tt]imeout|timed out") as unanswered:
                 rows.fetch(["JFK"])
             assert PASSWORD not in str(unanswered.value)
         proxy.resume()
@@ -49,7 +49,7 @@ def test_a_store_that_went_away_may_come_back(place: Place, source: Any, proxy: 
         rows.fetch(["JFK"])
         proxy.refuse()
         for _ in range(2):
-            with pytest.raises(ps.LookupUnreachable, match=r"could not be asked"):
+            with pytest.raises(ps.lookups.LookupUnreachable, match=r"could not be asked"):
                 rows.fetch(["JFK"])
         proxy.resume()
 
@@ -60,10 +60,10 @@ def test_an_address_stands_in_the_environment(place: Place, source: Any, monkeyp
     """By the name that the declaration gives; it is told where it is missing, and what it should be."""
     named, other = replace(source, at="AIRPORTS_STORE"), "https://user:s3cret@host/"
     monkeypatch.delenv("AIRPORTS_STORE", raising=False)
-    with pytest.raises(ps.LookupRefused, match=r"environment variable AIRPORTS_STORE, which is not set"):
+    with pytest.raises(ps.lookups.LookupRefused, match=r"environment variable AIRPORTS_STORE, which is not set"):
         named.open()
     monkeypatch.setenv("AIRPORTS_STORE", other)
-    with pytest.raises(ps.LookupRefused, match=r"begins with (postgresql|redis)://") as refused:
+    with pytest.raises(ps.lookups.LookupRefused, match=r"begins with (postgresql|redis)://") as refused:
         named.open()
     assert "s3cret" not in str(refused.value)
     monkeypatch.setenv("AIRPORTS_STORE", place.url)
@@ -76,7 +76,10 @@ def test_an_address_stands_in_the_environment(place: Place, source: Any, monkeyp
 def test_a_store_that_does_not_let_us_in_shows_no_password(place: Place, source: Any) -> None:
     """And waiting is of no use."""
     wrong = place.url.replace(PASSWORD, "wr0ng") if PASSWORD in place.url else place.url.replace("/0", "/99")
-    with closing(replace(source, at=wrong).open()) as rows, pytest.raises(ps.LookupRefused, match="refuses") as refused:
+    with (
+        closing(replace(source, at=wrong).open()) as rows,
+        pytest.raises(ps.lookups.LookupRefused, match="refuses") as refused,
+    ):
         rows.fetch([])
 
     assert "wr0ng" not in str(refused.value)
@@ -115,7 +118,9 @@ def table_of(postgres: Postgres, kind: str, *rows: tuple[Any, ...]) -> str:
 @pytest.mark.parametrize("kind", ["smallint", "integer", "bigint", "varchar(9)", "char(9)"])
 def test_a_key_column_may_hold_texts_or_whole_numbers(postgres: Postgres, kind: str) -> None:
     """A key that cannot be one of them has no row; one is found only as it is written."""
-    source = ps.PostgresTable(table_of(postgres, kind, ("7", "Rome"), ("-8", "Bern")), City, "code", at=postgres.url)
+    source = ps.lookups.PostgresTable(
+        table_of(postgres, kind, ("7", "Rome"), ("-8", "Bern")), City, "code", at=postgres.url
+    )
     keys = (
         ["7", "-8", "9", "07", "x", "", "\u0667", "7 ", "1" * 30] if "char" not in kind else ["7", "-8", "9", "07", "x"]
     )
@@ -128,13 +133,13 @@ def test_other_keys_take_a_query(postgres: Postgres) -> None:
     key = "3f333df6-90a4-4fda-8dd3-9485d27cee36"
     name = table_of(postgres, "uuid", (key, "Rome"))
     with (
-        closing(ps.PostgresTable(name, City, "code", at=postgres.url).open()) as rows,
-        pytest.raises(ps.LookupRefused, match=r"neither text nor whole numbers. Declare a PostgresQuery"),
+        closing(ps.lookups.PostgresTable(name, City, "code", at=postgres.url).open()) as rows,
+        pytest.raises(ps.lookups.LookupRefused, match=r"neither text nor whole numbers. Declare a PostgresQuery"),
     ):
         rows.fetch([])
 
     query = f"SELECT code, upper(name) AS name FROM {name} WHERE code = ANY(%s::uuid[])"  # noqa: S608
-    with closing(ps.PostgresQuery(query, City, "code", at=postgres.url).open()) as rows:
+    with closing(ps.lookups.PostgresQuery(query, City, "code", at=postgres.url).open()) as rows:
         assert rows.fetch([key]) == {key: City("ROME")}
 
 
@@ -142,13 +147,13 @@ def test_other_keys_take_a_query(postgres: Postgres) -> None:
 def test_a_query_takes_one_parameter(query: str) -> None:
     """The list of keys."""
     with pytest.raises(DeclarationError, match="it needs one parameter"):
-        ps.PostgresQuery(query, City, "code")
+        ps.lookups.PostgresQuery(query, City, "code")
 
 
 def test_several_rows_of_a_key_are_none(postgres: Postgres) -> None:
     """Which of them is meant cannot be known, and events of other keys go on."""
     name = table_of(postgres, "text", ("a", "Rome"), ("a", "Bern"), ("b", "Oslo"))
-    with closing(ps.PostgresTable(name, City, "code", at=postgres.url).open()) as rows:
+    with closing(ps.lookups.PostgresTable(name, City, "code", at=postgres.url).open()) as rows:
         found = rows.fetch(["a", "b"])
 
     assert found["b"] == City("Oslo")
@@ -167,8 +172,8 @@ def test_a_table_that_lacks_something_is_told_before_the_first_key(
     postgres: Postgres, attributes: dict[str, Any], told: str
 ) -> None:
     """With what there is."""
-    source = replace(ps.PostgresTable(table_of(postgres, "text"), City, "code", at=postgres.url), **attributes)
-    with closing(source.open()) as rows, pytest.raises(ps.LookupRefused, match=told):
+    source = replace(ps.lookups.PostgresTable(table_of(postgres, "text"), City, "code", at=postgres.url), **attributes)
+    with closing(source.open()) as rows, pytest.raises(ps.lookups.LookupRefused, match=told):
         rows.fetch([])
 
 
@@ -177,9 +182,12 @@ def test_what_a_user_may_not_read_is_named(postgres: Postgres) -> None:
     guest, name = fresh("reader"), table_of(postgres, "text")
     with postgres.session() as session:
         session.execute(f"CREATE USER {guest} PASSWORD '{PASSWORD}'")
-    source = ps.PostgresTable(name, City, "code", at=postgres.url.replace("penstock:", f"{guest}:"))
+    source = ps.lookups.PostgresTable(name, City, "code", at=postgres.url.replace("penstock:", f"{guest}:"))
 
-    with closing(source.open()) as rows, pytest.raises(ps.LookupRefused, match=f"it reads table {name} of PostgreSQL"):
+    with (
+        closing(source.open()) as rows,
+        pytest.raises(ps.lookups.LookupRefused, match=f"it reads table {name} of PostgreSQL"),
+    ):
         rows.fetch([])
 
 
@@ -190,7 +198,7 @@ def test_what_is_no_hash_harms_no_other_row(redis_server: Redis) -> None:
         client.set(f"{prefix}a", "Rome")
         client.hset(f"{prefix}b", mapping={"name": b"\xff"})
         client.hset(f"{prefix}c", mapping={"name": "Oslo"})
-    with closing(ps.RedisTable(prefix, City, at=redis_server.url).open()) as rows:
+    with closing(ps.lookups.RedisTable(prefix, City, at=redis_server.url).open()) as rows:
         found = rows.fetch(["a", "b", "c"])
 
     assert found["c"] == City("Oslo")

@@ -41,7 +41,7 @@ WRITES: dict[str, Callable[[RemoteState], None]] = {
 @pytest.mark.parametrize("write", WRITES)
 def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing: WriteMode) -> None:
     """Whoever opened a shard last owns it: every write of an older owner is refused, and says so."""
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     zombie = opened(url, processor, writing)
     zombie.save_with_outbox({A: b"\x01"}, Outbox({}, {"hits": 1}, [("pages", b"a", b"1")]))
     owner = opened(url, processor, writing)
@@ -56,7 +56,7 @@ def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing:
 
 def test_a_store_that_went_back_is_noticed(place: Place, opened: Opened) -> None:
     """After a failover that lost saves, nothing is written on top: the owner is told to open the shard again."""
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     state = opened(place.url, processor)
     for offset in range(3):
         state.save_together({A: b"\x01"}, {"hits": offset})
@@ -65,13 +65,13 @@ def test_a_store_that_went_back_is_noticed(place: Place, opened: Opened) -> None
     with pytest.raises(StoreFenced, match="lost what it had saved"):
         state.save_together({A: b"\x01"}, {"hits": 3})
 
-    assert values(opened(place.url, processor), ps.Count(), A) == [3]
+    assert values(opened(place.url, processor), ps.monoids.Count(), A) == [3]
 
 
 @pytest.mark.parametrize("saves", [0, 1])
 def test_an_epoch_that_was_given_twice_has_one_owner(place: Place, opened: Opened, saves: int) -> None:
     """A failover that loses a claim takes its epoch back; who had it does not take the next owner's saves for its own."""
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     first = opened(place.url, processor)
     take_back(place, processor, "epoch")
     second = opened(place.url, processor)
@@ -82,7 +82,7 @@ def test_an_epoch_that_was_given_twice_has_one_owner(place: Place, opened: Opene
         first.save({A: b"\x05"})
 
     second.save({A: b"\x01"})
-    assert values(second, ps.Count(), A) == [saves + 1]
+    assert values(second, ps.monoids.Count(), A) == [saves + 1]
 
 
 def take_back(place: Place, processor: type[ps.Aggregator], counted: Literal["epoch", "saves"]) -> None:
@@ -98,7 +98,7 @@ def take_back(place: Place, processor: type[ps.Aggregator], counted: Literal["ep
 
 def test_many_may_open_while_one_works(url: str, opened: Opened) -> None:
     """Shards of a worker share what connects it, from any thread."""
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     states = opened.folder(remote_states(url, processor, writing=APPENDING))
     working = states.open(identity_of(processor))
@@ -115,7 +115,7 @@ def test_many_may_open_while_one_works(url: str, opened: Opened) -> None:
 def test_workers_that_start_together_make_the_tables_once(postgres: Postgres) -> None:
     """Each makes what is missing, and none trips over another."""
     url = new_database(postgres)
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     folders = [remote_states(url, processor) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         states = list(pool.map(lambda pair: pair[1].open(identity_of(processor, pair[0])), enumerate(folders)))

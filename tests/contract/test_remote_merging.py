@@ -21,30 +21,30 @@ _whole = st.integers(-(2**200), 2**200) | st.integers(-(2**63) - 2, 2**63 + 2) |
 _carried = st.integers(-(2**63), 2**64 - 1) | st.integers(-9, 9)
 _float = st.floats(-1e300, 1e300) | st.sampled_from([math.inf, -math.inf, 1e-20, 5e-324, -0.0, 0.5])
 _key = st.sampled_from("xyz")
-MONOIDS: dict[str, tuple[ps.Monoid[Any], st.SearchStrategy[Any]]] = {
-    "count": (ps.Count(), st.none()),
-    "sum of ints": (ps.Sum(), _whole),
-    "sum of floats": (ps.Sum(), _float | st.just(math.nan)),
-    "sum of both": (ps.Sum(), _whole | _float),
-    "mean": (ps.Mean(), _whole | _float),
-    "min": (ps.Min(), _carried | _float | st.just(math.nan)),
-    "max": (ps.Max(), _carried | _float | st.just(math.nan)),
-    "max of text": (ps.Max(), st.text(st.characters(exclude_categories=["Cs"]), max_size=3)),
-    "min of bytes": (ps.Min(), st.binary(max_size=3)),
-    "max of tuples": (ps.Max(), st.tuples(st.sampled_from([1, 1.5, -2]), st.text("ab\0", max_size=2))),
-    "first": (ps.First(), st.integers(0, 99)),
-    "last": (ps.Last(), st.integers(0, 99)),
+MONOIDS: dict[str, tuple[ps.monoids.Monoid[Any], st.SearchStrategy[Any]]] = {
+    "count": (ps.monoids.Count(), st.none()),
+    "sum of ints": (ps.monoids.Sum(), _whole),
+    "sum of floats": (ps.monoids.Sum(), _float | st.just(math.nan)),
+    "sum of both": (ps.monoids.Sum(), _whole | _float),
+    "mean": (ps.monoids.Mean(), _whole | _float),
+    "min": (ps.monoids.Min(), _carried | _float | st.just(math.nan)),
+    "max": (ps.monoids.Max(), _carried | _float | st.just(math.nan)),
+    "max of text": (ps.monoids.Max(), st.text(st.characters(exclude_categories=["Cs"]), max_size=3)),
+    "min of bytes": (ps.monoids.Min(), st.binary(max_size=3)),
+    "max of tuples": (ps.monoids.Max(), st.tuples(st.sampled_from([1, 1.5, -2]), st.text("ab\0", max_size=2))),
+    "first": (ps.monoids.First(), st.integers(0, 99)),
+    "last": (ps.monoids.Last(), st.integers(0, 99)),
     "log": (Log(), st.integers(0, 99)),
-    "distinct": (ps.Distinct(7), st.integers(0, 999)),
-    "map of count": (ps.MapOf(ps.Count()), st.dictionaries(_key, st.none(), min_size=1)),
+    "distinct": (ps.monoids.Distinct(7), st.integers(0, 999)),
+    "map of count": (ps.monoids.MapOf(ps.monoids.Count()), st.dictionaries(_key, st.none(), min_size=1)),
 }
 
 
-def same(monoid: ps.Monoid[Any], found: Any, expected: Any, scale: float) -> bool:
+def same(monoid: ps.monoids.Monoid[Any], found: Any, expected: Any, scale: float) -> bool:
     """Whether two partials are the same: sums to the rounding of the largest number in them."""
-    if isinstance(monoid, ps.Mean):
-        return bool(found[1] == expected[1]) and same(ps.Sum(), found[0], expected[0], scale)
-    if isinstance(monoid, ps.Sum) and isinstance(expected, float) and math.isfinite(expected):
+    if isinstance(monoid, ps.monoids.Mean):
+        return bool(found[1] == expected[1]) and same(ps.monoids.Sum(), found[0], expected[0], scale)
+    if isinstance(monoid, ps.monoids.Sum) and isinstance(expected, float) and math.isfinite(expected):
         return isinstance(found, float) and math.isclose(found, expected, rel_tol=1e-12, abs_tol=1e-12 * scale)
     return type(found) is type(expected) and monoid.same(found, expected)
 
@@ -53,7 +53,9 @@ def scale_of(observations: list[Any]) -> float:
     return sum(abs(seen) for seen in observations if isinstance(seen, (int, float)) and math.isfinite(seen))
 
 
-def save_as_the_core_does(state: RemoteState, monoid: ps.Monoid[Any], partials: Changes, writing: WriteMode) -> None:
+def save_as_the_core_does(
+    state: RemoteState, monoid: ps.monoids.Monoid[Any], partials: Changes, writing: WriteMode
+) -> None:
     """Save partials: alone where the store merges, merged with what was fetched otherwise."""
     if writing is not APPENDING:
         saved = state.fetch(list(partials))
@@ -103,7 +105,7 @@ def test_any_series_of_saves_folds_as_the_monoid_does(url: str, name: str, drawn
 
 def test_sums_stay_exact_beyond_what_databases_count_with(url: str, opened: Opened) -> None:
     """Whole numbers grow past 64 bits, partial by partial, and floats as small as 1e-20 do not vanish."""
-    monoid = ps.Sum()
+    monoid = ps.monoids.Sum()
     state = opened(url, aggregator(monoid))
     for _ in range(6):
         state.save(lifted(monoid, a=2**61 + 1, b=1e-20, c=2**70))
@@ -117,7 +119,7 @@ def test_sums_stay_exact_beyond_what_databases_count_with(url: str, opened: Open
 
 def test_floats_overflow_to_infinity(url: str, opened: Opened) -> None:
     """As they do in Python, where a database would refuse the sum, and with it the save."""
-    monoid = ps.Sum()
+    monoid = ps.monoids.Sum()
     state = opened(url, aggregator(monoid))
     for _ in range(2):
         state.save(lifted(monoid, a=1.7e308, b=-1.7e308, c=math.inf))
@@ -130,7 +132,7 @@ def test_floats_overflow_to_infinity(url: str, opened: Opened) -> None:
 
 def test_a_removed_slot_begins_anew(url: str, opened: Opened) -> None:
     """Also where it was merged by the store or waits for being merged."""
-    monoids: list[ps.Monoid[Any]] = [ps.Count(), ps.Mean(), ps.Max(), Log()]
+    monoids: list[ps.monoids.Monoid[Any]] = [ps.monoids.Count(), ps.monoids.Mean(), ps.monoids.Max(), Log()]
     for monoid in monoids:
         state = opened(url, aggregator(monoid))
         state.save(lifted(monoid, a=1, b=1))

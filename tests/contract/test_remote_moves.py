@@ -71,11 +71,11 @@ class World:
 
         class Visits(ps.Aggregator):
             name = fresh("visits")
-            reads, writes, monoid, store = visits, hours, ps.Count(), ps.RemoteStore()
-            window = ps.Tumbling(timedelta(hours=1))
+            reads, writes, monoid, store = visits, hours, ps.monoids.Count(), ps.RemoteStore()
+            window = ps.windows.Tumbling(timedelta(hours=1))
             output_semantics = output
 
-            def result(self, key: str, window: ps.Window, value: int) -> Hour:
+            def result(self, key: str, window: ps.windows.Window, value: int) -> Hour:
                 return Hour(key, window.start, value)
 
         self.processor = Visits

@@ -39,7 +39,7 @@ from penstock.state.remote.retry import Retrying
 @pytest.mark.parametrize("write", ["save", "save_together", "save_with_outbox"])
 def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, opened: Opened, write: str) -> None:
     """The store has saved and the connection breaks before it says so: looking settles it, also for appended partials."""
-    for monoid in (ps.Count(), Log()):
+    for monoid in (ps.monoids.Count(), Log()):
         processor = aggregator(monoid)
         state = opened(place.through(proxy), processor)
         partials = lifted(monoid, a=1)
@@ -62,7 +62,7 @@ def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, ope
 @pytest.mark.parametrize("sent", [0, 100, 5_000, 60_000])
 def test_a_save_that_breaks_on_its_way_counts_once(place: Place, proxy: Proxy, opened: Opened, sent: int) -> None:
     """Whatever had arrived of it."""
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     state = opened(place.through(proxy), processor)
     state.save(lifted(monoid, a=1))
@@ -76,7 +76,7 @@ def test_a_save_that_breaks_on_its_way_counts_once(place: Place, proxy: Proxy, o
 
 def test_a_lost_claim_or_fetch_is_repeated(place: Place, proxy: Proxy, opened: Opened) -> None:
     """Opening and reading survive a lost connection."""
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     proxy.cut_after(0)
     state = opened(place.through(proxy), processor)
     state.save({A: b"\x01"})
@@ -110,7 +110,7 @@ def test_a_large_save_goes_ahead_in_pieces(
 def test_pieces_that_are_missing_are_sent_again(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that expired or came in part is not taken for the whole."""
     monkeypatch.setattr(redis_store, "_SENT_AT_ONCE_BYTES", 0)
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     store = redis_store.RedisStore(address_of(redis_server.url))
     send = store._send_ahead
@@ -125,7 +125,7 @@ def test_pieces_that_are_missing_are_sent_again(redis_server: Redis, monkeypatch
 
 def test_a_restarted_store_is_gone_on_with(place: Place, opened: Opened) -> None:
     """What was saved is there, and the owner need not open again."""
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     state = opened(place.url, processor)
     state.save(lifted(monoid, a=1))
@@ -137,7 +137,7 @@ def test_a_restarted_store_is_gone_on_with(place: Place, opened: Opened) -> None
 
 def test_a_store_that_becomes_a_replica_is_waited_for(place: Place) -> None:
     """During a failover writes are refused; they are repeated until the new primary takes them."""
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     retrying = Retrying(pause=lambda _: promote(place))
     with closing(RemoteStates(store_at(address_of(place.url)), processor, APPENDING, retrying)) as states:
@@ -183,7 +183,7 @@ def shown(server: Postgres, setting: str) -> Any:
 
 def test_a_deadlock_is_survived(postgres: Postgres, opened: Opened) -> None:
     """PostgreSQL ends our transaction for one that is not ours; the save is made again."""
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     state = opened(postgres.url, processor)
     state.save(lifted(monoid, a=1))
@@ -214,7 +214,7 @@ def test_an_owner_that_is_paused_in_its_transaction_is_ended(
     """It holds the shard no longer than a set time; what it goes on to write is dropped."""
     session = [setting.replace("'10s'", "'200ms'") for setting in postgres_connection._SESSION]
     monkeypatch.setattr(postgres_connection, "_SESSION", session)
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     opened(postgres.url, processor)
     paused = postgres_connection.PostgresConnection(address_of(postgres.url))
     with closing(paused), pytest.raises(StoreInterrupted):
@@ -235,7 +235,7 @@ def save_with_a_pause(
 
 def test_a_store_that_stays_away_is_reported(place: Place, proxy: Proxy, opened: Opened) -> None:
     """After the limit; then nothing more is written before the state is opened again, for nobody knows what took effect."""
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     states = opened.folder(remote_states(place.through(proxy), processor, writing=APPENDING, retry_limit_s=0.2))
     state = states.open(identity_of(processor))

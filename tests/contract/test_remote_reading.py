@@ -31,8 +31,8 @@ HOUR = 3_600_000
 
 def test_results_can_be_asked_for(url: str, opened: Opened) -> None:
     """By key and window, by key, and all; without becoming the owner of anything."""
-    monoid = ps.Mean()
-    processor = aggregator(monoid, ps.Tumbling(timedelta(hours=1)))
+    monoid = ps.monoids.Mean()
+    processor = aggregator(monoid, ps.windows.Tumbling(timedelta(hours=1)))
     folder = opened.folder(remote_states(url, processor, writing=APPENDING))
     owners = [folder.open(identity_of(processor, bucket)) for bucket in range(hits.buckets)]
     with read_results(url, processor) as results:
@@ -64,7 +64,7 @@ def test_results_can_be_asked_for(url: str, opened: Opened) -> None:
 
 def test_reading_finds_what_writing_left(url: str, opened: Opened) -> None:
     """Whole values, numbers, ranks and partials alike; results without windows need none to be named."""
-    monoids: list[ps.Monoid[Any]] = [ps.Count(), ps.Max(), Log()]
+    monoids: list[ps.monoids.Monoid[Any]] = [ps.monoids.Count(), ps.monoids.Max(), Log()]
     for monoid in monoids:
         processor = aggregator(monoid)
         with read_results(url, processor) as results:
@@ -80,18 +80,18 @@ def test_reading_finds_what_writing_left(url: str, opened: Opened) -> None:
 def test_nothing_is_found_where_nothing_was_written(url: str, postgres: Postgres) -> None:
     """An unknown processor has no results, and asking makes no tables."""
     for address in (url, new_database(postgres)):
-        with read_results(address, aggregator(ps.Count())) as results:
+        with read_results(address, aggregator(ps.monoids.Count())) as results:
             assert results.result("a") is None
             assert list(results.scan(9)) == []
 
 
 def test_results_of_another_shape_are_not_misread(url: str, opened: Opened) -> None:
     """A reader whose monoid differs from the writer's is told so."""
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     states = opened.folder(remote_states(url, processor))
     for bucket in range(hits.buckets):
         states.open(identity_of(processor, bucket))
-    processor.monoid = ps.Sum()
+    processor.monoid = ps.monoids.Sum()
 
     with read_results(url, processor) as results, pytest.raises(ForeignState, match="Count"):
         results.result("a")

@@ -19,7 +19,7 @@ from penstock.state.remote.errors import StoreMoved
 from penstock.state.remote.rebuild import Replaced, StoreRebuild, rebuilds
 
 HOUR = 3_600_000
-COUNT = ps.Count()
+COUNT = ps.monoids.Count()
 FIRST_HOUR = [encode_slot(f"k{number}", 0) for number in range(4)]
 SECOND_HOUR = [encode_slot(f"k{number}", HOUR) for number in range(4)]
 SLOTS = [*FIRST_HOUR, *SECOND_HOUR]
@@ -33,7 +33,7 @@ class Killed(Exception):
 @pytest.fixture
 def counted() -> type[Aggregator]:
     """An aggregator of a name that no other test uses."""
-    return aggregator(COUNT, ps.Tumbling(timedelta(hours=1)))
+    return aggregator(COUNT, ps.windows.Tumbling(timedelta(hours=1)))
 
 
 @pytest.fixture

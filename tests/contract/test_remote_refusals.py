@@ -38,12 +38,12 @@ def test_a_wrong_password_is_not_tried_again(postgres: Postgres, tmp_path: Path)
             guarded.url.replace("//", "//:wr0ng@"),
             guarded.url,
         ):
-            processor = aggregator(ps.Count())
+            processor = aggregator(ps.monoids.Count())
             with closing(remote_states(url, processor)) as states, pytest.raises(StoreRefused) as refused:
                 states.open(identity_of(processor))
             assert "wr0ng" not in str(refused.value)
             assert "Nothing was saved" in str(refused.value)
-        processor = aggregator(ps.Count())
+        processor = aggregator(ps.monoids.Count())
         with closing(remote_states(guarded.url.replace("//", f"//:{PASSWORD}@"), processor)) as states:
             assert states.open(identity_of(processor)).position() == {}
     finally:
@@ -56,7 +56,7 @@ def test_a_database_that_is_not_there_is_named(postgres: Postgres, redis_server:
         (postgres.url.replace("/postgres", "/nowhere"), '"nowhere" does not exist'),
         (redis_server.url.replace("/0", "/99"), "DB index"),
     ):
-        processor = aggregator(ps.Count())
+        processor = aggregator(ps.monoids.Count())
         with closing(remote_states(url, processor)) as states, pytest.raises(StoreRefused, match=said):
             states.open(identity_of(processor))
 
@@ -68,7 +68,7 @@ def test_missing_rights_are_named(postgres: Postgres) -> None:
         session.execute(f"CREATE USER {fresh('guest')} PASSWORD '{PASSWORD}'")
         guest = session.execute("SELECT max(usename) FROM pg_user WHERE usename LIKE 'guest%'").fetchone()
     assert guest is not None
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     states = remote_states(url.replace("penstock:", f"{guest[0]}:"), processor)
     with closing(states), pytest.raises(StoreRefused, match="penstock_shards"):
         states.open(identity_of(processor))
@@ -97,7 +97,7 @@ def test_a_full_redis_saves_nothing(redis_server: Redis, opened: Opened) -> None
 def test_other_addresses_are_refused(url: str) -> None:
     """With the ones that work, and without the password."""
     with pytest.raises(BadStoreAddress, match="postgresql://user:password@host") as refused:
-        remote_states(url, aggregator(ps.Count()))
+        remote_states(url, aggregator(ps.monoids.Count()))
 
     assert "s3cret@" not in str(refused.value)
 
@@ -124,7 +124,7 @@ def test_a_password_is_never_shown(url: str) -> None:
 @pytest.mark.parametrize("url", ["postgresql://user:s3cret/x@host/db", "redis://:s3cret/x@host/0"])
 def test_a_password_that_was_not_escaped_is_not_quoted(url: str) -> None:
     """Libraries quote what they cannot understand; we say how to write it."""
-    processor = aggregator(ps.Count())
+    processor = aggregator(ps.monoids.Count())
     with closing(remote_states(url, processor)) as states, pytest.raises(BadStoreAddress, match="%2F") as refused:
         states.open(identity_of(processor))
 
@@ -137,7 +137,7 @@ def test_a_missing_library_is_named(url: str, module: str, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, module, None)
 
     with pytest.raises(StoreLibraryMissing, match=r"pip install 'penstock\[(postgres|redis)\]'"):
-        remote_states(url, aggregator(ps.Count()))
+        remote_states(url, aggregator(ps.monoids.Count()))
 
 
 def test_every_error_of_psycopg_has_a_class_of_ours() -> None:
@@ -192,7 +192,7 @@ def test_a_redis_that_forgets_is_warned_of_once(
     server = Redis(tmp_path, *setting)
     server.start()
     try:
-        processor = aggregator(ps.Count())
+        processor = aggregator(ps.monoids.Count())
         states = opened.folder(remote_states(server.url, processor))
         for bucket in range(3):
             states.open(identity_of(processor, bucket))

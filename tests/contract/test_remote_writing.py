@@ -31,7 +31,7 @@ from penstock.state.remote import remote_states
 
 def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
     """It has no values, no position and no outbox."""
-    state = opened(url, aggregator(ps.Count()))
+    state = opened(url, aggregator(ps.monoids.Count()))
 
     assert state.fetch([A, B]) == [None, None]
     assert state.fetch([]) == []
@@ -42,7 +42,7 @@ def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
 @pytest.mark.parametrize("writing", [WriteMode.READ_MODIFY_WRITE, WriteMode.READ_MERGE_WRITE])
 def test_what_was_saved_is_there_after_reopening(url: str, opened: Opened, writing: WriteMode) -> None:
     """Values and positions last; a removed slot is gone; positions of categories that are not named stay."""
-    processor = aggregator(ps.First())
+    processor = aggregator(ps.monoids.First())
     state = opened(url, processor, writing)
     state.save({A: b"\xa11", B: b"\xa12", b"": b"\x00"})
     state.save({A: None, B: b"\xa13"})
@@ -59,7 +59,7 @@ def test_what_was_saved_is_there_after_reopening(url: str, opened: Opened, writi
 
 def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None:
     """It is saved with the position at its end, survives other saves and reopening, and is dropped once."""
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     opened(url, processor).save_with_outbox(lifted(monoid, a=1), OUTBOX)
     state = opened(url, processor)
@@ -77,7 +77,7 @@ def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None
 
 def test_shards_are_apart(url: str, opened: Opened) -> None:
     """Bucket numbers and processors do not see one another's state."""
-    processor, other = aggregator(ps.Count()), aggregator(ps.Count())
+    processor, other = aggregator(ps.monoids.Count()), aggregator(ps.monoids.Count())
     states = opened.folder(remote_states(url, processor))
     states.open(identity_of(processor, 1)).save({A: b"\x01"})
 
@@ -88,7 +88,7 @@ def test_shards_are_apart(url: str, opened: Opened) -> None:
 
 def test_a_closed_state_is_not_used(url: str, opened: Opened) -> None:
     """It says so, and does not write."""
-    state = opened(url, aggregator(ps.Count()))
+    state = opened(url, aggregator(ps.monoids.Count()))
     state.close()
     state.close()
 
@@ -100,7 +100,7 @@ def test_a_closed_state_is_not_used(url: str, opened: Opened) -> None:
 
 def test_state_of_another_shape_is_refused_and_kept(url: str, opened: Opened) -> None:
     """A changed monoid or window does not get bytes it would misread, and the owner stays the owner."""
-    monoid = ps.Count()
+    monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     states = opened.folder(remote_states(url, processor))
     state = states.open(identity_of(processor))
@@ -115,8 +115,12 @@ def test_state_of_another_shape_is_refused_and_kept(url: str, opened: Opened) ->
 
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
-@pytest.mark.parametrize("monoid", [ps.Count(), ps.Sum(), ps.Max(), ps.Last()], ids=repr)
-def test_a_save_of_many_slots_is_one(url: str, opened: Opened, monoid: ps.Monoid[Any], writing: WriteMode) -> None:
+@pytest.mark.parametrize(
+    "monoid", [ps.monoids.Count(), ps.monoids.Sum(), ps.monoids.Max(), ps.monoids.Last()], ids=repr
+)
+def test_a_save_of_many_slots_is_one(
+    url: str, opened: Opened, monoid: ps.monoids.Monoid[Any], writing: WriteMode
+) -> None:
     """Twenty thousand slots, more than Lua unpacks at once, are saved and fetched in the order asked for."""
     state = opened(url, aggregator(monoid), writing)
     changes: Changes = {encode_slot(f"key-{n}", EVER): monoid.encode(monoid.lift(n)) for n in range(20_000)}

@@ -48,7 +48,7 @@ big_orders, big_payments = category(BigOrder, "big_orders"), category(BigPayment
 paid = category(Paid, "paid")
 
 class Common:
-    watermark = ps.BoundedOutOfOrderness()
+    watermark = ps.watermarks.BoundedOutOfOrderness()
     idle_after = timedelta(seconds=3)
     checkpoint = ps.CheckpointInterval(time=timedelta(milliseconds=200))
 

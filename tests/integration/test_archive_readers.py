@@ -121,7 +121,7 @@ class World:
             self.warehouse,
             segment_events=8,
             by=by,
-            patience=LatenessAllowance(ps.BoundedOutOfOrderness()),
+            patience=LatenessAllowance(ps.watermarks.BoundedOutOfOrderness()),
         ).run(lambda it: it.has_reached(ends))
 
     def category(self, name: str) -> Path:

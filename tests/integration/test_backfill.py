@@ -119,14 +119,14 @@ class CountVisits(ps.Aggregator):
     """Counts and adds up, in windows that do not fit into days."""
 
     reads, writes = long_visits, counted
-    monoid = ps.TupleOf(ps.Count(), ps.Sum())
-    window = ps.Tumbling(timedelta(hours=7))
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
+    window = ps.windows.Tumbling(timedelta(hours=7))
 
     def observe(self, event: LongVisit) -> tuple[int, float]:
         """Return what both parts observe."""
         return 1, event.spent
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, float]) -> Counted:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, float]) -> Counted:
         """Return the counts."""
         return Counted(key, window.start, *value)
 
@@ -135,14 +135,14 @@ class FindNewest(ps.Aggregator):
     """Keeps the first and the last: a monoid that is not commutative."""
 
     reads, writes = long_visits, newest
-    monoid = ps.TupleOf(ps.First(), ps.Last())
-    window = ps.Tumbling(timedelta(hours=7))
+    monoid = ps.monoids.TupleOf(ps.monoids.First(), ps.monoids.Last())
+    window = ps.windows.Tumbling(timedelta(hours=7))
 
     def observe(self, event: LongVisit) -> tuple[str, str]:
         """Return the visitor for both parts."""
         return event.visitor, event.visitor
 
-    def result(self, key: str, window: ps.Window, value: tuple[str, str]) -> Newest:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[str, str]) -> Newest:
         """Return both."""
         return Newest(key, window.start, *value)
 

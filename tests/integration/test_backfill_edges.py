@@ -105,13 +105,13 @@ class SumUp(ps.Aggregator):
     """Adds up in one window that never ends."""
 
     reads, writes = readings, outputs["summed"]
-    monoid = ps.Sum()
+    monoid = ps.monoids.Sum()
 
     def observe(self, event: Reading) -> int:
         """Return the value."""
         return event.value
 
-    def result(self, key: str, window: ps.Window, value: int) -> Reading:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Reading:
         """Return the sum."""
         return Reading(key, 0, value)
 
@@ -120,11 +120,11 @@ class SumUpLately(SumUp):
     """Adds up the last nine milliseconds, as of each event."""
 
     writes = outputs["summed_lately"]
-    window = ps.Sliding(timedelta(milliseconds=9))
+    window = ps.windows.Sliding(timedelta(milliseconds=9))
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
-    def result(self, key: str, window: ps.Window, value: int) -> Reading:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Reading:
         """Return the sum, at its last event."""
         return Reading(key, window.end - 1, value)
 
@@ -133,7 +133,7 @@ class Announced(ps.Stateful):
     """Goes by what others promise."""
 
     reads, writes = readings, outputs["announced"]
-    state, ordered, watermark = int, True, ps.UpstreamWatermark()
+    state, ordered, watermark = int, True, ps.watermarks.UpstreamWatermark()
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Reading]]:
         """Return the event."""
@@ -144,9 +144,9 @@ class Ends(ps.Aggregator):
     """Keeps the last event of two categories: its monoid goes by the order in which they met."""
 
     reads, writes = (readings, others), outputs["joined"]
-    monoid, window = ps.Last(), ps.Tumbling(timedelta(hours=1))
+    monoid, window = ps.monoids.Last(), ps.windows.Tumbling(timedelta(hours=1))
 
-    def result(self, key: str, window: ps.Window, value: Reading) -> Reading:
+    def result(self, key: str, window: ps.windows.Window, value: Reading) -> Reading:
         """Return the event."""
         return value
 
@@ -309,8 +309,8 @@ class Place(ps.Record, frozen=True):
 
 class Placed(ps.LookupJoin):
     reads, writes = readings, placed
-    source = ps.PostgresTable("places", Place, key="sensor", at={url!r})
-    on_miss = ps.OnMiss.DROP
+    source = ps.lookups.PostgresTable("places", Place, key="sensor", at={url!r})
+    on_miss = ps.lookups.OnMiss.DROP
     def key_of(self, event):
         return event.sensor
     def join(self, event, row):

@@ -67,8 +67,8 @@ seen = category("seen", Seen)
 class FindPlace(ps.LookupJoin):
     """Says where a meter is, by a file that lies where the command is run."""
     reads, writes = readings, placed
-    source = ps.CsvTable("places.csv", Place, key="meter")
-    on_miss = ps.OnMiss.DROP
+    source = ps.lookups.CsvTable("places.csv", Place, key="meter")
+    on_miss = ps.lookups.OnMiss.DROP
     def key_of(self, event):
         return event.meter
     def join(self, event, row):
@@ -88,7 +88,7 @@ def executor():
 class SumUp(ps.Aggregator):
     """Adds up each minute; kills an executor that has taken events, once, when it is told to."""
     reads, writes = readings, summed
-    monoid, window = ps.Sum(), ps.Tumbling(timedelta(minutes=1))
+    monoid, window = ps.monoids.Sum(), ps.windows.Tumbling(timedelta(minutes=1))
     def observe(self, event):
         if KILL.exists():
             KILL.with_name(f"took-{executor().pid}").touch()

@@ -37,7 +37,7 @@ minutes = ps.Category("{prefix}.minutes", Minute, key="meter", event_time="at", 
 hours = ps.Category("{prefix}.hours", Hour, key="meter", event_time="at", buckets=2)
 
 class Summing:
-    monoid = ps.Sum()
+    monoid = ps.monoids.Sum()
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -48,7 +48,7 @@ class Summing:
 class Minutes(Summing, ps.Aggregator):
     name = "{prefix}.minutes"
     reads, writes = readings, minutes
-    window = ps.Tumbling(timedelta(minutes=1))
+    window = ps.windows.Tumbling(timedelta(minutes=1))
     watermark = {watermark}
     def result(self, key, window, value):
         return Minute(key, window.start, value)
@@ -56,8 +56,8 @@ class Minutes(Summing, ps.Aggregator):
 class Hours(Summing, ps.Aggregator):
     name = "{prefix}.hours"
     reads, writes = minutes, hours
-    window = ps.Tumbling(timedelta(hours=1))
-    watermark = ps.UpstreamWatermark()
+    window = ps.windows.Tumbling(timedelta(hours=1))
+    watermark = ps.watermarks.UpstreamWatermark()
     def result(self, key, window, value):
         return Hour(key, window.start, value)
 """
@@ -92,7 +92,7 @@ def test_windows_through_two_processors_and_the_bucket_that_holds_them_back(
     cli: Cli, prefix: str, kafka: str, wait_until: Callable[..., None]
 ) -> None:
     """An hour is written when all shards before it have passed it; until then `status` names the one that has not."""
-    write_app(cli, prefix, "ps.BoundedOutOfOrderness()")
+    write_app(cli, prefix, "ps.watermarks.BoundedOutOfOrderness()")
     meters = {bucket_of(meter.encode(), 2): meter for meter in "abcdef"}
     slow, fast = meters[0], meters[1]
     truth = send(cli, prefix, [slow, fast], range(30)) + send(cli, prefix, [fast], range(30, 150))
@@ -120,7 +120,7 @@ def test_windows_through_two_processors_and_the_bucket_that_holds_them_back(
 
 def test_a_run_to_the_end_completes_what_was_promised(cli: Cli, prefix: str, kafka: str) -> None:
     """The second processor knows what the first has promised before it ends."""
-    write_app(cli, prefix, "ps.BoundedOutOfOrderness()")
+    write_app(cli, prefix, "ps.watermarks.BoundedOutOfOrderness()")
     meters = {bucket_of(meter.encode(), 2): meter for meter in "abcdef"}
     truth = send(cli, prefix, list(meters.values()), range(121))
     cli.ok("run", "app.py", "--until-end")
@@ -132,7 +132,7 @@ def test_a_watermark_set_from_outside_completes_windows(
     cli: Cli, prefix: str, kafka: str, wait_until: Callable[..., None]
 ) -> None:
     """What is fed from outside waits for whoever feeds it to say how far it is; that lasts, and never goes back."""
-    write_app(cli, prefix, "ps.UpstreamWatermark()")
+    write_app(cli, prefix, "ps.watermarks.UpstreamWatermark()")
     truth = send(cli, prefix, ["a", "b"], range(60))
     worker = cli.start("run", "app.py")
     wait_until(lambda: "nobody promises anything about it" in cli.ok("status", "app.py", "--json"))

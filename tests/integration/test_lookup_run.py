@@ -28,10 +28,10 @@ class Placing(ps.LookupJoin):
     name = "{prefix}.placing"
     reads = readings
     writes = ps.Category("{prefix}.placed", Placed, key="meter", event_time="at", buckets=4)
-    source = ps.PostgresTable("{table}", Place, key="meter")
-    on_miss = ps.OnMiss.DROP
-    unreachable = ps.OnUnreachable.WAIT
-    cache = ps.Cached()
+    source = ps.lookups.PostgresTable("{table}", Place, key="meter")
+    on_miss = ps.lookups.OnMiss.DROP
+    unreachable = ps.lookups.OnUnreachable.WAIT
+    cache = ps.lookups.Cached()
     output_semantics = ps.Semantics.EXACTLY_ONCE
     def key_of(self, event):
         return event.meter

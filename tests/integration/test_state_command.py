@@ -63,8 +63,8 @@ class Totals(ps.Stateful):
 
 class Hours(ps.Aggregator):
     reads = readings
-    monoid = ps.Mean()
-    window = ps.Tumbling(timedelta(hours=1))
+    monoid = ps.monoids.Mean()
+    window = ps.windows.Tumbling(timedelta(hours=1))
 """
 OPEN_AND_WRITE = """
 import sys

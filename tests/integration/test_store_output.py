@@ -60,8 +60,8 @@ uses = ps.Category("uses", Use, key="meter", event_time="at", buckets=3)
 class Summed(ps.Aggregator):
     """Litres by meter and six hours, added up by the store."""
 
-    reads, window = uses, ps.Tumbling(timedelta(milliseconds=WINDOW_MS))
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
+    reads, window = uses, ps.windows.Tumbling(timedelta(milliseconds=WINDOW_MS))
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
     store = ps.RemoteStore(ps.WriteMode.APPEND)
 
     def observe(self, event: Use) -> Any:
@@ -72,7 +72,7 @@ class Summed(ps.Aggregator):
 class Listed(Summed):
     """What a meter measured last in six hours, and how often, as whole values."""
 
-    monoid = ps.TupleOf(ps.Last(), ps.Count())
+    monoid = ps.monoids.TupleOf(ps.monoids.Last(), ps.monoids.Count())
     store = ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)
 
     def observe(self, event: Use) -> Any:

@@ -100,14 +100,14 @@ class CountDaily(ps.Aggregator):
     """Counts in windows that do not fit into days."""
 
     reads, writes = calls, daily
-    monoid = ps.TupleOf(ps.Count(), ps.Sum())
-    window = ps.Tumbling(timedelta(hours=7))
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
+    window = ps.windows.Tumbling(timedelta(hours=7))
 
     def observe(self, event: Call) -> tuple[int, int]:
         """Return what both parts observe."""
         return 1, event.number
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Daily:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, int]) -> Daily:
         """Return the counts."""
         return Daily(key, window.start, *value)
 
@@ -117,7 +117,7 @@ class CountEnded(CountDaily):
 
     reads, writes = calls, ended
     emit, late = ps.AtWatermark(), ps.OnLate.DROP
-    watermark = ps.BoundedOutOfOrderness(timedelta(hours=1))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=1))
 
 
 class Copy(ps.Stateless):

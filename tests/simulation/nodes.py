@@ -93,7 +93,7 @@ class Node:
             "output_semantics": self.output,
             **({"store": ps.RemoteStore()} if self.is_remote else {}),
             **(
-                {"watermark": ps.UpstreamWatermark()}
+                {"watermark": ps.watermarks.UpstreamWatermark()}
                 if self.promised
                 else {"watermark": IN_TIME}
                 if self.kind in PASSING

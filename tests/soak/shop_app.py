@@ -103,7 +103,7 @@ sales = ps.Category("sales", Sale, key="region", event_time="at", buckets=4)
 reminders = ps.Category("reminders", Reminder, key="order", event_time="at", buckets=4)
 balances = ps.Category("balances", Balance, key="order", event_time="at", buckets=4)
 
-IN_TIME = ps.BoundedOutOfOrderness(timedelta(milliseconds=2 * DISORDER_MS))
+IN_TIME = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=2 * DISORDER_MS))
 
 
 class Fulfilment(ps.Join):
@@ -124,7 +124,7 @@ class Enrichment(ps.TableJoin):
 
     stream, table, writes = fulfilled, customers, enriched
     output_semantics = EXACT
-    watermark = ps.UpstreamWatermark()
+    watermark = ps.watermarks.UpstreamWatermark()
 
     def join(self, event: Fulfilled, row: Customer | None, context: ps.Context) -> Iterable[Enriched]:
         region = row.region if row else "nowhere"
@@ -135,17 +135,17 @@ class Sales(ps.Aggregator):
     """Counts and adds up each region's orders in windows, written once."""
 
     reads, writes = enriched, sales
-    monoid = ps.TupleOf(ps.Count(), ps.Sum())
-    window = ps.Tumbling(timedelta(milliseconds=WINDOW_MS))
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
+    window = ps.windows.Tumbling(timedelta(milliseconds=WINDOW_MS))
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
-    watermark = ps.UpstreamWatermark()
+    watermark = ps.watermarks.UpstreamWatermark()
     output_semantics = EXACT
 
     def observe(self, event: Enriched) -> tuple[int, int]:
         return 1, event.amount
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Sale:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, int]) -> Sale:
         return Sale(key, window.start, *value)
 
 
@@ -153,8 +153,8 @@ class Ledger(ps.Aggregator):
     """Keeps the sums of each region where others can ask for them."""
 
     reads = enriched
-    monoid = ps.TupleOf(ps.Count(), ps.Sum())
-    window = ps.Tumbling(timedelta(hours=1))
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
+    window = ps.windows.Tumbling(timedelta(hours=1))
     store = ps.RemoteStore()
 
     def observe(self, event: Enriched) -> tuple[int, int]:

@@ -29,7 +29,7 @@ LONGEST_CHAIN = 4
 LATENESS_MS = HOUR_MS
 """How long after an hour is complete "differences" still takes events."""
 
-IN_TIME = ps.BoundedOutOfOrderness(timedelta(milliseconds=BEHIND_MS))
+IN_TIME = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BEHIND_MS))
 
 
 class Event(ps.Record, frozen=True):
@@ -150,20 +150,20 @@ class _Ordered(_Stateful):
 class _Aggregator(ps.Aggregator):
     """Counts and adds up each key's hours, with the smallest and the largest number."""
 
-    monoid = ps.TupleOf(ps.Count(), ps.Sum(), ps.Min(), ps.Max())
-    window: ClassVar[ps.WindowAssigner] = ps.Tumbling(timedelta(hours=1))
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum(), ps.monoids.Min(), ps.monoids.Max())
+    window: ClassVar[ps.windows.WindowAssigner] = ps.windows.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Event) -> tuple[int, int, int, int]:
         return (event.number,) * 4
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, int, int, int]) -> Hourly:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, int, int, int]) -> Hourly:
         return Hourly(key, window.start, *value)
 
 
 class _Closing(_Aggregator):
     """The same, each hour when it is complete."""
 
-    watermark: ClassVar[ps.Watermark] = IN_TIME
+    watermark: ClassVar[ps.watermarks.Watermark] = IN_TIME
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
@@ -177,23 +177,23 @@ class _Early(_Closing):
 class _Sliding(_Closing):
     """What happened in the hour up to each event."""
 
-    window = ps.Sliding(timedelta(hours=1))
+    window = ps.windows.Sliding(timedelta(hours=1))
 
 
 class _Windowed(ps.Windowed):
     """Adds up each key's hours, and writes each when it is complete."""
 
     state = Sums
-    window = ps.Tumbling(timedelta(hours=1))
+    window = ps.windows.Tumbling(timedelta(hours=1))
     watermark = IN_TIME
 
     def fold(
-        self, event: Event, state: Sums | None, window: ps.Window, context: ps.Context
+        self, event: Event, state: Sums | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[Sums, list[Total]]:
         before = state or Sums()
         return Sums(before.count + 1, before.total + event.number), []
 
-    def complete(self, state: Sums, window: ps.Window, context: ps.Context) -> list[Total]:
+    def complete(self, state: Sums, window: ps.windows.Window, context: ps.Context) -> list[Total]:
         return [Total(context.key, window.start, window.start // HOUR_MS, state.count, state.total)]
 
 
@@ -217,13 +217,13 @@ class _Clock(_Timers):
 class _Sessions(_Closing):
     """The same of sessions."""
 
-    window = ps.Session(timedelta(milliseconds=GAP_MS))
+    window = ps.windows.Session(timedelta(milliseconds=GAP_MS))
 
 
 class _Promised(_Closing):
     """Each hour when those say that it is complete who write the events."""
 
-    watermark = ps.UpstreamWatermark()
+    watermark = ps.watermarks.UpstreamWatermark()
 
 
 class _Merging(ps.Stateful):
@@ -292,7 +292,7 @@ class _Repartition(ps.Repartition):
 class _Lookup(ps.LookupJoin):
     """Gives each event the row of its key."""
 
-    source = ps.MemoryTable(ROWS)
+    source = ps.lookups.MemoryTable(ROWS)
 
     def key_of(self, event: Event) -> str:
         return event.key

@@ -41,7 +41,7 @@ class Table(ABC):
         """Leave these rows, and no others, in the table."""
 
     @abstractmethod
-    def source(self) -> ps.LookupSource:
+    def source(self) -> ps.lookups.LookupSource:
         """Return the source."""
 
 
@@ -55,8 +55,8 @@ class InMemory(Table):
         self._rows.clear()
         self._rows.update({key: Airport(**values) for key, values in rows.items()})
 
-    def source(self) -> ps.LookupSource:
-        return ps.MemoryTable(self._rows)
+    def source(self) -> ps.lookups.LookupSource:
+        return ps.lookups.MemoryTable(self._rows)
 
 
 class InCsv(Table):
@@ -75,8 +75,8 @@ class InCsv(Table):
             lines.writerows({"iata": key, **values} for key, values in rows.items())
         new.replace(self.path)
 
-    def source(self) -> ps.LookupSource:
-        return ps.CsvTable(self.path, Airport, key="iata")
+    def source(self) -> ps.lookups.LookupSource:
+        return ps.lookups.CsvTable(self.path, Airport, key="iata")
 
 
 class InParquet(InCsv):
@@ -90,8 +90,8 @@ class InParquet(InCsv):
         pq.write_table(pa.table(table), new)
         new.replace(self.path)
 
-    def source(self) -> ps.LookupSource:
-        return ps.ParquetTable(self.path, Airport, key="iata")
+    def source(self) -> ps.lookups.LookupSource:
+        return ps.lookups.ParquetTable(self.path, Airport, key="iata")
 
 
 class InPostgres(Table):
@@ -114,16 +114,16 @@ class InPostgres(Table):
             for key, values in rows.items():
                 session.execute(insert, [key, *map(values.get, columns)])
 
-    def source(self) -> ps.LookupSource:
-        return ps.PostgresTable(f"public.{self.name}", Airport, key="iata", at=self.server.url)
+    def source(self) -> ps.lookups.LookupSource:
+        return ps.lookups.PostgresTable(f"public.{self.name}", Airport, key="iata", at=self.server.url)
 
 
 class InPostgresQuery(InPostgres):
     """The same, by a query."""
 
-    def source(self) -> ps.LookupSource:
+    def source(self) -> ps.lookups.LookupSource:
         query = f"SELECT * FROM {self.name} WHERE iata = ANY(%s);"  # noqa: S608 - the name is our own
-        return ps.PostgresQuery(query, Airport, key="iata", at=self.server.url)
+        return ps.lookups.PostgresQuery(query, Airport, key="iata", at=self.server.url)
 
 
 class InRedis(Table):
@@ -144,8 +144,8 @@ class InRedis(Table):
         texts = {name: str(value) for name, value in values.items() if value is not None}
         client.hset(key, mapping={**texts, "other": "x"})
 
-    def source(self) -> ps.LookupSource:
-        return ps.RedisTable(self.prefix, Airport, at=self.server.url)
+    def source(self) -> ps.lookups.LookupSource:
+        return ps.lookups.RedisTable(self.prefix, Airport, at=self.server.url)
 
 
 class InRedisJson(InRedis):
@@ -154,8 +154,8 @@ class InRedisJson(InRedis):
     def put_one(self, client: Any, key: str, values: Values) -> None:
         client.set(key, json.dumps({**values, "other": "x"}))
 
-    def source(self) -> ps.LookupSource:
-        return ps.RedisTable(self.prefix, Airport, ps.RedisForm.JSON, at=self.server.url)
+    def source(self) -> ps.lookups.LookupSource:
+        return ps.lookups.RedisTable(self.prefix, Airport, ps.lookups.RedisForm.JSON, at=self.server.url)
 
 
 def columns_of(rows: Mapping[str, Values]) -> Sequence[str]:

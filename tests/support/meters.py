@@ -48,8 +48,8 @@ class Totals(ps.Stateful):
 class Hours(ps.Aggregator):
     name = "{prefix}.hours"
     reads, writes = large, hours
-    monoid = ps.Sum()
-    window = ps.Tumbling(__import__("datetime").timedelta(hours=1))
+    monoid = ps.monoids.Sum()
+    window = ps.windows.Tumbling(__import__("datetime").timedelta(hours=1))
     def observe(self, event):
         return event.litres
     def result(self, key, window, value):

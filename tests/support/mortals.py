@@ -123,7 +123,7 @@ class Trial:
         self.met |= {event.number: latest.get(event.key) for event in some}
 
     def _promise(self, turn: int) -> None:
-        with ps.WatermarkWriter(self.driver.bus, self.processor.inputs()[0].name) as injector:
+        with ps.watermarks.WatermarkWriter(self.driver.bus, self.processor.inputs()[0].name) as injector:
             injector.promise(self._promised_ms(turn))
 
     def _promised_ms(self, turn: int) -> int:

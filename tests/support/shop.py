@@ -49,17 +49,17 @@ def told(name: str, record: type[Outcome] = Outcome) -> ps.Category[Any]:
 orders = ps.Category("orders", Purchase, key="customer", event_time="at", buckets=3)
 payments = ps.Category("payments", Payment, key="customer", event_time="at", buckets=3)
 late_orders = ps.Category("late_orders", Purchase, key="customer", event_time="at", buckets=3)
-lows = ps.BoundedOutOfOrderness(timedelta(hours=2))
+lows = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=2))
 
 
 class Hourly(ps.Aggregator):
     """Orders by six hours, written at the watermark, and again as late ones come in the hour after; later ones go elsewhere."""
 
     reads, writes, late = orders, told("hourly"), late_orders
-    monoid, window, emit = ps.Count(), ps.Tumbling(timedelta(hours=6)), ps.AtWatermark()
+    monoid, window, emit = ps.monoids.Count(), ps.windows.Tumbling(timedelta(hours=6)), ps.AtWatermark()
     watermark, allowed_lateness = lows, timedelta(hours=1)
 
-    def result(self, key: str, window: ps.Window, value: int) -> Outcome:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Outcome:
         """Return the count."""
         return Outcome(key, window.start, str(value))
 
@@ -68,10 +68,10 @@ class Visits(ps.Aggregator):
     """Orders without four hours between them."""
 
     reads, writes, late = orders, told("sprees"), ps.OnLate.DROP
-    monoid, window, emit = ps.Count(), ps.Session(timedelta(hours=4)), ps.AtWatermark()
+    monoid, window, emit = ps.monoids.Count(), ps.windows.Session(timedelta(hours=4)), ps.AtWatermark()
     watermark = lows
 
-    def result(self, key: str, window: ps.Window, value: int) -> Outcome:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Outcome:
         """Return the count."""
         return Outcome(key, window.end, str(value))
 
@@ -155,9 +155,9 @@ class Counted(ps.Aggregator):
     """Orders by day, written as they change."""
 
     reads, writes = orders, told("counted")
-    monoid, window = ps.Count(), ps.Tumbling(timedelta(days=1))
+    monoid, window = ps.monoids.Count(), ps.windows.Tumbling(timedelta(days=1))
 
-    def result(self, key: str, window: ps.Window, value: int) -> Outcome:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Outcome:
         """Return the count."""
         return Outcome(key, window.start, str(value))
 
@@ -166,15 +166,15 @@ class Baskets(ps.Windowed):
     """The orders of six hours."""
 
     reads, writes, state = orders, told("baskets"), tuple[int, ...]
-    window, watermark, allowed_lateness = ps.Tumbling(timedelta(hours=6)), lows, timedelta(hours=1)
+    window, watermark, allowed_lateness = ps.windows.Tumbling(timedelta(hours=6)), lows, timedelta(hours=1)
 
     def fold(
-        self, event: Purchase, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+        self, event: Purchase, state: tuple[int, ...] | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[tuple[int, ...], Iterable[Outcome]]:
         """Add the order."""
         return (*(state or ()), event.number), ()
 
-    def complete(self, state: tuple[int, ...], window: ps.Window, context: ps.Context) -> Iterable[Outcome]:
+    def complete(self, state: tuple[int, ...], window: ps.windows.Window, context: ps.Context) -> Iterable[Outcome]:
         """Tell of all."""
         yield Outcome(context.key, window.start, str(state))
 

@@ -36,7 +36,7 @@ class Hit(ps.Record, frozen=True):
 hits = ps.Category("hits", Hit, key="page", event_time="at", buckets=4)
 
 
-class Log(ps.Monoid[list[Any]]):
+class Log(ps.monoids.Monoid[list[Any]]):
     """Everything in order, so that what is lost, doubled or swapped shows."""
 
     def identity(self) -> list[Any]:
@@ -54,12 +54,12 @@ def fresh(what: str) -> str:
     return f"{what}_{next(_numbers)}"
 
 
-def aggregator(of: ps.Monoid[Any], windows: Any = None) -> type[ps.Aggregator]:
+def aggregator(of: ps.monoids.Monoid[Any], windows: Any = None) -> type[ps.Aggregator]:
     """Make an aggregator of a name that no other test uses."""
 
     class Counted(ps.Aggregator):
         name = fresh("counted")
-        reads, monoid, window = hits, of, windows or ps.GlobalWindow()
+        reads, monoid, window = hits, of, windows or ps.windows.GlobalWindow()
 
     return Counted
 
@@ -107,17 +107,17 @@ class Opened:
             states.close()
 
 
-def lifted(monoid: ps.Monoid[Any], **observations: Any) -> Changes:
+def lifted(monoid: ps.monoids.Monoid[Any], **observations: Any) -> Changes:
     """Give one partial for each key."""
     return {encode_slot(key, EVER): monoid.encode(monoid.lift(seen)) for key, seen in observations.items()}
 
 
-def values(state: RemoteState, monoid: ps.Monoid[Any], *slots: bytes) -> list[Any]:
+def values(state: RemoteState, monoid: ps.monoids.Monoid[Any], *slots: bytes) -> list[Any]:
     """Fetch slots' partials, decoded."""
     return [None if found is None else monoid.decode(found) for found in state.fetch(slots)]
 
 
-def fold(monoid: ps.Monoid[Any], observations: list[Any]) -> Any:
+def fold(monoid: ps.monoids.Monoid[Any], observations: list[Any]) -> Any:
     """Combine observations one by one, in Python."""
     partial = monoid.identity()
     for observation in observations:

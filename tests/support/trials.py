@@ -39,7 +39,7 @@ class Source:
         self.sent: list[Event] = []
         self._kafka = bus.settings.bootstrap
         self._inputs = [f"{prefix}.{name}" for name in KINDS[subject.kind].reads]
-        self._injector = ps.WatermarkWriter(bus, self._inputs[0]) if subject.kind == "injected" else None
+        self._injector = ps.watermarks.WatermarkWriter(bus, self._inputs[0]) if subject.kind == "injected" else None
 
     def send(self, events: Sequence[Event]) -> None:
         """Write further events, and promise that they are complete."""

@@ -130,13 +130,13 @@ class SumOneByOne(ps.Aggregator):
 
     reads, writes = sales, sums
     monoid = TupleOf(Count(), Mean(), MapOf[str, float](Sum()))
-    window: ClassVar[ps.WindowAssigner] = ps.Hopping(timedelta(hours=9), timedelta(hours=4))
+    window: ClassVar[ps.windows.WindowAssigner] = ps.windows.Hopping(timedelta(hours=9), timedelta(hours=4))
 
     def observe(self, event: Sale) -> tuple[str, float, dict[str, int]] | None:
         """Return what it adds; nothing without a price."""
         return None if event.price is None else (event.item, event.price, {event.item: event.pieces})
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, float | None, dict[str, int]]) -> Sum3:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, float | None, dict[str, int]]) -> Sum3:
         """Return the window."""
         n, mean, items = value
         return Sum3(key, window.start, n, mean, items)
@@ -158,13 +158,13 @@ class SumAtOnce(SumOneByOne):
 class DaysOneByOne(SumOneByOne):
     """By days."""
 
-    window = ps.Tumbling(timedelta(days=1))
+    window = ps.windows.Tumbling(timedelta(days=1))
 
 
 class DaysAtOnce(SumAtOnce):
     """By days, in columns."""
 
-    window = ps.Tumbling(timedelta(days=1))
+    window = ps.windows.Tumbling(timedelta(days=1))
 
 
 class SumOtherwise(SumAtOnce):

@@ -61,7 +61,7 @@ class Highest(ps.Stateful):
 class Counted(ps.Aggregator):
     """Counts prices."""
 
-    reads, monoid = prices, ps.Count()
+    reads, monoid = prices, ps.monoids.Count()
 
 
 class Latest(Highest):
@@ -100,7 +100,7 @@ class Changes(ps.Stateless):
 class Windows(Counted):
     """Counts the prices of each hour."""
 
-    window: ClassVar[ps.WindowAssigner] = ps.Tumbling(timedelta(hours=1))
+    window: ClassVar[ps.windows.WindowAssigner] = ps.windows.Tumbling(timedelta(hours=1))
 
 
 def declared(base: type[ps.Processor], **attributes: Any) -> type[ps.Processor]:

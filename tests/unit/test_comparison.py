@@ -67,14 +67,17 @@ class Reached(ps.Aggregator):
     """Counts views, and estimates visitors."""
 
     reads, writes, late = views, reaches, late_views
-    monoid, window = ps.TupleOf(ps.Count(), ps.Distinct()), ps.Tumbling(timedelta(hours=1))
-    estimates: ClassVar = {"visitors": ps.Distinct()}
+    monoid, window = (
+        ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Distinct()),
+        ps.windows.Tumbling(timedelta(hours=1)),
+    )
+    estimates: ClassVar = {"visitors": ps.monoids.Distinct()}
 
     def observe(self, event: View) -> tuple[int, str]:
         """Return what both parts observe."""
         return 1, event.visitor
 
-    def result(self, key: str, window: ps.Window, value: Any) -> Reach:
+    def result(self, key: str, window: ps.windows.Window, value: Any) -> Reach:
         """Return both."""
         return Reach(key, window.start, value[0], value[1].estimate)
 
@@ -152,7 +155,7 @@ def test_what_is_rounded_otherwise_is_the_same_in_aggregates_only() -> None:
 
 def test_bounds_that_overlap_are_within_the_error_of_distinct() -> None:
     """Given as a number or with its own bounds; what is neither cannot be told."""
-    distinct = ps.Distinct(lg_k=12)
+    distinct = ps.monoids.Distinct(lg_k=12)
 
     assert distinct.within_error(1000, 1060) is True
     assert distinct.within_error(1000, 1080) is False
@@ -173,7 +176,7 @@ def test_bounds_that_overlap_are_within_the_error_of_distinct() -> None:
 )
 def test_quantiles_are_judged_as_far_as_they_tell(left: Any, right: Any, within: bool | None) -> None:
     """A quantile that lies beyond the other side's next one is out; whether one between two of them is, nobody knows."""
-    quantiles = ps.Quantiles(ranks=(0.25, 0.5, 0.75))
+    quantiles = ps.monoids.Quantiles(ranks=(0.25, 0.5, 0.75))
 
     assert quantiles.within_error(left, right) is within
     assert quantiles.within_error(right, left) is within
@@ -184,8 +187,8 @@ def test_quantiles_that_are_close_together_tell_exactly() -> None:
     ranks = tuple(step / 100 for step in range(101))
     exact = [float(step) for step in range(101)]
 
-    assert ps.Quantiles(ranks).within_error(exact, [value + 0.5 for value in exact]) is True
-    assert ps.Quantiles(ranks).within_error(exact, [value + 5 for value in exact]) is False
+    assert ps.monoids.Quantiles(ranks).within_error(exact, [value + 0.5 for value in exact]) is True
+    assert ps.monoids.Quantiles(ranks).within_error(exact, [value + 5 for value in exact]) is False
 
 
 def test_an_estimate_of_no_field_is_refused() -> None:
@@ -194,7 +197,7 @@ def test_an_estimate_of_no_field_is_refused() -> None:
     class Misnamed(Reached):
         """Names a field that is not there."""
 
-        estimates: ClassVar = {"people": ps.Distinct()}
+        estimates: ClassVar = {"people": ps.monoids.Distinct()}
 
     with pytest.raises(DeclarationError, match=r"'people'.*page, hour, views, visitors"):
         Misnamed.check()

@@ -45,7 +45,7 @@ def archive_of(
         for bucket in (0, 1):
             bus.append("readings", Outgoing(b"k", msgspec.json.encode(Reading("s", (day - 1) * DAY_MS)), bucket))
     ends = {Bucket("readings", number): end for number, end in bus.ends("readings").items()}
-    Archiver(bus, [readings], warehouse, by=by, patience=LatenessAllowance(ps.BoundedOutOfOrderness())).run(
+    Archiver(bus, [readings], warehouse, by=by, patience=LatenessAllowance(ps.watermarks.BoundedOutOfOrderness())).run(
         lambda it: it.has_reached(ends)
     )
     return warehouse
@@ -181,13 +181,13 @@ class Keep(ps.Stateful):
 class Spans(ps.Aggregator):
     """Counts by windows of five days."""
 
-    reads, monoid, window = readings, ps.Count(), ps.Tumbling(timedelta(days=5))
+    reads, monoid, window = readings, ps.monoids.Count(), ps.windows.Tumbling(timedelta(days=5))
 
 
 class Totals(ps.Aggregator):
     """Counts for ever."""
 
-    reads, monoid = readings, ps.Count()
+    reads, monoid = readings, ps.monoids.Count()
 
 
 class Pass(ps.Stateless):

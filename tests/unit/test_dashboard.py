@@ -77,15 +77,15 @@ class Waiting(ps.Stateful):
         return None, []
 
 class Hours(ps.Aggregator):
-    reads, writes, monoid = readings, totals, ps.Sum()
-    window = ps.Tumbling(timedelta(hours=1))
+    reads, writes, monoid = readings, totals, ps.monoids.Sum()
+    window = ps.windows.Tumbling(timedelta(hours=1))
     def observe(self, event):
         return event.litres
     def result(self, key, window, value):
         return Reading(key, window.start, value)
 
 class Shared(ps.Aggregator):
-    reads, monoid, store = readings, ps.Sum(), ps.RemoteStore()
+    reads, monoid, store = readings, ps.monoids.Sum(), ps.RemoteStore()
     def observe(self, event):
         return event.litres
 

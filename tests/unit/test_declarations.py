@@ -64,8 +64,8 @@ def stateful(**attributes: Any) -> Any:
         (lambda: category(key="nokey"), "key names 'nokey'"),
         (lambda: category(key="maybe"), "must be a str or an int, never null"),
         (lambda: category(record=dict), "derive it from penstock.Record"),
-        (lambda: ps.Tumbling(timedelta(0)), "a whole number of milliseconds, from 1"),
-        (lambda: ps.Tumbling(timedelta(microseconds=1500)), "a whole number of milliseconds"),
+        (lambda: ps.windows.Tumbling(timedelta(0)), "a whole number of milliseconds, from 1"),
+        (lambda: ps.windows.Tumbling(timedelta(microseconds=1500)), "a whole number of milliseconds"),
         (lambda: ps.CheckpointInterval(events=0), "above zero"),
         (lambda: stateless().check(), "reads nothing"),
         (lambda: stateless(reads="events").check(), "'events' is not a category"),
@@ -77,7 +77,9 @@ def stateful(**attributes: Any) -> Any:
         (lambda: stateful(state=object()).check(), "cannot be saved"),
         (lambda: type("A", (ps.Aggregator,), {"reads": events}).check(), "declare `monoid"),  # type: ignore[attr-defined]
         (
-            lambda: type("A", (ps.Aggregator,), {"reads": events, "writes": others, "monoid": ps.Count()}).check(),  # type: ignore[attr-defined]
+            lambda: type(
+                "A", (ps.Aggregator,), {"reads": events, "writes": others, "monoid": ps.monoids.Count()}
+            ).check(),  # type: ignore[attr-defined]
             "does not say what: define `result",
         ),
     ],

@@ -48,7 +48,7 @@ class Plain(ps.Stateful):
 class Counting(ps.Aggregator):
     """Counts."""
 
-    reads, monoid = events, ps.Count()
+    reads, monoid = events, ps.monoids.Count()
 
 
 def test_a_sound_declaration_is_taken_with_helpers_of_its_own() -> None:
@@ -73,7 +73,7 @@ def test_a_sound_declaration_is_taken_with_helpers_of_its_own() -> None:
         (Plain, "max_future", 60, r"timedelta\(seconds=60\)"),
         (Plain, "idle_after", 60, r"timedelta\(seconds=60\)"),
         (Plain, "watermark", timedelta(seconds=1), "Watermark"),
-        (Plain, "watermark", ps.UpstreamWatermark, "Watermark"),
+        (Plain, "watermark", ps.watermarks.UpstreamWatermark, "Watermark"),
         (Plain, "dead_letter_limit", 0.5, "DeadLetterLimit"),
         (Plain, "late", "drop", "penstock.OnLate.DROP"),
         (Plain, "name", 5, "str"),
@@ -126,10 +126,10 @@ def test_a_method_that_is_nearly_one_that_is_asked_is_refused() -> None:
     [
         lambda: ps.CheckpointInterval(events="1000"),  # type: ignore[arg-type]  # the mistakes that are looked for, here and below
         lambda: ps.CheckpointInterval(time=5),  # type: ignore[arg-type]
-        lambda: ps.BoundedOutOfOrderness(5),  # type: ignore[arg-type]
-        lambda: ps.Confidence("0.9"),  # type: ignore[arg-type]
-        lambda: ps.Tumbling(3600),  # type: ignore[arg-type]
-        lambda: ps.Session("1h"),  # type: ignore[arg-type]
+        lambda: ps.watermarks.BoundedOutOfOrderness(5),  # type: ignore[arg-type]
+        lambda: ps.watermarks.Confidence("0.9"),  # type: ignore[arg-type]
+        lambda: ps.windows.Tumbling(3600),  # type: ignore[arg-type]
+        lambda: ps.windows.Session("1h"),  # type: ignore[arg-type]
         lambda: ps.DeadLetterLimit(share="half"),  # type: ignore[arg-type]
         lambda: ps.AtWatermark(early=5),  # type: ignore[arg-type]
         lambda: ps.AtCheckpoint(differences="yes"),  # type: ignore[arg-type]

@@ -70,8 +70,8 @@ class Hours(ps.Aggregator):
     """Adds up by hour."""
 
     reads = readings
-    monoid: ClassVar[Any] = ps.Sum()
-    window: ClassVar[Any] = ps.Tumbling(timedelta(hours=1))
+    monoid: ClassVar[Any] = ps.monoids.Sum()
+    window: ClassVar[Any] = ps.windows.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Reading) -> int:
         return event.litres
@@ -166,8 +166,8 @@ UNFIT: dict[str, tuple[type[Processor], dict[str, Any]]] = {
     "another state type": (Totals, {"state": float}),
     "another key": (Totals, {"reads": by_street}),
     "other inputs": (Totals, {"reads": others}),
-    "another window": (Hours, {"window": ps.Tumbling(timedelta(hours=2))}),
-    "another monoid": (Hours, {"monoid": ps.Max()}),
+    "another window": (Hours, {"window": ps.windows.Tumbling(timedelta(hours=2))}),
+    "another monoid": (Hours, {"monoid": ps.monoids.Max()}),
 }
 
 

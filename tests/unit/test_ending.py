@@ -41,11 +41,11 @@ counts = ps.Category("counts", Count, key="page", event_time="at", buckets=2)
 class Minutes(ps.Aggregator):
     """Counts the visits of a minute, when it is promised that all are there."""
 
-    reads, writes, monoid = visits, counts, ps.Count()
-    window, emit, late = ps.Tumbling(timedelta(minutes=1)), ps.AtWatermark(), ps.OnLate.DROP
-    watermark = ps.UpstreamWatermark()
+    reads, writes, monoid = visits, counts, ps.monoids.Count()
+    window, emit, late = ps.windows.Tumbling(timedelta(minutes=1)), ps.AtWatermark(), ps.OnLate.DROP
+    watermark = ps.watermarks.UpstreamWatermark()
 
-    def result(self, key: str, window: ps.Window, value: int) -> Count:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Count:
         """Return the count."""
         return Count(key, window.start, value)
 

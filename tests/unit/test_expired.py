@@ -109,14 +109,14 @@ class TotalsLogged(TotalsOnce):
 class TotalsShared(ps.Aggregator):
     """The same, in a store that all workers share."""
 
-    reads, writes, monoid = readings, totals, ps.Sum()
+    reads, writes, monoid = readings, totals, ps.monoids.Sum()
     output_semantics, store = EXACT, ps.RemoteStore()
 
     def observe(self, event: Reading) -> int:
         """Add."""
         return event.litres
 
-    def result(self, key: str, window: ps.Window, value: int) -> Reading:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Reading:
         """Return the sum."""
         return Reading(key, 0, value)
 

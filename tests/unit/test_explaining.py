@@ -57,9 +57,9 @@ class Hours(ps.Aggregator):
     """Counts by hour."""
 
     reads, writes = ticks, hours
-    monoid, window = ps.Count(), ps.Tumbling(timedelta(hours=1))
+    monoid, window = ps.monoids.Count(), ps.windows.Tumbling(timedelta(hours=1))
 
-    def result(self, key: str, window: ps.Window, value: int) -> Hourly:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Hourly:
         """Return the count."""
         return Hourly(key, window.start, value)
 

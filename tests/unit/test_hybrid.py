@@ -61,9 +61,9 @@ class Hours(ps.Aggregator):
     """Counts by six hours."""
 
     reads, writes = ticks, hours
-    monoid, window = ps.Count(), ps.Tumbling(timedelta(hours=6))
+    monoid, window = ps.monoids.Count(), ps.windows.Tumbling(timedelta(hours=6))
 
-    def result(self, key: str, window: ps.Window, value: int) -> Count:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Count:
         """Return the count."""
         return Count(key, window.start, value)
 
@@ -72,15 +72,15 @@ class Spans(Hours):
     """Counts by windows that reach into the next day."""
 
     writes = spans
-    window = ps.Tumbling(timedelta(hours=36))
+    window = ps.windows.Tumbling(timedelta(hours=36))
 
 
 class Totals(ps.Aggregator):
     """Counts for ever."""
 
-    reads, writes, monoid = ticks, totals, ps.Count()
+    reads, writes, monoid = ticks, totals, ps.monoids.Count()
 
-    def result(self, key: str, window: ps.Window, value: int) -> Count:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Count:
         """Return the count, at the second day."""
         return Count(key, DAY_MS, value)
 

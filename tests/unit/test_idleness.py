@@ -209,7 +209,7 @@ paid, enriched, minutes = _category(Paid, "paid"), _category(Enriched, "enriched
 class BigOrders(ps.Stateless):
     """Finds them."""
 
-    reads, writes, watermark = orders, big_orders, ps.BoundedOutOfOrderness()
+    reads, writes, watermark = orders, big_orders, ps.watermarks.BoundedOutOfOrderness()
 
     def process(self, event: Order) -> Iterable[BigOrder]:
         yield BigOrder(event.key, event.at, event.euros)
@@ -218,7 +218,7 @@ class BigOrders(ps.Stateless):
 class BigPayments(ps.Stateless):
     """Finds them."""
 
-    reads, writes, watermark = payments, big_payments, ps.BoundedOutOfOrderness()
+    reads, writes, watermark = payments, big_payments, ps.watermarks.BoundedOutOfOrderness()
 
     def process(self, event: Payment) -> Iterable[BigPayment]:
         yield BigPayment(event.key, event.at, event.euros)
@@ -229,7 +229,7 @@ class Join(ps.Join):
 
     left, right, writes = big_orders, big_payments, paid
     how = ps.JoinType.LEFT
-    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness()
+    watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def join(self, left: BigOrder, right: BigPayment | None, context: ps.Context) -> Iterable[Paid]:
@@ -239,13 +239,13 @@ class Join(ps.Join):
 class PromisedJoin(Join):
     """The same, by what those before it promise."""
 
-    name, watermark = "join", ps.UpstreamWatermark()
+    name, watermark = "join", ps.watermarks.UpstreamWatermark()
 
 
 class Enrichment(ps.Stateless):
     """Adds what is known."""
 
-    reads, writes, watermark = paid, enriched, ps.UpstreamWatermark()
+    reads, writes, watermark = paid, enriched, ps.watermarks.UpstreamWatermark()
 
     def process(self, event: Paid) -> Iterable[Enriched]:
         yield Enriched(event.key, event.at, event.euros)
@@ -255,15 +255,15 @@ class Minutes(ps.Aggregator):
     """Adds up what was paid in a minute, when all is there."""
 
     reads, writes = enriched, minutes
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
-    window = ps.Tumbling(timedelta(minutes=1))
-    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.UpstreamWatermark()
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
+    window = ps.windows.Tumbling(timedelta(minutes=1))
+    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.watermarks.UpstreamWatermark()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def observe(self, event: Enriched) -> int:
         return event.euros
 
-    def result(self, key: str, window: ps.Window, value: int) -> Minute:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Minute:
         return Minute(key, window.start, value)
 
 
@@ -405,7 +405,7 @@ def test_who_is_idle_in_truth_is_not_waited_for(join: type[ps.Join]) -> None:
 class Slow(ps.Stateless):
     """Saves seldom, and holds its outputs until then."""
 
-    reads, writes, watermark = orders, big_orders, ps.BoundedOutOfOrderness()
+    reads, writes, watermark = orders, big_orders, ps.watermarks.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.AT_MOST_ONCE
     checkpoint = ps.CheckpointInterval(time=timedelta(seconds=200))
 

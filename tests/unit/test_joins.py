@@ -59,7 +59,7 @@ class Inner(ps.Join):
 
     left, right, writes = orders, payments, matches
     before, after = timedelta(milliseconds=5), timedelta(milliseconds=10)
-    watermark = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def join(self, left: Order | None, right: Payment | None, context: ps.Context) -> Iterable[Match]:

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.processors.errors import DeclarationError
 from penstock.processors.lookups.cache import Cache
 
-LIMITS = ps.Cached(keys=3, fresh=timedelta(seconds=10), missing=timedelta(seconds=4))
+LIMITS = ps.lookups.Cached(keys=3, fresh=timedelta(seconds=10), missing=timedelta(seconds=4))
 KEYS = st.lists(st.sampled_from("abcdef"), unique=True, max_size=5)
 
 
@@ -61,7 +61,7 @@ def test_a_row_that_does_not_fit_is_remembered_as_briefly_as_none() -> None:
     """It is as likely to be mended."""
     now_s = 0.0
     cache = Cache(LIMITS, lambda: now_s)
-    cache.remember(["a"], {"a": ps.InvalidRow("a is no row")})
+    cache.remember(["a"], {"a": ps.lookups.InvalidRow("a is no row")})
     now_s = 4.0
 
     assert cache.known(["a"]).lacking == ["a"]
@@ -71,4 +71,4 @@ def test_a_row_that_does_not_fit_is_remembered_as_briefly_as_none() -> None:
 def test_a_cache_of_nothing_is_refused(limit: dict[str, Any]) -> None:
     """With what to declare instead."""
     with pytest.raises(DeclarationError, match="cache = None"):
-        ps.Cached(**limit)
+        ps.lookups.Cached(**limit)

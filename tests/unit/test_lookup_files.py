@@ -63,7 +63,7 @@ class Name(ps.LookupJoin):
     """Names the city."""
 
     reads, writes = visits, visited
-    source = ps.MemoryTable({})
+    source = ps.lookups.MemoryTable({})
 
     def key_of(self, event: Visit) -> str:
         return event.code
@@ -74,7 +74,7 @@ class Name(ps.LookupJoin):
 
 def test_a_file_is_loaded_again_when_it_is_another(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Written anew or replaced; one that does not load, or is gone, leaves the older rows in use, is told once, and is counted."""
-    driver = Driver(Name, sources={Name: ps.CsvTable(path, City, key="code")})
+    driver = Driver(Name, sources={Name: ps.lookups.CsvTable(path, City, key="code")})
 
     def name() -> str | None:
         driver.send(visits, [Visit("r", 1)])
@@ -108,9 +108,9 @@ def test_a_table_that_is_held_whole_needs_no_cache(path: Path) -> None:
     class Cached(Name):
         """With a cache."""
 
-        cache = ps.Cached()
+        cache = ps.lookups.Cached()
 
-    driver = Driver(Cached, sources={Cached: ps.CsvTable(path, City, key="code")})
+    driver = Driver(Cached, sources={Cached: ps.lookups.CsvTable(path, City, key="code")})
     driver.send(visits, [Visit("r", 1)])
     replaced(path, f"{HEADER}\nr,Roma,3\n")
     driver.send(visits, [Visit("r", 2)])
@@ -121,7 +121,7 @@ def test_a_table_that_is_held_whole_needs_no_cache(path: Path) -> None:
 def test_an_empty_cell_is_none_where_that_can_be_and_otherwise_the_default(path: Path) -> None:
     """An empty text is one only where None is not possible."""
     path.write_text("﻿code,name,lines,metro,founded\nr,,,,\nb,Bern,2,TRUE,1191\n\n", encoding="utf-8")
-    rows = ps.CsvTable(path, City, key="code").open()
+    rows = ps.lookups.CsvTable(path, City, key="code").open()
 
     assert rows.fetch(["r", "b"]) == {
         "r": City("", None, metro=False, founded=None),
@@ -133,7 +133,7 @@ def test_a_cell_may_hold_what_ends_lines_elsewhere(path: Path) -> None:
     """Within quotes; and lines may end as they do on other systems."""
     path.write_bytes('code,name,lines\r\nr,"Ro\r\nme, \u2028 ""x""",3\r\n'.encode())
 
-    assert ps.CsvTable(path, City, key="code").open().fetch(["r"]) == {"r": City('Ro\r\nme, \u2028 "x"', 3)}
+    assert ps.lookups.CsvTable(path, City, key="code").open().fetch(["r"]) == {"r": City('Ro\r\nme, \u2028 "x"', 3)}
 
 
 @pytest.mark.parametrize(
@@ -159,18 +159,18 @@ def test_a_file_that_cannot_be_understood_is_refused_before_the_first_event(
     """With the place, and what is wrong with it."""
     path.write_bytes(content)
 
-    with pytest.raises(ps.LookupRefused, match=told):
-        Driver(Name, sources={Name: ps.CsvTable(path, City, key="code")})
+    with pytest.raises(ps.lookups.LookupRefused, match=told):
+        Driver(Name, sources={Name: ps.lookups.CsvTable(path, City, key="code")})
 
 
-@pytest.mark.parametrize("kind", [ps.CsvTable, ps.ParquetTable])
+@pytest.mark.parametrize("kind", [ps.lookups.CsvTable, ps.lookups.ParquetTable])
 def test_a_file_that_is_not_there_is_refused(kind: Any, tmp_path: Path) -> None:
     """Before the first event."""
-    with pytest.raises(ps.LookupRefused, match=r"cities cannot be read: No such file"):
+    with pytest.raises(ps.lookups.LookupRefused, match=r"cities cannot be read: No such file"):
         kind(tmp_path / "cities", City, key="code").open()
 
 
-@pytest.mark.parametrize("kind", [ps.CsvTable, ps.ParquetTable])
+@pytest.mark.parametrize("kind", [ps.lookups.CsvTable, ps.lookups.ParquetTable])
 def test_rows_are_structs(kind: Any) -> None:
     """Or they are refused when they are declared."""
     with pytest.raises(DeclarationError, match=r"cannot be read as <class 'dict'>"):
@@ -182,7 +182,7 @@ def test_a_parquet_file_may_have_whole_numbers_as_keys(tmp_path: Path) -> None:
     path = tmp_path / "cities.parquet"
     pq.write_table(pa.table({"code": pa.array([7, 8], pa.int16()), "name": ["Rome", "Bern"], "lines": [3, None]}), path)
 
-    found = ps.ParquetTable(path, City, key="code").open().fetch(["8", "9"])
+    found = ps.lookups.ParquetTable(path, City, key="code").open().fetch(["8", "9"])
     assert found == {"8": City("Bern", None)}
 
 
@@ -201,11 +201,11 @@ def test_a_parquet_file_that_does_not_fit_is_refused(tmp_path: Path, columns: di
     path = tmp_path / "cities.parquet"
     pq.write_table(pa.table(columns), path)
 
-    with pytest.raises(ps.LookupRefused, match=told):
-        ps.ParquetTable(path, City, key="code").open()
+    with pytest.raises(ps.lookups.LookupRefused, match=told):
+        ps.lookups.ParquetTable(path, City, key="code").open()
 
 
 def test_what_is_no_parquet_file_is_refused(path: Path) -> None:
     """As such."""
-    with pytest.raises(ps.LookupRefused, match="is not a Parquet file that can be read"):
-        ps.ParquetTable(path, City, key="code").open()
+    with pytest.raises(ps.lookups.LookupRefused, match="is not a Parquet file that can be read"):
+        ps.lookups.ParquetTable(path, City, key="code").open()

@@ -72,7 +72,7 @@ class Locate(ps.LookupJoin):
     """Names the airport."""
 
     reads, writes = departures, located
-    source = ps.MemoryTable(AIRPORTS)
+    source = ps.lookups.MemoryTable(AIRPORTS)
 
     def key_of(self, event: Departure) -> str | None:
         if event.flight == "broken":
@@ -108,7 +108,7 @@ def test_each_event_meets_the_row_of_its_key() -> None:
 
 def test_a_batch_is_one_request_for_its_different_keys() -> None:
     """And none where the cache knows all, also of what has no row; until that is too old."""
-    cached = ps.Cached(fresh=timedelta(minutes=10), missing=timedelta(minutes=1))
+    cached = ps.lookups.Cached(fresh=timedelta(minutes=10), missing=timedelta(minutes=1))
     source, kind = Flaky(AIRPORTS), like(cache=cached)
     driver = Driver(kind, sources={kind: source})
     events = [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "JFK")]
@@ -135,7 +135,7 @@ def test_without_a_cache_each_batch_asks_anew() -> None:
 
 def test_events_without_a_row_may_be_left_out() -> None:
     """They are counted, and shown."""
-    kind = like(on_miss=ps.OnMiss.DROP)
+    kind = like(on_miss=ps.lookups.OnMiss.DROP)
     driver = Driver(kind)
     driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", None)])
 
@@ -147,7 +147,7 @@ def test_events_without_a_row_may_be_left_out() -> None:
 
 def test_events_without_a_row_may_be_set_aside() -> None:
     """With the key and where it was looked for; what raises stops all the same."""
-    kind = like(on_miss=ps.OnMiss.DEAD_LETTER)
+    kind = like(on_miss=ps.lookups.OnMiss.DEAD_LETTER)
     driver = Driver(kind)
     driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "LGA")])
 
@@ -162,7 +162,7 @@ def test_events_without_a_row_may_be_set_aside() -> None:
 
 def test_events_without_a_row_may_stop_the_worker() -> None:
     """All before is saved; and it says how it could go on. What raises may be set aside all the same."""
-    kind = like(on_miss=ps.OnMiss.STOP, on_error=ps.ErrorPolicy.DEAD_LETTER)
+    kind = like(on_miss=ps.lookups.OnMiss.STOP, on_error=ps.ErrorPolicy.DEAD_LETTER)
     driver = Driver(kind)
     with pytest.raises(EventRejected, match=r"offset 2: there is no row for key 'XXX'.*on_miss = OnMiss.DEAD_LETTER"):
         driver.send(departures, [leaves("broken", "JFK"), leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "JFK")])
@@ -174,9 +174,11 @@ def test_events_without_a_row_may_stop_the_worker() -> None:
 
 def test_a_row_that_does_not_fit_is_the_fate_of_its_events_alone() -> None:
     """As if `join` had raised it; so is a key that is none."""
-    unfit = ps.InvalidRow("the row of 'XXX' is no Airport: Expected `int`")
-    kind = like(on_error=ps.ErrorPolicy.DEAD_LETTER, cache=ps.Cached())
-    driver = Driver(kind, sources={kind: ps.MemoryTable({**AIRPORTS, "XXX": unfit, "LOW": Airport("Atlantis", -1)})})
+    unfit = ps.lookups.InvalidRow("the row of 'XXX' is no Airport: Expected `int`")
+    kind = like(on_error=ps.ErrorPolicy.DEAD_LETTER, cache=ps.lookups.Cached())
+    driver = Driver(
+        kind, sources={kind: ps.lookups.MemoryTable({**AIRPORTS, "XXX": unfit, "LOW": Airport("Atlantis", -1)})}
+    )
     numbered: Any = Departure("4", 1_000, 5)  # type: ignore[arg-type]  # as a user might
     driver.send(departures, [leaves("1", "XXX"), leaves("2", "LOW"), leaves("3", "JFK")])
     with pytest.raises(TypeError, match=r"key_of gave 5 for Departure.*a key is a str"):
@@ -194,7 +196,7 @@ def test_without_an_answer_the_worker_stops_where_it_was() -> None:
     source = Flaky(AIRPORTS)
     driver = Driver(Locate, sources={Locate: source})
     driver.send(departures, [leaves("1", "JFK")])
-    source.failures = [ps.LookupUnreachable("The airports gave no answer within 5 s.")]
+    source.failures = [ps.lookups.LookupUnreachable("The airports gave no answer within 5 s.")]
     with pytest.raises(EventRejected) as stopped:
         driver.send(departures, [b"{broken", leaves("2", "JFK")])
     for said in ("departures/0 at offset 1", "no answer within 5 s", "OnUnreachable.WAIT", "nothing was skipped"):
@@ -208,11 +210,11 @@ def test_without_an_answer_the_worker_stops_where_it_was() -> None:
 
 def test_an_answer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is lost or doubled; it is said once, and each attempt is counted."""
-    kind = like(unreachable=ps.OnUnreachable.WAIT, output_semantics=ps.Semantics.EXACTLY_ONCE)
+    kind = like(unreachable=ps.lookups.OnUnreachable.WAIT, output_semantics=ps.Semantics.EXACTLY_ONCE)
     source = Flaky(AIRPORTS)
     driver = Driver(kind, sources={kind: source})
     for number in range(2):
-        source.failures = [ps.LookupUnreachable("The airports gave no answer.")] * 5
+        source.failures = [ps.lookups.LookupUnreachable("The airports gave no answer.")] * 5
         driver.send(departures, [b"{broken", leaves(f"{number}", "JFK"), Crash(Step.COMMIT_TRANSACTION)])
 
     assert names(driver) == [("0", "Kennedy"), ("1", "Kennedy")]
@@ -233,11 +235,11 @@ others = ps.Category("others", Sent, key="flight", event_time="at", buckets=2)
 def test_what_waits_does_not_let_a_bucket_seem_read() -> None:
     """Several inputs and buckets: each event is given once, however often an answer was missing."""
     two = ps.Category("two", Departure, key="flight", event_time="at", buckets=2)
-    kind = like(reads=(two, others), unreachable=ps.OnUnreachable.WAIT)
+    kind = like(reads=(two, others), unreachable=ps.lookups.OnUnreachable.WAIT)
     source = Flaky(AIRPORTS)
     driver = Driver(kind, sources={kind: source})
     for number in range(20):
-        source.failures = [ps.LookupUnreachable("No answer.")] * (number % 4)
+        source.failures = [ps.lookups.LookupUnreachable("No answer.")] * (number % 4)
         driver.send(two, [leaves(f"a{number}", "JFK"), leaves(f"b{number}", "LGA")])
         driver.send(others, [Sent(f"c{number}", 1_000, "JFK")])
 
@@ -255,17 +257,17 @@ def test_a_bucket_that_is_told_to_end_with_what_waits_is_not_passed_over(monkeyp
         return Polled(batches, [*ended, *(End(batch.bucket, batch.next_offset) for batch in batches)])
 
     monkeypatch.setattr(memory.readers.MemoryScanner, "take", eager)
-    kind = like(unreachable=ps.OnUnreachable.WAIT)
-    driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [ps.LookupUnreachable("No answer.")])})
+    kind = like(unreachable=ps.lookups.OnUnreachable.WAIT)
+    driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [ps.lookups.LookupUnreachable("No answer.")])})
     driver.send(departures, [leaves("1", "JFK")])
 
     assert names(driver) == [("1", "Kennedy")]
 
 
-@pytest.mark.parametrize("error", [ps.LookupRefused("There is no such table."), KeyError("airports")])
+@pytest.mark.parametrize("error", [ps.lookups.LookupRefused("There is no such table."), KeyError("airports")])
 def test_what_cannot_be_looked_up_stops_the_worker(error: Exception) -> None:
     """Also where answers are waited for: waiting mends nothing of a refusal, or of a source that raises."""
-    kind = like(unreachable=ps.OnUnreachable.WAIT)
+    kind = like(unreachable=ps.lookups.OnUnreachable.WAIT)
     driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [error])})
     with pytest.raises(EventRejected, match=r"airports|no such table"):
         driver.send(departures, [leaves("1", "JFK")])
@@ -278,12 +280,12 @@ class Away(Flaky):
     """A source that cannot be asked at all."""
 
     def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
-        raise ps.LookupUnreachable("The airports are away.")
+        raise ps.lookups.LookupUnreachable("The airports are away.")
 
 
 def test_before_the_first_event_it_is_tried_whether_there_is_an_answer() -> None:
     """Who waits for answers waits for the first one, too."""
-    kind = like(unreachable=ps.OnUnreachable.WAIT)
+    kind = like(unreachable=ps.lookups.OnUnreachable.WAIT)
     with pytest.raises(ps.PenstockError, match="are away"):
         Driver(Locate, sources={Locate: Away({})})
 

@@ -46,7 +46,7 @@ class Trial:
             made = [category.record(event.key, event.at, event.number) for event in some[number :: len(inputs)]]
             self.driver.send(category, made)
         if self._injects:
-            with ps.WatermarkWriter(self.driver.bus, inputs[0].name) as injector:
+            with ps.watermarks.WatermarkWriter(self.driver.bus, inputs[0].name) as injector:
                 injector.promise(complete_ms(self._sent))
 
     def pass_time(self, crash: Crash | None = None) -> None:

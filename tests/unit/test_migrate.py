@@ -141,13 +141,13 @@ class BasketsBought(Baskets):
     state: ClassVar[Any] = Bought
 
     def fold(
-        self, event: Purchase, state: Any, window: ps.Window, context: ps.Context
+        self, event: Purchase, state: Any, window: ps.windows.Window, context: ps.Context
     ) -> tuple[Any, Iterable[Outcome]]:
         """Add the order."""
         numbers, outputs = super().fold(event, state and state.numbers, window, context)
         return Bought(numbers), outputs
 
-    def complete(self, state: Any, window: ps.Window, context: ps.Context) -> Iterable[Outcome]:
+    def complete(self, state: Any, window: ps.windows.Window, context: ps.Context) -> Iterable[Outcome]:
         """Tell of all."""
         yield from super().complete(state.numbers, window, context)
 
@@ -744,12 +744,12 @@ elsewhere = ps.Category("elsewhere", Purchase, key="customer", event_time="at", 
         (Numbers, type("Moved", (NumbersSeen,), {"name": "numbers", "reads": elsewhere}), "counts what came in orders"),
         (
             Baskets,
-            type("Windows", (BasketsBought,), {"name": "baskets", "window": ps.Tumbling(timedelta(hours=1))}),
+            type("Windows", (BasketsBought,), {"name": "baskets", "window": ps.windows.Tumbling(timedelta(hours=1))}),
             "more",
         ),
         (Baskets, type("NumbersNow", (Numbers,), {"name": "baskets"}), "more has changed"),
         (Counted, type("NumbersNow", (Numbers,), {"name": "counted"}), "more has changed"),
-        (Counted, type("Larger", (Counted,), {"name": "counted", "monoid": ps.Max()}), "keeps partials of Max"),
+        (Counted, type("Larger", (Counted,), {"name": "counted", "monoid": ps.monoids.Max()}), "keeps partials of Max"),
     ],
     ids=["key", "input", "window", "no window", "kind", "monoid"],
 )

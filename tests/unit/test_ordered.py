@@ -54,7 +54,7 @@ class Paths(ps.Stateful):
 
     reads, writes, state = moves, paths, tuple[int, ...]
     ordered = True
-    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
+    watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(

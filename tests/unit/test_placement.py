@@ -60,9 +60,9 @@ class Counting(ps.Stateful):
 class Adding(ps.Aggregator):
     """The same."""
 
-    reads, writes, monoid = visits, counted, ps.Count()
+    reads, writes, monoid = visits, counted, ps.monoids.Count()
 
-    def result(self, key: str, window: ps.Window, value: int) -> Counted:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Counted:
         return Counted(key, 0, value)
 
 

@@ -75,7 +75,7 @@ class Filter(ps.Stateless):
     """Keeps long calls, and gives them to two takers."""
 
     reads, writes = calls, long_calls
-    watermark = ps.BoundedOutOfOrderness(timedelta(seconds=10))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=10))
 
     def process(self, event: Call) -> Iterable[Long]:
         if event.seconds >= 10:
@@ -87,14 +87,14 @@ class Minutes(ps.Aggregator):
 
     reads: ClassVar[ps.Category[Any]] = long_calls
     writes = minutes
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
-    window = ps.Tumbling(timedelta(minutes=1))
-    watermark: ClassVar[ps.Watermark] = ps.UpstreamWatermark()
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Count()
+    window = ps.windows.Tumbling(timedelta(minutes=1))
+    watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.UpstreamWatermark()
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
-    def result(self, key: str, window: ps.Window, value: int) -> Calls:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Calls:
         return Calls(key, window.start, value)
 
 
@@ -102,16 +102,16 @@ class PerHour(ps.Aggregator):
     """Adds minutes up to hours, when all are there."""
 
     reads, writes = minutes, hours
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
-    window = ps.Tumbling(timedelta(hours=1))
-    watermark = ps.UpstreamWatermark()
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
+    window = ps.windows.Tumbling(timedelta(hours=1))
+    watermark = ps.watermarks.UpstreamWatermark()
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
     def observe(self, event: Calls) -> int:
         return event.calls
 
-    def result(self, key: str, window: ps.Window, value: int) -> Hours:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Hours:
         return Hours(key, window.start, value)
 
 
@@ -281,7 +281,7 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
 class Observed(Minutes):
     """Finds by itself how far its input is."""
 
-    watermark = ps.BoundedOutOfOrderness()
+    watermark = ps.watermarks.BoundedOutOfOrderness()
 
 
 def test_who_dies_between_a_checkpoint_and_its_promise_promises_when_it_is_back() -> None:
@@ -329,7 +329,7 @@ def _checked(event: Long) -> Checked:
 class Check(ps.Stateless):
     """Looks at calls."""
 
-    reads, writes, watermark = long_calls, checked, ps.UpstreamWatermark()
+    reads, writes, watermark = long_calls, checked, ps.watermarks.UpstreamWatermark()
 
     def process(self, event: Long) -> Iterable[Checked]:
         yield _checked(event)
@@ -350,8 +350,8 @@ class CheckAtMostOnce(Check):
 class CheckTaker(ps.LookupJoin):
     """Looks at who took them."""
 
-    reads, writes, watermark = long_calls, checked, ps.UpstreamWatermark()
-    source = ps.MemoryTable({f"taker-{n}": {"name": "somebody"} for n in range(2)})
+    reads, writes, watermark = long_calls, checked, ps.watermarks.UpstreamWatermark()
+    source = ps.lookups.MemoryTable({f"taker-{n}": {"name": "somebody"} for n in range(2)})
 
     def key_of(self, event: Long) -> str:
         return event.taker
@@ -363,7 +363,7 @@ class CheckTaker(ps.LookupJoin):
 class CheckState(ps.Stateful):
     """Counts as well."""
 
-    reads, writes, state, watermark = long_calls, checked, int, ps.UpstreamWatermark()
+    reads, writes, state, watermark = long_calls, checked, int, ps.watermarks.UpstreamWatermark()
 
     def process(self, event: Long, state: int | None, context: ps.Context) -> tuple[int, list[Checked]]:
         return (state or 0) + 1, [_checked(event)]
@@ -372,7 +372,7 @@ class CheckState(ps.Stateful):
 class ByCaller(ps.Repartition):
     """Brings calls to those who made them."""
 
-    reads, writes, watermark = long_calls, by_caller, ps.UpstreamWatermark()
+    reads, writes, watermark = long_calls, by_caller, ps.watermarks.UpstreamWatermark()
 
 
 class AfterCheck(Minutes):

@@ -44,8 +44,8 @@ heard = ps.Category("heard", Word, key="speaker", event_time="at", buckets=3)
 class Newest(ps.Aggregator):
     """A speaker's last word in an hour, and how many there were."""
 
-    reads, window, store = heard, ps.Tumbling(timedelta(hours=1)), ps.RemoteStore()
-    monoid = ps.TupleOf(ps.Last(), ps.Count())
+    reads, window, store = heard, ps.windows.Tumbling(timedelta(hours=1)), ps.RemoteStore()
+    monoid = ps.monoids.TupleOf(ps.monoids.Last(), ps.monoids.Count())
 
     def observe(self, event: Word) -> tuple[str, int]:
         """Return the word for both parts."""

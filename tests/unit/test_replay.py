@@ -108,12 +108,12 @@ class Stored(ps.Aggregator):
     """Litres by meter, in a store that others read, and told on."""
 
     reads, writes = readings, totals
-    monoid, store = ps.Sum(), ps.RemoteStore()
+    monoid, store = ps.monoids.Sum(), ps.RemoteStore()
 
     def observe(self, event: Reading) -> int:
         return event.litres
 
-    def result(self, key: str, window: ps.Window, value: int) -> Total:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Total:
         return Total(key, 0, value)
 
 
@@ -402,7 +402,7 @@ def test_a_promised_watermark_is_what_was_promised() -> None:
     class Passing(ps.Stateless):
         """Passes everything on."""
 
-        reads, writes, watermark = readings, passed, ps.BoundedOutOfOrderness()
+        reads, writes, watermark = readings, passed, ps.watermarks.BoundedOutOfOrderness()
 
         def process(self, event: Reading) -> Iterable[Filtered]:
             yield Filtered(event.meter, event.at, event.litres)
@@ -410,10 +410,10 @@ def test_a_promised_watermark_is_what_was_promised() -> None:
     class Counting(ps.Aggregator):
         """Counts by second, once."""
 
-        reads, writes, watermark = passed, counted, ps.UpstreamWatermark()
-        monoid, window, emit = ps.Count(), ps.Tumbling(timedelta(seconds=1)), ps.AtWatermark()
+        reads, writes, watermark = passed, counted, ps.watermarks.UpstreamWatermark()
+        monoid, window, emit = ps.monoids.Count(), ps.windows.Tumbling(timedelta(seconds=1)), ps.AtWatermark()
 
-        def result(self, key: str, window: ps.Window, value: int) -> Count:
+        def result(self, key: str, window: ps.windows.Window, value: int) -> Count:
             return Count(key, window.start, value)
 
     driver = Driver([Passing, Counting], start_ms=START_MS)

@@ -96,12 +96,12 @@ class Hours(ps.Aggregator):
 
     name = "hours"
     reads, writes = readings, hours
-    monoid, window = ps.Sum(), ps.Tumbling(timedelta(minutes=1))
+    monoid, window = ps.monoids.Sum(), ps.windows.Tumbling(timedelta(minutes=1))
 
     def observe(self, event: Reading) -> int:
         return event.litres
 
-    def result(self, key: str, window: ps.Window, value: int) -> Hourly:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Hourly:
         return Hourly(key, window.start, value)
 
 

@@ -44,7 +44,7 @@ class Totals(ps.Stateful):
     """Adds up, and says so when nothing came for a while."""
 
     reads, writes, state = readings, totals, int
-    watermark = ps.BoundedOutOfOrderness()
+    watermark = ps.watermarks.BoundedOutOfOrderness()
 
     def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
         if event.litres < 0:

@@ -87,7 +87,7 @@ class Balances(ps.Stateful):
 class Stored(ps.Aggregator):
     """Adds up in a store."""
 
-    reads, monoid, store = readings, ps.Sum(), ps.RemoteStore()
+    reads, monoid, store = readings, ps.monoids.Sum(), ps.RemoteStore()
 
 
 def of_pair(pair: tuple[ps.Semantics, ps.Semantics]) -> type[Totals]:

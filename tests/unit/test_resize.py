@@ -41,7 +41,7 @@ class Reminders(ps.Stateful):
     """Says of each order, an hour later, how many of the customer there are."""
 
     reads, writes, state = Numbered.reads, told("reminders"), int
-    watermark = ps.BoundedOutOfOrderness(timedelta(hours=2))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=2))
 
     def process(self, event: Purchase, state: int | None, context: ps.Context) -> tuple[int, list[Outcome]]:
         """Count, and wait."""
@@ -57,10 +57,10 @@ class Lately(ps.Aggregator):
     """How many orders there were in the three hours up to each."""
 
     reads, writes, late = Numbered.reads, told("lately"), ps.OnLate.DROP
-    monoid, window, emit = ps.Count(), ps.Sliding(timedelta(hours=3)), ps.AtWatermark()
-    watermark = ps.BoundedOutOfOrderness(timedelta(hours=2))
+    monoid, window, emit = ps.monoids.Count(), ps.windows.Sliding(timedelta(hours=3)), ps.AtWatermark()
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=2))
 
-    def result(self, key: str, window: ps.Window, value: int) -> Outcome:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Outcome:
         """Return the count."""
         return Outcome(key, window.end, str(value))
 

@@ -49,9 +49,9 @@ class Visits(ps.Aggregator):
     """Counts the clicks of a visit, and adds their numbers up."""
 
     reads, writes = clicks, visits
-    monoid: ClassVar[ps.Monoid[Any]] = ps.TupleOf(ps.Count(), ps.Sum())
-    window = ps.Session(timedelta(milliseconds=GAP))
-    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
+    window = ps.windows.Session(timedelta(milliseconds=GAP))
+    watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     emit = ps.AtWatermark()
     late: ClassVar[Any] = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -59,7 +59,7 @@ class Visits(ps.Aggregator):
     def observe(self, event: Click) -> tuple[int, int]:
         return 1, event.number
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Visit:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, int]) -> Visit:
         return Visit(key, window.start, window.end, *value)
 
 
@@ -118,7 +118,7 @@ def test_a_late_event_joins_what_is_open_or_is_left_out() -> None:
 
     class DryRunPool(Visits):
         late = late_clicks
-        watermark = ps.BoundedOutOfOrderness()
+        watermark = ps.watermarks.BoundedOutOfOrderness()
 
     driver = Driver(DryRunPool)
     arrived = [Click("a", 0, 1), Click("a", 20, 1), Click("a", 12, 1), Click("a", 1, 5), END]

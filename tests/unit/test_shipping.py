@@ -34,14 +34,14 @@ meanings = ps.Category("meanings", Word, key="word", event_time="at", buckets=1)
 
 class Define(ps.LookupJoin):
     reads, writes = words, meanings
-    source = ps.CsvTable("nowhere/dictionary.csv", Meaning, key="word")
+    source = ps.lookups.CsvTable("nowhere/dictionary.csv", Meaning, key="word")
     def key_of(self, event):
         return event.word
     def join(self, event, row):
         yield Word(spoken_there.say(row.means), event.at)
 
 class Ask(Define):
-    source = ps.RedisTable("word:", Meaning, at="WORDS_AT")
+    source = ps.lookups.RedisTable("word:", Meaning, at="WORDS_AT")
 """
 
 

@@ -50,7 +50,7 @@ late_readings = ps.Category("late_readings", Reading, key="sensor", event_time="
 lately = ps.Category("lately", Lately, key="sensor", event_time="at", buckets=1)
 
 
-class Said(ps.Monoid[str]):
+class Said(ps.monoids.Monoid[str]):
     """One after another."""
 
     def identity(self) -> str:
@@ -64,9 +64,9 @@ class Latest(ps.Aggregator):
     """What a sensor told in the last while, as of each time at which it told something; it tells nothing by a number below zero."""
 
     reads, writes = readings, lately
-    monoid: ClassVar[ps.Monoid[Any]] = ps.TupleOf(ps.Count(), Said())
-    window = ps.Sliding(timedelta(milliseconds=SIZE))
-    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.TupleOf(ps.monoids.Count(), Said())
+    window = ps.windows.Sliding(timedelta(milliseconds=SIZE))
+    watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
     emit = ps.AtWatermark()
     late: ClassVar[Any] = ps.OnLate.DROP
     output_semantics = ps.Semantics.EXACTLY_ONCE
@@ -76,7 +76,7 @@ class Latest(ps.Aggregator):
             raise ValueError(event.number)
         return None if event.number < 0 else (1, str(event.number))
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, str]) -> Lately:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, str]) -> Lately:
         return Lately(key, window.end - 1, window.start, *value)
 
 
@@ -161,7 +161,7 @@ def test_an_event_that_brings_the_watermark_past_itself_is_in_time() -> None:
     """As when it shows that events come less late than was thought."""
 
     class Learning:
-        def bound_ms(self, seen: ps.Lateness) -> int:
+        def bound_ms(self, seen: ps.watermarks.Lateness) -> int:
             return 100 if seen.observed < 4 else 0
 
     class Learned(Latest):
@@ -180,7 +180,7 @@ def test_a_late_event_is_in_no_window() -> None:
 
     class DryRunPool(Latest):
         late = late_readings
-        watermark = ps.BoundedOutOfOrderness()
+        watermark = ps.watermarks.BoundedOutOfOrderness()
 
     for processor, aside in ((Latest, []), (DryRunPool, [Reading("a", 4, 7)])):
         driver = Driver(processor)
@@ -237,16 +237,16 @@ class Totals(ps.Aggregator):
     """The same for thousands of readings."""
 
     reads, writes = readings, totals
-    monoid = ps.TupleOf(ps.Count(), ps.Sum())
-    window = ps.Sliding(timedelta(seconds=4))
-    watermark = ps.BoundedOutOfOrderness(timedelta(milliseconds=100))
+    monoid = ps.monoids.TupleOf(ps.monoids.Count(), ps.monoids.Sum())
+    window = ps.windows.Sliding(timedelta(seconds=4))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=100))
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
     def observe(self, event: Reading) -> tuple[int, int]:
         return 1, event.number
 
-    def result(self, key: str, window: ps.Window, value: tuple[int, int]) -> Total:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[int, int]) -> Total:
         return Total(key, window.end - 1, *value)
 
 
@@ -275,7 +275,7 @@ def test_floats_round_alike_wherever_one_begins(told: list[tuple[int, float]], f
     for step, number in told:
         at += step
         timed.append((at, number))
-    whole, later = SlidingAggregate(ps.Sum(), SIZE), SlidingAggregate(ps.Sum(), SIZE)
+    whole, later = SlidingAggregate(ps.monoids.Sum(), SIZE), SlidingAggregate(ps.monoids.Sum(), SIZE)
     values = [whole.add(*one) for one in timed]
     begin = next((n for n, (at, _) in enumerate(timed) if at > timed[min(first, len(timed) - 1)][0] - SIZE), 0)
     again = [later.add(*one) for one in timed[begin:]]
@@ -330,7 +330,7 @@ def test_sliding_windows_that_could_not_be_written_once_are_refused(attributes: 
 def test_a_size_of_no_whole_milliseconds_is_refused() -> None:
     """As windows of any kind."""
     with pytest.raises(DeclarationError, match=r"A sliding window of 0:00:00\.000500"):
-        ps.Sliding(timedelta(microseconds=500))
+        ps.windows.Sliding(timedelta(microseconds=500))
 
 
 def test_what_is_kept_of_a_key_can_be_looked_at(tmp_path: Path) -> None:
@@ -343,6 +343,6 @@ def test_what_is_kept_of_a_key_can_be_looked_at(tmp_path: Path) -> None:
         shown = inspection(Latest, "a", 10)(saved).entries
 
     assert [(one.key, one.window, one.value) for one in shown] == [
-        ("a", ps.Window(5, 6), (1, "1")),
-        ("a", ps.Window(9, 10), (1, "2")),
+        ("a", ps.windows.Window(5, 6), (1, "1")),
+        ("a", ps.windows.Window(9, 10), (1, "2")),
     ]

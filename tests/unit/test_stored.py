@@ -83,7 +83,7 @@ def warehouse_of(by: By, times: Sequence[int] = TIMES) -> MemoryWarehouse:
         warehouse,
         segment_events=5,
         by=by,
-        patience=LatenessAllowance(ps.BoundedOutOfOrderness()),
+        patience=LatenessAllowance(ps.watermarks.BoundedOutOfOrderness()),
     ).run(lambda it: it.has_reached(ends))
     return warehouse
 

@@ -63,7 +63,7 @@ class AsOf(Latest):
     """With the price of the time of the sale."""
 
     ordered = True
-    watermark = ps.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=BOUND))
 
 
 def test_an_event_is_given_with_what_came_last() -> None:

@@ -19,7 +19,7 @@ LENGTHS = st.integers(1, 10**12)
 @given(times=st.lists(TIMES, min_size=1), length=LENGTHS)
 def test_each_time_lies_in_its_tumbling_window(times: list[int], length: int) -> None:
     """Also before 1970; windows have one length and touch without overlap."""
-    windowing = ps.Tumbling(timedelta(milliseconds=length))
+    windowing = ps.windows.Tumbling(timedelta(milliseconds=length))
 
     for time, start in zip(times, windowing.spread(times).starts, strict=True):
         window = windowing.window(start)
@@ -31,7 +31,7 @@ def test_each_time_lies_in_its_tumbling_window(times: list[int], length: int) ->
 @given(times=st.lists(TIMES, min_size=1))
 def test_ever_is_one_window(times: list[int]) -> None:
     """Every time lies in it."""
-    windowing = ps.GlobalWindow()
+    windowing = ps.windows.GlobalWindow()
 
     [start] = set(windowing.spread(times).starts)
     assert all(windowing.window(start).start <= time < windowing.window(start).end for time in times)

@@ -138,7 +138,7 @@ class Leaving(ps.Stateful):
     """Counts visits, until nobody came for a second."""
 
     reads, writes, state = visits, gone, int
-    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness()
+    watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(self, event: Visit, state: int | None, context: ps.Context) -> tuple[int, Iterable[ps.Record]]:
@@ -265,7 +265,7 @@ def test_a_timer_in_the_past_fires_right_after_its_event() -> None:
 class Sudden:
     """A watermark far behind, until four events have come."""
 
-    def bound_ms(self, seen: ps.Lateness) -> int:
+    def bound_ms(self, seen: ps.watermarks.Lateness) -> int:
         """Return how far."""
         return 100_000 if seen.observed < 4 else 0
 

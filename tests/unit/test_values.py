@@ -140,22 +140,22 @@ class Greatest(ps.Aggregator):
     """The greatest square."""
 
     reads, writes = given_numbers, products
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Max()
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Max()
     on_error = ps.ErrorPolicy.DEAD_LETTER
 
     def observe(self, event: Given) -> int:
         return event.n * event.n
 
-    def result(self, key: str, window: ps.Window, value: int) -> Product:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Product:
         return Product(key, 0, None, value)
 
 
 class Added(Greatest):
     """The sum of squares, which is exact at any size."""
 
-    monoid = ps.Sum()
+    monoid = ps.monoids.Sum()
 
-    def result(self, key: str, window: ps.Window, value: int) -> Product:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Product:
         return Product(key, 0, None, str(value))
 
 
@@ -209,38 +209,38 @@ BEYOND_THE_CALENDAR = [1_700_000_000_000_000_000, 253_402_300_800_000, -62_135_5
 class Hourly(ps.Aggregator):
     """How many in an hour."""
 
-    reads, writes, monoid = given_numbers, products, ps.Count()
-    window = ps.Tumbling(timedelta(hours=1))
+    reads, writes, monoid = given_numbers, products, ps.monoids.Count()
+    window = ps.windows.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Given) -> int:
         return 1
 
-    def result(self, key: str, window: ps.Window, value: int) -> Product:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Product:
         return Product(key, window.start, None, value)
 
 
 class Closing(Hourly):
     """The same, when the hour is over."""
 
-    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.BoundedOutOfOrderness(timedelta(0))
+    emit, late, watermark = ps.AtWatermark(), ps.OnLate.DROP, ps.watermarks.BoundedOutOfOrderness(timedelta(0))
 
 
 class Sessions(Closing):
     """How many follow closely on one another."""
 
-    window = ps.Session(timedelta(hours=1))  # type: ignore[assignment]  # another kind of window
+    window = ps.windows.Session(timedelta(hours=1))  # type: ignore[assignment]  # another kind of window
 
 
 class Slid(Closing):
     """How many in the last hour."""
 
-    window = ps.Sliding(timedelta(hours=1))  # type: ignore[assignment]  # another kind of window
+    window = ps.windows.Sliding(timedelta(hours=1))  # type: ignore[assignment]  # another kind of window
 
 
 class Ordered(Remembering):
     """In order of event time."""
 
-    on_error, ordered, watermark = ps.ErrorPolicy.STOP, True, ps.BoundedOutOfOrderness(timedelta(0))
+    on_error, ordered, watermark = ps.ErrorPolicy.STOP, True, ps.watermarks.BoundedOutOfOrderness(timedelta(0))
 
 
 class Guessing(Remembering):

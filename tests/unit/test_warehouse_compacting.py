@@ -64,7 +64,7 @@ class Site:
             [READINGS],
             self.warehouse,
             segment_events=SEGMENT,
-            patience=LatenessAllowance(ps.BoundedOutOfOrderness()),
+            patience=LatenessAllowance(ps.watermarks.BoundedOutOfOrderness()),
             now_ms=lambda: NOW_MS,
         ).run(lambda it: it.has_reached(ends))
 

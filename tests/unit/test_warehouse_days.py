@@ -107,7 +107,7 @@ class Site:
             warehouse or self.warehouse,
             segment_events=8,
             by=by,
-            patience=LatenessAllowance(ps.BoundedOutOfOrderness(timedelta(hours=1)), timedelta(minutes=1)),
+            patience=LatenessAllowance(ps.watermarks.BoundedOutOfOrderness(timedelta(hours=1)), timedelta(minutes=1)),
             monotonic_s=lambda: self.now_s,
             now_ms=lambda: self.now_ms,
         )

@@ -130,7 +130,7 @@ class Site:
             [READINGS],
             warehouse,
             segment_events=SEGMENT,
-            patience=LatenessAllowance(ps.BoundedOutOfOrderness(timedelta(hours=1)), timedelta(minutes=1)),
+            patience=LatenessAllowance(ps.watermarks.BoundedOutOfOrderness(timedelta(hours=1)), timedelta(minutes=1)),
             monotonic_s=lambda: self.now_s,
             now_ms=lambda: self.now_ms,
         )

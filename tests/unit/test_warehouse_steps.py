@@ -102,7 +102,7 @@ class Retold(ps.Stateful):
 
     reads, writes, state = words, heard, str
     ordered = True
-    watermark = ps.BoundedOutOfOrderness(timedelta(days=3))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(days=3))
 
     def process(self, event: Word, state: str | None, context: ps.Context) -> tuple[str, list[Said]]:
         """Add the word to the story."""
@@ -113,19 +113,19 @@ class Retold(ps.Stateful):
 class RetoldSoon(Retold):
     """The same, without those who speak up five hours later."""
 
-    watermark = ps.BoundedOutOfOrderness(timedelta(hours=5))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=5))
 
 
 class Talks(ps.Aggregator):
     """How many words a speaker said without an hour of silence."""
 
     reads, writes = words, heard
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
-    window = ps.Session(timedelta(hours=1))
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Count()
+    window = ps.windows.Session(timedelta(hours=1))
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
-    def result(self, key: str, window: ps.Window, value: int) -> Said:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Said:
         """Tell of it at its end."""
         return Said(key, window.end, "silence", value)
 
@@ -134,9 +134,11 @@ class Recently(ps.Aggregator):
     """A speaker's words of the last six hours, as of each one."""
 
     reads, writes = words, heard
-    monoid: ClassVar[ps.Monoid[Any]] = ps.TupleOf(ps.First(), ps.Last(), ps.Count())
-    window = ps.Sliding(timedelta(hours=6))
-    watermark = ps.BoundedOutOfOrderness(timedelta(days=3))
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.TupleOf(
+        ps.monoids.First(), ps.monoids.Last(), ps.monoids.Count()
+    )
+    window = ps.windows.Sliding(timedelta(hours=6))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(days=3))
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
 
@@ -144,7 +146,7 @@ class Recently(ps.Aggregator):
         """Return the word for each part."""
         return event.word, event.word, 1
 
-    def result(self, key: str, window: ps.Window, value: tuple[str, str, int]) -> Said:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[str, str, int]) -> Said:
         """Tell of the first and the last, and how many."""
         first, last, count = value
         return Said(key, window.end - 1, f"{first}-{last}", count)
@@ -153,21 +155,21 @@ class Recently(ps.Aggregator):
 class RecentlySoon(Recently):
     """The same, without words that come five hours later."""
 
-    watermark = ps.BoundedOutOfOrderness(timedelta(hours=5))
+    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=5))
 
 
 class Newest(ps.Aggregator):
     """A speaker's last word in an hour."""
 
     reads, writes = words, spoken
-    monoid = ps.TupleOf(ps.Last(), ps.Count())
-    window = ps.Tumbling(timedelta(hours=1))
+    monoid = ps.monoids.TupleOf(ps.monoids.Last(), ps.monoids.Count())
+    window = ps.windows.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Word) -> tuple[str, int]:
         """Return the word for both parts."""
         return event.word, 1
 
-    def result(self, key: str, window: ps.Window, value: tuple[str, int]) -> Said:
+    def result(self, key: str, window: ps.windows.Window, value: tuple[str, int]) -> Said:
         """Return both."""
         return Said(key, window.start, *value)
 
@@ -184,7 +186,7 @@ class Dictionary:
     def fetch(self, keys: Sequence[str]) -> dict[str, str]:
         if keys and self.failures:
             self.failures -= 1
-            raise ps.LookupUnreachable("The dictionary is away.")
+            raise ps.lookups.LookupUnreachable("The dictionary is away.")
         return {key: f"{key}!" for key in keys if key.endswith("0")}
 
     def close(self) -> None:
@@ -196,8 +198,8 @@ class Define(ps.LookupJoin):
 
     reads, writes = words, echoed
     source = Dictionary()
-    on_miss = ps.OnMiss.DROP
-    unreachable = ps.OnUnreachable.WAIT
+    on_miss = ps.lookups.OnMiss.DROP
+    unreachable = ps.lookups.OnUnreachable.WAIT
 
     def key_of(self, event: Word) -> str:
         return event.word
@@ -210,8 +212,8 @@ class Define(ps.LookupJoin):
 class DefineOrStop(Define):
     """The same, and stops where it cannot."""
 
-    on_miss = ps.OnMiss.STOP
-    unreachable = ps.OnUnreachable.STOP
+    on_miss = ps.lookups.OnMiss.STOP
+    unreachable = ps.lookups.OnUnreachable.STOP
 
 
 def step_of(processor: str) -> Step:

@@ -20,7 +20,11 @@ from penstock.state.protocols import MemoryShardState
 
 TIMES = st.lists(st.integers(-(10**6), 10**9), max_size=700)
 WAYS = st.sampled_from(
-    [ps.Confidence(0.9, warm_up=5), ps.Confidence(0.5, warm_up=300), ps.BoundedOutOfOrderness(timedelta(seconds=2))]
+    [
+        ps.watermarks.Confidence(0.9, warm_up=5),
+        ps.watermarks.Confidence(0.5, warm_up=300),
+        ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=2)),
+    ]
 )
 
 
@@ -50,17 +54,19 @@ def test_nor_does_a_long_stream_whose_past_fades(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(watermarks, "MEMORY", 1_000)
     lots = random.Random(3)
     times = [n - int(lots.expovariate(1 / 300)) for n in range(30_000)]
-    time, found = BucketTime(ps.Confidence(), BucketProgress()), []
+    time, found = BucketTime(ps.watermarks.Confidence(), BucketProgress()), []
     for begin in range(0, len(times), 77):
         found += time.observe(times[begin : begin + 77])
 
-    assert found == BucketTime(ps.Confidence(), BucketProgress()).observe(times)
+    assert found == BucketTime(ps.watermarks.Confidence(), BucketProgress()).observe(times)
 
 
 @given(times=TIMES, bound=st.integers(0, 10**6))
 def test_a_fixed_bound_lies_behind_the_newest_event(times: list[int], bound: int) -> None:
     """By just that much, from the first event on."""
-    watermarks = BucketTime(ps.BoundedOutOfOrderness(timedelta(milliseconds=bound)), BucketProgress()).observe(times)
+    watermarks = BucketTime(
+        ps.watermarks.BoundedOutOfOrderness(timedelta(milliseconds=bound)), BucketProgress()
+    ).observe(times)
 
     assert watermarks == [max(times[: n + 1]) - bound for n in range(len(times))]
 
@@ -83,7 +89,7 @@ def test_as_many_events_come_late_as_the_confidence_leaves(share: float) -> None
     arrivals = sorted((n * 10 + lots.expovariate(1 / 500), n * 10) for n in range(100_000))
     times = [time for _, time in arrivals]
 
-    watermarks = [NEVER_MS, *BucketTime(ps.Confidence(share), BucketProgress()).observe(times)]
+    watermarks = [NEVER_MS, *BucketTime(ps.watermarks.Confidence(share), BucketProgress()).observe(times)]
     late = sum(time < watermark for time, watermark in zip(times, watermarks, strict=False))
     assert late / len(times) == pytest.approx(1 - share, rel=0.1, abs=5e-4)
 
@@ -109,7 +115,7 @@ def test_few_events_are_seldom_late_though_little_is_known(how: str, events: int
     lots, late, trials = random.Random(5), 0, max(3, 4_000 // events)
     for _ in range(trials):
         times = _shuffled(how, events, lots)
-        watermarks = [NEVER_MS, *BucketTime(ps.Confidence(), BucketProgress()).observe(times)]
+        watermarks = [NEVER_MS, *BucketTime(ps.watermarks.Confidence(), BucketProgress()).observe(times)]
         assert watermarks[10] != NEVER_MS
         late += sum(time < watermark for time, watermark in zip(times, watermarks, strict=False))
 
@@ -119,13 +125,13 @@ def test_few_events_are_seldom_late_though_little_is_known(how: str, events: int
 @pytest.mark.parametrize(
     ("way", "events", "told"),
     [
-        (ps.Confidence(), 0, "has had none of the 8 events after which its watermark begins"),
-        (ps.Confidence(), 1, "has had 1 of the 8 events after which its watermark begins"),
-        (ps.Confidence(), 3, "has had 3 of the 8 events after which its watermark begins"),
-        (ps.Confidence(warm_up=100), 100, "has had 100 of the 128 events after which its watermark begins"),
-        (ps.Confidence(warm_up=300), 300, "has had 300 of the 512 events after which its watermark begins"),
-        (ps.Confidence(), 8, ""),
-        (ps.BoundedOutOfOrderness(), 0, "has had none of the events from which its watermark follows"),
+        (ps.watermarks.Confidence(), 0, "has had none of the 8 events after which its watermark begins"),
+        (ps.watermarks.Confidence(), 1, "has had 1 of the 8 events after which its watermark begins"),
+        (ps.watermarks.Confidence(), 3, "has had 3 of the 8 events after which its watermark begins"),
+        (ps.watermarks.Confidence(warm_up=100), 100, "has had 100 of the 128 events after which its watermark begins"),
+        (ps.watermarks.Confidence(warm_up=300), 300, "has had 300 of the 512 events after which its watermark begins"),
+        (ps.watermarks.Confidence(), 8, ""),
+        (ps.watermarks.BoundedOutOfOrderness(), 0, "has had none of the events from which its watermark follows"),
     ],
 )
 def test_what_a_watermark_waits_for_is_told(way: Watermark, events: int, told: str) -> None:
@@ -140,7 +146,7 @@ def test_what_a_watermark_waits_for_is_told(way: Watermark, events: int, told: s
 
 def test_a_stream_that_changes_its_ways_is_followed() -> None:
     """What was seen long ago counts for less: the watermark comes closer once events are in order again."""
-    time = BucketTime(ps.Confidence(0.99), BucketProgress())
+    time = BucketTime(ps.watermarks.Confidence(0.99), BucketProgress())
     time.observe([n - 5_000 * (n % 2) for n in range(200_000)])
     time.observe(range(200_000, 1_000_000))
 
@@ -149,7 +155,7 @@ def test_a_stream_that_changes_its_ways_is_followed() -> None:
 
 def test_a_shard_is_as_far_as_its_last_input() -> None:
     """One input far behind, or silent from the beginning, holds it back."""
-    time = ShardTime(ps.BoundedOutOfOrderness(), ["fast", "slow"], MemoryShardState())
+    time = ShardTime(ps.watermarks.BoundedOutOfOrderness(), ["fast", "slow"], MemoryShardState())
 
     assert time.observe("fast", [1_000, 2_000]) == [NEVER_MS, NEVER_MS]
     assert time.observe("slow", [10, 1_500, 3_000]) == [10, 1_500, 2_000]
@@ -159,7 +165,7 @@ def test_ones_own_way_decides_by_what_was_seen() -> None:
     """It is asked for the bound, given the latenesses."""
 
     class Cautious:
-        def bound_ms(self, seen: ps.Lateness) -> int:
+        def bound_ms(self, seen: ps.watermarks.Lateness) -> int:
             return 10 + 2 * seen.quantile(0.99)
 
     assert BucketTime(Cautious(), BucketProgress()).observe([100, 150]) == [90, 140]
@@ -168,9 +174,9 @@ def test_ones_own_way_decides_by_what_was_seen() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: ps.Confidence(1.0), "cannot be seen"),
-        (lambda: ps.Confidence(warm_up=0), "at least one"),
-        (lambda: ps.BoundedOutOfOrderness(timedelta(seconds=-1)), "ahead of it"),
+        (lambda: ps.watermarks.Confidence(1.0), "cannot be seen"),
+        (lambda: ps.watermarks.Confidence(warm_up=0), "at least one"),
+        (lambda: ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=-1)), "ahead of it"),
     ],
 )
 def test_what_cannot_be_a_watermark_is_refused(make: object, told: str) -> None:

@@ -56,18 +56,18 @@ class Tumble(ps.Windowed):
 
     reads, state = readings, tuple[int, ...]
     writes: ClassVar[Any] = found
-    window: ClassVar[Any] = ps.Tumbling(10 * MS)
-    watermark = ps.BoundedOutOfOrderness(BOUND * MS)
+    window: ClassVar[Any] = ps.windows.Tumbling(10 * MS)
+    watermark = ps.watermarks.BoundedOutOfOrderness(BOUND * MS)
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def fold(
-        self, event: Reading, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+        self, event: Reading, state: tuple[int, ...] | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[Any, Iterable[ps.Record]]:
         """Add the number."""
         assert window.start <= event.at < window.end
         return tuple(sorted([*(state or ()), event.number])), ()
 
-    def complete(self, state: tuple[int, ...], window: ps.Window, context: ps.Context) -> Iterable[Found]:
+    def complete(self, state: tuple[int, ...], window: ps.windows.Window, context: ps.Context) -> Iterable[Found]:
         """Tell all of them."""
         yield Found(context.key, *window, state)
 
@@ -75,13 +75,13 @@ class Tumble(ps.Windowed):
 class Hop(Tumble):
     """The same every four milliseconds."""
 
-    window = ps.Hopping(10 * MS, 4 * MS)
+    window = ps.windows.Hopping(10 * MS, 4 * MS)
 
 
 class Spree(Tumble):
     """The numbers that come without a pause of five milliseconds."""
 
-    window, ordered = ps.Session(5 * MS), True
+    window, ordered = ps.windows.Session(5 * MS), True
 
 
 class Talkative(Tumble):
@@ -90,7 +90,7 @@ class Talkative(Tumble):
     writes = (found, seen)
 
     def fold(
-        self, event: Reading, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+        self, event: Reading, state: tuple[int, ...] | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[tuple[int, ...], Iterable[ps.Record]]:
         """Add the number, and tell."""
         after, _ = super().fold(event, state, window, context)
@@ -100,14 +100,14 @@ class Talkative(Tumble):
 class Patient(Tumble):
     """Takes events up to five milliseconds after its windows are complete; what comes later goes elsewhere."""
 
-    watermark, allowed_lateness, late = ps.BoundedOutOfOrderness(), 5 * MS, late_readings
+    watermark, allowed_lateness, late = ps.watermarks.BoundedOutOfOrderness(), 5 * MS, late_readings
 
 
 class Forgetful(Tumble):
     """Forgets all at a zero."""
 
     def fold(
-        self, event: Reading, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+        self, event: Reading, state: tuple[int, ...] | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[Any, Iterable[ps.Record]]:
         """Add the number, or forget."""
         return (None, ()) if event.number == 0 else super().fold(event, state, window, context)
@@ -117,7 +117,7 @@ class Meddling(Tumble):
     """Sets a timer where none is its own."""
 
     def fold(
-        self, event: Reading, state: tuple[int, ...] | None, window: ps.Window, context: ps.Context
+        self, event: Reading, state: tuple[int, ...] | None, window: ps.windows.Window, context: ps.Context
     ) -> tuple[tuple[int, ...], Iterable[ps.Record]]:
         """Set it."""
         context.timer(event.at)
@@ -251,9 +251,9 @@ def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
 @pytest.mark.parametrize(
     ("base", "attributes", "told"),
     [
-        (Tumble, {"window": ps.GlobalWindow()}, "never complete"),
-        (Tumble, {"window": ps.Sliding(timedelta(hours=1))}, "folded anew for each"),
-        (Tumble, {"window": ps.Session(5 * MS)}, "ordered = True"),
+        (Tumble, {"window": ps.windows.GlobalWindow()}, "never complete"),
+        (Tumble, {"window": ps.windows.Sliding(timedelta(hours=1))}, "folded anew for each"),
+        (Tumble, {"window": ps.windows.Session(5 * MS)}, "ordered = True"),
         (Tumble, {"allowed_lateness": -MS}, "below zero"),
         (Tumble, {"allowed_lateness": timedelta(days=8)}, "the bus keeps events of readings for 7 days"),
         (Spree, {"allowed_lateness": MS}, "no lateness to allow"),

@@ -60,16 +60,16 @@ class Complete(ps.Aggregator):
     """Adds up tens of milliseconds, writes them when they are complete, and leaves late readings out."""
 
     reads, writes = readings, sums
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
-    window: ClassVar[ps.WindowAssigner] = ps.Tumbling(ms(10))
-    watermark: ClassVar[ps.Watermark] = ps.BoundedOutOfOrderness(ms(5))
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
+    window: ClassVar[ps.windows.WindowAssigner] = ps.windows.Tumbling(ms(10))
+    watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness(ms(5))
     emit: ClassVar[ps.AtCheckpoint | ps.AtWatermark] = ps.AtWatermark()
     late: ClassVar[ps.OnLate | ps.Category[Any]] = ps.OnLate.DROP
 
     def observe(self, event: Reading) -> int:
         return event.litres
 
-    def result(self, key: str, window: ps.Window, value: int) -> Sum:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Sum:
         return Sum(key, window.start, value)
 
 
@@ -82,7 +82,7 @@ class Patient(Complete):
 class Hops(Complete):
     """The same over overlapping windows."""
 
-    window = ps.Hopping(ms(10), ms(4))
+    window = ps.windows.Hopping(ms(10), ms(4))
 
 
 class Forever(Complete):
@@ -415,7 +415,7 @@ def _added(found: Sequence[Sum]) -> dict[tuple[str, int], int]:
 )
 def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, step: int) -> None:
     """In as many as there are steps in a length, or one fewer, and in no others."""
-    windowing = ps.Hopping(ms(max(length, step)), ms(step))
+    windowing = ps.windows.Hopping(ms(max(length, step)), ms(step))
     spread = windowing.spread(times)
     found = defaultdict(list)
     for row, start in zip(*spread, strict=True):
@@ -431,7 +431,7 @@ def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, st
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"window": ps.GlobalWindow()}, "holds all of time"),
+        ({"window": ps.windows.GlobalWindow()}, "holds all of time"),
         ({"allowed_lateness": ms(-1)}, "below zero"),
         ({"allowed_lateness": ms(1), "late": ps.OnLate.INTO_WINDOW}, "what becomes of later events"),
         ({"store": ps.RemoteStore()}, "one shard alone"),
@@ -450,9 +450,9 @@ def test_windows_that_cannot_end_are_refused(attributes: dict[str, Any], told: s
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: ps.Hopping(ms(5), ms(6)), "would be in none"),
-        (lambda: ps.Hopping(ms(5), timedelta()), "from 1"),
-        (lambda: ps.Tumbling(timedelta()), "from 1"),
+        (lambda: ps.windows.Hopping(ms(5), ms(6)), "would be in none"),
+        (lambda: ps.windows.Hopping(ms(5), timedelta()), "from 1"),
+        (lambda: ps.windows.Tumbling(timedelta()), "from 1"),
         (lambda: ps.AtWatermark(early=timedelta()), "above zero"),
     ],
 )

@@ -101,13 +101,13 @@ class Hours(ps.Aggregator):
     """Adds up each meter's hours."""
 
     reads, writes = readings, hours
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Sum()
-    window = ps.Tumbling(timedelta(hours=1))
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Sum()
+    window = ps.windows.Tumbling(timedelta(hours=1))
 
     def observe(self, event: Reading) -> int | None:
         return event.litres or None
 
-    def result(self, key: str, window: ps.Window, value: int) -> Hourly:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Hourly:
         return Hourly(key, window.start, value)
 
 
@@ -406,7 +406,7 @@ def test_a_state_that_is_not_of_its_type_is_refused_before_it_is_saved() -> None
 def test_a_monoid_that_breaks_a_law_is_refused_before_anything_is_saved() -> None:
     """A mean of means depends on where checkpoints fall; the error says what to keep instead."""
 
-    class MeanOfMeans(ps.Monoid[float]):
+    class MeanOfMeans(ps.monoids.Monoid[float]):
         def identity(self) -> float:
             return 0.0
 
@@ -427,7 +427,7 @@ def test_a_result_that_raises_names_key_and_window() -> None:
     """Nothing of the checkpoint is saved."""
 
     class Wrong(Hours):
-        def result(self, key: str, window: ps.Window, value: int) -> Hourly:
+        def result(self, key: str, window: ps.windows.Window, value: int) -> Hourly:
             raise KeyError(key)
 
     driver = Driver(Wrong)

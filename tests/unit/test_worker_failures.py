@@ -400,7 +400,7 @@ class Posting(ps.Aggregator):
     """Writes what no bus takes, for one reading."""
 
     reads, writes, checkpoint = readings, posts, FEW
-    monoid: ClassVar[ps.Monoid[Any]] = ps.Count()
+    monoid: ClassVar[ps.monoids.Monoid[Any]] = ps.monoids.Count()
     store = ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)
     output_semantics = EXACT
     name = "posting"
@@ -409,7 +409,7 @@ class Posting(ps.Aggregator):
     def observe(self, event: Reading) -> int:
         return 1
 
-    def result(self, key: str, window: ps.Window, value: int) -> Posted:
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Posted:
         return Posted(key, window.start, LARGE * (self.size if key == "m3" else 1))
 
 

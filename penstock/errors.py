@@ -1,0 +1,44 @@
+"""Errors that a program can catch. Each message says what happened, what it means for the data, and what to do."""
+
+from .backfill.errors import ArchiveGap, ArchiveRefused, BackfillFailed, BackfillRefused, WarehouseError
+from .processors.errors import AppFileError, DeclarationError, PenstockError, ProcessorFailed
+from .state.backups.errors import BackupDamaged, BackupError, BackupStoreUnreachable
+from .state.errors import StateDamaged, StateError, StateInUse
+from .state.remote.errors import BadStoreAddress, StoreRefused, StoreUnreachable
+from .transport.errors import (
+    BusError,
+    BusUnreachable,
+    CategoryExists,
+    GroupInUse,
+    MessageRefused,
+    MissingCategory,
+    SettingsRefused,
+)
+
+__all__ = [
+    "AppFileError",
+    "ArchiveGap",
+    "ArchiveRefused",
+    "BackfillFailed",
+    "BackfillRefused",
+    "BackupDamaged",
+    "BackupError",
+    "BackupStoreUnreachable",
+    "BadStoreAddress",
+    "BusError",
+    "BusUnreachable",
+    "CategoryExists",
+    "DeclarationError",
+    "GroupInUse",
+    "MessageRefused",
+    "MissingCategory",
+    "PenstockError",
+    "ProcessorFailed",
+    "SettingsRefused",
+    "StateDamaged",
+    "StateError",
+    "StateInUse",
+    "StoreRefused",
+    "StoreUnreachable",
+    "WarehouseError",
+]

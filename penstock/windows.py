@@ -1,0 +1,23 @@
+"""Windows of event time, for aggregators and windowed processors."""
+
+from .processors.time.windows import (
+    GlobalWindow,
+    Hopping,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+    WindowAssigner,
+    WindowAssignment,
+)
+
+__all__ = [
+    "GlobalWindow",
+    "Hopping",
+    "Session",
+    "Sliding",
+    "Tumbling",
+    "Window",
+    "WindowAssigner",
+    "WindowAssignment",
+]
