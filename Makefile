@@ -8,12 +8,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo day test check simulate soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
+.PHONY: help docs demo day test check simulate soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
 	@echo "make day     play the life of a day on it: deploy, load, alert, scale, kill, roll back, replay, reset, undeploy"
 	@echo "make test    run all tests; they start the services they need"
+	@echo "make docs    build the documentation with the API reference into artifacts/site; links are checked"
 	@echo "make check   lint, types, and the rule of imports"
 	@echo "make simulate  SEEDS=1000 runs in a simulation of brokers, machines and all that goes wrong; SEED=n repeats one and makes it small"
 	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
@@ -58,6 +59,10 @@ soak: $(READY)
 
 soak-killer: $(READY)
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -s tests/soak
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site is in artifacts/site/index.html"
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -30,17 +30,18 @@ class Monoid(ABC, Generic[V]):
 
     `laws.check_laws` tests both rules and the laws on samples.
 
-    >>> class LongestName(Monoid[str]):
-    ...     commutative = False  # of two equally long names the earlier stays
-    ...
-    ...     def identity(self) -> str:
-    ...         return ""
-    ...
-    ...     def combine(self, left: str, right: str) -> str:
-    ...         return right if len(right) > len(left) else left
-    >>> longest = LongestName()
-    >>> longest.combine(longest.fold(longest.identity(), "Ann"), longest.decode(longest.encode("Barbara")))
-    'Barbara'
+    Examples:
+        >>> class LongestName(Monoid[str]):
+        ...     commutative = False  # of two equally long names the earlier stays
+        ...
+        ...     def identity(self) -> str:
+        ...         return ""
+        ...
+        ...     def combine(self, left: str, right: str) -> str:
+        ...         return right if len(right) > len(left) else left
+        >>> longest = LongestName()
+        >>> longest.combine(longest.fold(longest.identity(), "Ann"), longest.decode(longest.encode("Barbara")))
+        'Barbara'
     """
 
     commutative: bool = False

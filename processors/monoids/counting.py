@@ -38,9 +38,10 @@ class Count(Monoid[int]):
 class Sum(Monoid[float]):
     """The sum of the observations: int, or float with the rounding that the module describes. Of no observations, 0.
 
-    >>> total = Sum()
-    >>> total.decode(total.encode(total.combine(2**80, 1))) - 2**80
-    1
+    Examples:
+        >>> total = Sum()
+        >>> total.decode(total.encode(total.combine(2**80, 1))) - 2**80
+        1
     """
 
     commutative = True
@@ -68,9 +69,10 @@ class Sum(Monoid[float]):
 class Mean(Monoid[tuple[float, int]]):
     """The mean of the observations, kept as (sum, count); sums round as in `Sum`.
 
-    >>> mean = Mean()
-    >>> mean.value(mean.combine(mean.lift(1), mean.combine(mean.lift(2), mean.lift(6))))
-    3.0
+    Examples:
+        >>> mean = Mean()
+        >>> mean.value(mean.combine(mean.lift(1), mean.combine(mean.lift(2), mean.lift(6))))
+        3.0
     """
 
     commutative = True

@@ -106,16 +106,17 @@ def check_laws(
     Raises:
         BrokenLaw: with the law, the values, and what to change.
 
-    >>> class MeanOfMeans(Monoid[float]):
-    ...     def identity(self) -> float:
-    ...         return 0.0
-    ...
-    ...     def combine(self, left: float, right: float) -> float:
-    ...         return (left + right) / 2
-    >>> check_laws(MeanOfMeans(), [1.0, 2.0, 6.0])
-    Traceback (most recent call last):
-    ...
-    penstock.processors.monoids.laws.BrokenLaw: MeanOfMeans() breaks the law of left identity: ...
+    Examples:
+        >>> class MeanOfMeans(Monoid[float]):
+        ...     def identity(self) -> float:
+        ...         return 0.0
+        ...
+        ...     def combine(self, left: float, right: float) -> float:
+        ...         return (left + right) / 2
+        >>> check_laws(MeanOfMeans(), [1.0, 2.0, 6.0])
+        Traceback (most recent call last):
+        ...
+        penstock.processors.monoids.laws.BrokenLaw: MeanOfMeans() breaks the law of left identity: ...
     """
     step = max(1, -(-len(observations) // limit))
     _Check(monoid, observations[::step], same or monoid.same).run()

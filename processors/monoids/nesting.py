@@ -23,9 +23,10 @@ class MapOf(Monoid[dict[K, V]]):
     Python holds for equal (1, 1.0 and True) are one. Every key that was ever observed is kept: bound their number by the choice of
     windows, or by putting the key into the processor's own key.
 
-    >>> delays = MapOf[str, float](Sum())
-    >>> delays.fold(delays.fold({}, {"UA": 5, "AA": 1}), {"UA": 2})
-    {'UA': 7, 'AA': 1}
+    Examples:
+        >>> delays = MapOf[str, float](Sum())
+        >>> delays.fold(delays.fold({}, {"UA": 5, "AA": 1}), {"UA": 2})
+        {'UA': 7, 'AA': 1}
     """
 
     folds_in_place = True
@@ -93,9 +94,10 @@ class TopKeys(MapOf[K, V]):
     every partial may be heavy in their union: memory grows with the number of distinct items (about 100 bytes each and the item
     itself), and only the result is cut to k. `KLargest` is bounded, where single observations are wanted and not summed weights.
 
-    >>> top = TopKeys[str, float](2)
-    >>> top.value({"JFK": 3, "EWR": 7, "BOS": 3, "LGA": 1})
-    [('EWR', 7), ('BOS', 3)]
+    Examples:
+        >>> top = TopKeys[str, float](2)
+        >>> top.value({"JFK": 3, "EWR": 7, "BOS": 3, "LGA": 1})
+        [('EWR', 7), ('BOS', 3)]
     """
 
     def __init__(self, k: int, of: Monoid[V] | None = None) -> None:
@@ -118,10 +120,11 @@ class TopKeys(MapOf[K, V]):
 class TupleOf(Monoid[tuple[Any, ...]]):
     """Several monoids side by side: a partial of each, and an observation for each, in a tuple.
 
-    >>> from penstock.processors.monoids import Count, Mean
-    >>> flights = TupleOf(Count(), Mean())
-    >>> flights.value(flights.fold(flights.lift(("UA 7", 10)), ("UA 8", 20)))
-    (2, 15.0)
+    Examples:
+        >>> from penstock.processors.monoids import Count, Mean
+        >>> flights = TupleOf(Count(), Mean())
+        >>> flights.value(flights.fold(flights.lift(("UA 7", 10)), ("UA 8", 20)))
+        (2, 15.0)
     """
 
     def __init__(self, *monoids: Monoid[Any]) -> None:

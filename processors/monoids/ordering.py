@@ -31,8 +31,9 @@ class _Chosen(Monoid[T | None]):
 class Min(_Chosen[T]):
     """The smallest observation; of no observations, None. Of equal ones (1 and 1.0) the first.
 
-    >>> Min[int]().combine(3, None)
-    3
+    Examples:
+        >>> Min[int]().combine(3, None)
+        3
     """
 
     commutative = True
@@ -59,8 +60,9 @@ class Min(_Chosen[T]):
 class Max(_Chosen[T]):
     """The largest observation; of no observations, None. Of equal ones (1 and 1.0) the first.
 
-    >>> Max[tuple[float, str]]().combine((12.5, "AA 12"), (40.0, "UA 7"))
-    (40.0, 'UA 7')
+    Examples:
+        >>> Max[tuple[float, str]]().combine((12.5, "AA 12"), (40.0, "UA 7"))
+        (40.0, 'UA 7')
     """
 
     commutative = True
@@ -103,9 +105,10 @@ class Last(_Chosen[T]):
 class KLargest(Monoid[list[T]]):
     """The k largest observations, repeats included: at most k are kept, in ascending order.
 
-    >>> largest = KLargest[int](2)
-    >>> largest.value(largest.combine([3, 9], [5, 9]))
-    [9, 9]
+    Examples:
+        >>> largest = KLargest[int](2)
+        >>> largest.value(largest.combine([3, 9], [5, 9]))
+        [9, 9]
     """
 
     commutative = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -61,6 +62,36 @@ def test_the_first_processor_of_the_readme_runs(local_broker: Path) -> None:
 
     [promised] = re.findall(r"ends in `(.*?)`", README)
     assert done.stdout.splitlines()[-1].endswith(promised)
+
+
+def test_the_commands_of_the_tutorial_run(local_broker: Path) -> None:
+    """Typed one after the other, over the file that its Python blocks make."""
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    (local_broker / "water.py").write_text("\n".join(blocks(tutorial, "python")))
+    shell = "\n".join([f"set -e\nexport PATH={COMMAND.parent}:$PATH\nunset PENSTOCK_KAFKA", *blocks(tutorial, "")])
+    done = subprocess.run(
+        ["bash", "-c", shell], cwd=local_broker, capture_output=True, text=True, timeout=480, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    [promised] = re.findall(r"ends in\s+`(.*?)`", tutorial)
+    assert promised in done.stdout
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Strictly: a link that leads nowhere, or a docstring that the reference cannot parse, fails."""
+    done = subprocess.run(
+        [COMMAND.with_name("mkdocs"), "build", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "TopKeys" in (tmp_path / "reference" / "monoids.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
