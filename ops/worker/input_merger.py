@@ -4,17 +4,20 @@ Who catches up is given each input as fast as it can be fetched, one far ahead o
 second comes. So what is ahead waits for what arrived before it, as long as there is any, and an input of which much waits is not read on
 meanwhile. One that is read to its end is not waited for; one that says nothing for a moment is not, either.
 
+While a state catches up with outputs that are on the bus already, each input stops where those end until all have come there: a new event
+of one among old events of another would give results that are old and new at once.
+
     polled batches --held by bucket--> the earliest of those that have one of each input --> processed
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from ...transport.bus import Bucket, End, Polled, RawBatch, Reader
+from ...transport.bus import Bucket, End, Polled, Position, RawBatch, Reader
 from ..clock import Clock
 
 AT_ONCE = 500
@@ -39,12 +42,46 @@ class _Input:
         self.waiting: deque[_Waiting] = deque()
         self.events = 0
         self.end: int | None = None
+        self.border: int | None = None
         self.is_paused = False
         self._arrived_ms = 0
+        self._given = 0
 
     def next_ms(self) -> int:
         """Return when the next event that waits had arrived."""
         return self.waiting[0].arrived_ms[0]
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether something waits that does not lie behind the border."""
+        return bool(self.waiting) and (self.border is None or self._next_offset < self.border)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something may still come that belongs before what waits elsewhere."""
+        return not self.waiting and self.end is None and not self.has_arrived
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether all before the border went on. Behind the last event before it there may be offsets that no reader is given."""
+        if self.border is None:
+            return False
+        if self.waiting:
+            return self._next_offset >= self.border
+        return max(self._given, -1 if self.end is None else self.end) >= self.border
+
+    @property
+    def _next_offset(self) -> int:
+        return self.waiting[0].batch.messages[0].offset()
+
+    def stop_at(self, border: int, begin: int) -> None:
+        """Give nothing from an offset on, until `go_on`; all before `begin` is not read again."""
+        self.border, self._given = border, begin
+
+    def go_on(self) -> int | None:
+        """Give on what waits behind the border; return where that is, if nothing was given up to there."""
+        border, self.border = self.border, None
+        return border if border is not None and border > self._given else None
 
     def add(self, batch: RawBatch) -> None:
         """Let a batch wait, behind those that do."""
@@ -60,10 +97,15 @@ class _Input:
         count = len(arrived)
         if until_ms is not None:
             count = next((at for at in range(AT_ONCE, count) if arrived[at] > until_ms), count)
+        if self.border is not None:
+            border = self.border
+            count = min(count, sum(1 for _ in takewhile(lambda message: message.offset() < border, batch.messages)))
         if count < len(arrived):
             self.waiting.appendleft(_Waiting(RawBatch(batch.bucket, batch.messages[count:]), arrived[count:]))
         self.events -= count
-        return RawBatch(batch.bucket, batch.messages[:count])
+        given = RawBatch(batch.bucket, batch.messages[:count])
+        self._given = given.next_offset
+        return given
 
 
 class InputMerger:
@@ -90,7 +132,25 @@ class InputMerger:
         ended = [
             End(bucket, one.end) for bucket, one in self._inputs.items() if one.end is not None and not one.waiting
         ]
-        return Polled(batches, ended)
+        arrived = [end for number in self._numbers() for end in self._caught_up(number)]
+        return Polled(batches, [*ended, *arrived])
+
+    def catch_up(self, begins: Collection[Position], borders: Mapping[str, int]) -> None:
+        """Let the inputs of a shard, which are read from these positions on, stop at borders until all have come to theirs.
+
+        Args:
+            begins: where each is read on.
+            borders: offsets by input; those that have none wait where they begin.
+        """
+        for bucket, begin, _ in begins:
+            self._inputs[bucket].stop_at(max(begin or 0, borders.get(bucket.category, 0)), begin or 0)
+
+    def _caught_up(self, number: int) -> list[End]:
+        """Where all inputs have come to their borders, let them go on from there with the next call; say where that is."""
+        inputs = {Bucket(name, number): self._inputs[Bucket(name, number)] for name in self._names}
+        if not all(one.has_arrived for one in inputs.values()):
+            return []
+        return [End(bucket, border) for bucket, one in inputs.items() if (border := one.go_on()) is not None]
 
     def hold_back(self, reader: Reader) -> None:
         """Let the bus give no more of what is far ahead, and go on with what is not any more."""
@@ -115,15 +175,15 @@ class InputMerger:
         while self._may_go_on(number):
             inputs = [self._inputs[Bucket(name, number)] for name in self._names]
             first, *others = sorted(
-                (one for one in inputs if one.waiting), key=_Input.next_ms
+                (one for one in inputs if one.may_go_on), key=_Input.next_ms
             )  # stable: ties by the order of names
             yield first.take(others[0].next_ms() if others else None)
 
     def _may_go_on(self, number: int) -> bool:
         """Tell whether something waits, and nothing that arrived before it is likely to come."""
         inputs = [self._inputs[Bucket(name, number)] for name in self._names]
-        missing = [one for one in inputs if not one.waiting and one.end is None]
-        if not any(one.waiting for one in inputs):
+        missing = [one for one in inputs if one.is_awaited]
+        if not any(one.may_go_on for one in inputs):
             return False
         if not missing:
             self._waits_since_s.pop(number, None)

@@ -300,6 +300,8 @@ class Worker:
             self._adopt(shard)
             self._time.begin(shard)
             self._meeting.drop([position.bucket for position in opened.begins])
+            if self._is_state_only(shard) and len(self._inputs) > 1:
+                self._meeting.catch_up(opened.begins, shard.state_only_until)
             self._reader.start(opened.begins)
 
     def _open_wanted(self) -> None:
@@ -343,10 +345,9 @@ class Worker:
         if shard is None:
             return  # handed out before the bucket moved away; its new owner reads it
         for part, read_before in shard.parts(batch):
-            state_only = read_before and not self._repeats
-            self._feed(shard, part, state_only=state_only)
-            if state_only and not shard.catching_up:
-                self._drain(shard, state_only=True)
+            if not read_before and self._is_state_only(shard):
+                self._reach(shard, part.bucket.category, part.messages[0].offset())
+            self._feed(shard, part, state_only=read_before and not self._repeats)
 
     def _feed(self, shard: Shard, batch: RawBatch, *, state_only: bool) -> None:
         category = self._inputs[batch.bucket.category]
@@ -377,7 +378,7 @@ class Worker:
             if not state_only:
                 self._sending.set_aside(shard, batch, refusal)
         too_many = None if state_only else self._rejecting.note(batch, refused)
-        shard.position[batch.bucket.category] = batch.next_offset
+        self._reach(shard, batch.bucket.category, batch.next_offset)
         self._time.heard(batch.bucket)
         size_bytes = sum(map(len, filter(None, values)))
         self._pending.add(len(values), size_bytes)
@@ -389,6 +390,13 @@ class Worker:
         self.tally.unmatched += fed.unmatched
         if too_many is not None:
             raise self._stopped_behind(batch, too_many)
+
+    def _reach(self, shard: Shard, category: str, offset: int) -> None:
+        """Note that all before an offset was read; where the state has caught up with that, what came of it is on the bus already."""
+        was_state_only = self._is_state_only(shard)
+        shard.position[category] = offset
+        if was_state_only and not shard.catching_up:
+            self._drain(shard, state_only=True)
 
     def _misplaced(self, batch: RawBatch, category: AnyCategory, decoded: Decoded) -> list[RejectedEvent]:
         found = self._placement.misplaced(category, batch.bucket.number, decoded.events)
@@ -454,7 +462,7 @@ class Worker:
         """Move past what only the bus itself has written at the end of a bucket."""
         shard = self._shards.get(bucket.number)
         if shard is not None and end > shard.position.get(bucket.category, -1):
-            shard.position[bucket.category] = end
+            self._reach(shard, bucket.category, end)
 
     def _save_if_due(self) -> None:
         """Note a checkpoint that was saved meanwhile, and begin one that is due; two are never under way."""
@@ -494,7 +502,7 @@ class Worker:
     def _begin(self) -> None:
         """Begin to save everything that was read so far."""
         for shard in self._shards.values():
-            self._drain(shard, state_only=self._mutes(shard))
+            self._drain(shard, state_only=self._is_state_only(shard))
         shards = [shard for shard in self._shards.values() if shard.has_news]
         self._time.sealed(shards)
         self._being_saved, self._pending = self._pending, Uncommitted(self._clock.monotonic_s())
@@ -521,7 +529,7 @@ class Worker:
             self._pending.put_back(self._being_saved)
             self._time.put_back()
 
-    def _mutes(self, shard: Shard) -> bool:
+    def _is_state_only(self, shard: Shard) -> bool:
         """Tell whether what a core gives at a checkpoint is on the bus already."""
         return shard.catching_up and not self._repeats
 

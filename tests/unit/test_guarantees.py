@@ -208,6 +208,12 @@ SENTENCES = {
         "faults/test_every_gap.py::test_a_changelog_that_begins_late_holds_what_was_before",
     ),
     "With exactly-once outputs no update is written twice": (DEATHS, KILLS),
+    "those that have caught up wait for the others before their new events are read": (
+        "unit/test_going_back.py::test_a_store_that_went_back_does_not_swallow_new_events",
+        "unit/test_going_back.py::test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events",
+        "unit/test_going_back.py::test_updates_come_once_where_transactions_end_between_events",
+        "unit/test_meeting.py::test_an_input_that_is_ahead_waits_at_its_border",
+    ),
     "a remote store that has gone back": ("contract/test_remote_fencing.py::test_a_store_that_went_back_is_noticed",),
     "by its own arithmetic for `Count`, `Sum`, `Mean`, `Min` and": (
         "contract/test_remote_merging.py::test_any_series_of_saves_folds_as_the_monoid_does",

@@ -14,7 +14,7 @@ from penstock.ops.clock import SteeredClock
 from penstock.ops.testing import Driver
 from penstock.ops.worker import input_merger
 from penstock.ops.worker.input_merger import InputMerger
-from penstock.transport.bus import Bucket, End, Outgoing, Polled, RawBatch
+from penstock.transport.bus import Bucket, End, Outgoing, Polled, Position, RawBatch
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import StoredMessage
 
@@ -110,6 +110,25 @@ def test_what_is_far_ahead_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> No
     assert after(batch(LEFT, range(20, 40), 10)) == {LEFT}
     met.drop([LEFT])
     assert given_on(met.after(Polled([batch(LEFT, [1])], [End(RIGHT, 2)]))) == [("left", 0, 1)]
+
+
+def test_an_input_that_is_ahead_waits_at_its_border() -> None:
+    """Until the others have come to theirs; where an offset that is given to no reader lies there, it is said that all before it was read."""
+    met = InputMerger(["left", "right"], SteeredClock(0))
+    met.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
+
+    first = met.after(Polled([batch(LEFT, [1]), batch(RIGHT, [0, 0], 2)], []))
+    second = met.after(Polled([batch(LEFT, [2, 9], 1), batch(LEFT, [9], 4)], []))
+    then = met.after(Polled([], [End(LEFT, 5), End(RIGHT, 4)]))
+
+    assert (given_on(first), first.ended) == ([("left", 0, 1)], [])
+    assert (given_on(second), second.ended) == ([("left", 1, 2), ("left", 2, 9)], [])
+    assert given_on(then) == [("right", 2, 0), ("right", 3, 0), ("left", 4, 9)]
+
+    met.drop([LEFT, RIGHT])
+    met.catch_up([Position(LEFT, 0), Position(RIGHT, 2)], {"left": 3})
+    gap = met.after(Polled([batch(LEFT, [1, 1]), batch(LEFT, [1], 4), batch(RIGHT, [0], 2)], []))
+    assert (given_on(gap), gap.ended) == ([("left", 0, 1), ("left", 1, 1)], [End(LEFT, 3)])
 
 
 class Step(ps.Record, frozen=True):

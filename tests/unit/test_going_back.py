@@ -1,0 +1,179 @@
+"""A state that is older than its outputs: what is read again shows nothing twice, and what is new is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import pytest
+from support.disks import Disk, copy_of, restart
+
+import penstock as ps
+from penstock.ops.testing import Driver, Inline, Killed
+from penstock.ops.worker.changelog_replay import changelog_of
+from penstock.ops.worker.preflight import ends_of
+from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.state.checkpoints import Gap, Step
+from penstock.transport.bus import Outgoing
+from penstock.transport.codecs.by_category import Codecs
+
+EXACT, MOST, LEAST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.AT_LEAST_ONCE
+
+
+class Arrival(ps.Record, frozen=True):
+    """A parcel that came."""
+
+    depot: str
+    at: ps.EventTime
+
+
+class Departure(Arrival, frozen=True):
+    """A parcel that left."""
+
+
+class Moved(ps.Record, frozen=True):
+    """How many parcels a depot has moved."""
+
+    depot: str
+    at: ps.EventTime
+    parcels: int
+
+
+arrivals = ps.Category("arrivals", Arrival, key="depot", event_time="at", buckets=1)
+departures = ps.Category("departures", Departure, key="depot", event_time="at", buckets=1)
+moved = ps.Category("moved", Moved, key="depot", event_time="at", buckets=1)
+
+
+class Moves(ps.Aggregator):
+    """Counts the parcels of a depot."""
+
+    reads, writes, monoid = (arrivals, departures), moved, ps.monoids.Count()
+    store: ClassVar[Any] = ps.RemoteStore()
+    checkpoint = ps.CheckpointInterval(events=1)
+
+    def observe(self, event: Arrival) -> int:
+        """Count one."""
+        return 1
+
+    def result(self, key: str, window: ps.windows.Window, value: int) -> Moved:
+        """Tell how many."""
+        return Moved(key, 0, value)
+
+
+def moves(output: ps.Semantics, **declared: Any) -> type[Moves]:
+    """Return a processor of these outputs."""
+    return type("Moves", (Moves,), {"output_semantics": output, **declared})
+
+
+def send_ten(driver: Driver, begin: int = 0) -> None:
+    """Write ten events to each input."""
+    driver.send(arrivals, [Arrival("north", at) for at in range(begin, begin + 10)])
+    if len(driver.app.processors[0].inputs()) > 1:
+        driver.send(departures, [Departure("north", at) for at in range(begin, begin + 10)])
+
+
+def write_transaction(driver: Driver, category: ps.Category[Any], records: Sequence[Any]) -> None:
+    """Write records as a processor of exactly-once outputs does: an offset that no reader is given comes behind them."""
+    writer = driver.bus.transactional_writer("upstream", None, 10.0, [])
+    encoded = Codecs(driver.bus).of(category).encode(records)
+    writer.send(
+        category.name,
+        [Outgoing(key.encode(), value) for key, value in zip(category.keys_of(records), encoded, strict=True)],
+    )
+    writer.commit([])
+    writer.close()
+
+
+@pytest.mark.parametrize("late", [arrivals, departures], ids=lambda category: category.name)
+@pytest.mark.parametrize("disk", [Disk.NONE, Disk.OLDER])
+@pytest.mark.parametrize("output", [EXACT, MOST], ids=lambda output: output.value)
+def test_a_store_that_went_back_does_not_swallow_new_events(
+    output: ps.Semantics, disk: Disk, late: ps.Category[Any]
+) -> None:
+    """What is new in one input waits until the others have caught up; then it counts, and its update is written."""
+    processor = moves(output)
+    driver = Driver(processor)
+    send_ten(driver)
+    older = copy_of(driver, processor)
+    send_ten(driver, 10)
+    before = driver.read(moved)
+    driver._write(late, [late.record("north", 99)])
+    restart(driver, processor, disk, older)
+
+    assert driver.read(moved) == [*before, Moved("north", 0, 41)]
+    driver.send(arrivals, [Arrival("north", 100)])
+    assert driver.read(moved)[-1] == Moved("north", 0, 42)
+
+
+@pytest.mark.parametrize("more", [[], [Arrival("south", 99)]], ids=["nothing new", "new events"])
+@pytest.mark.parametrize("inputs", [(arrivals,), (arrivals, departures)], ids=len)
+@pytest.mark.parametrize("store", [ps.LocalStore(), ps.RemoteStore()], ids=["local", "remote"])
+@pytest.mark.parametrize("output", [EXACT, MOST], ids=lambda output: output.value)
+def test_updates_come_once_where_transactions_end_between_events(
+    output: ps.Semantics, store: Any, inputs: Sequence[ps.Category[Any]], more: Sequence[Arrival]
+) -> None:
+    """The group's position lies behind the mark of a transaction then, and no event leads there."""
+    processor = moves(
+        output, reads=inputs, store=store, checkpoint=ps.CheckpointInterval()
+    )  # none falls while it catches up
+    driver = Driver(processor)
+    for category in inputs:
+        write_transaction(driver, category, [category.record("north", at) for at in range(10)])
+    driver.run()
+    before = driver.read(moved)
+    write_transaction(driver, arrivals, more)
+    restart(driver, processor, Disk.NONE, copy_of(driver, processor))
+
+    assert driver.read(moved) == [*before, *(Moved(arrival.depot, 0, 1) for arrival in more)]
+
+
+@pytest.mark.parametrize(
+    "before", [None, Gap(Step.COMMIT_TRANSACTION), Gap(None)], ids=["lives", "dies early", "dies late"]
+)
+@pytest.mark.parametrize("late", [arrivals, departures], ids=lambda category: category.name)
+@pytest.mark.parametrize("output", [EXACT, MOST], ids=lambda output: output.value)
+def test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events(
+    output: ps.Semantics, late: ps.Category[Any], before: Gap | None
+) -> None:
+    """As of a processor whose outputs were at least once before, and whose state went back."""
+    earlier, later = (moves(declared, store=ps.LocalStore()) for declared in (LEAST, output))
+    driver = Driver(earlier)
+    send_ten(driver)
+    older = copy_of(driver, earlier)
+    send_ten(driver, 10)
+    written = driver.read(moved)
+    changelog = changelog_of(later)
+    assert changelog is not None
+    driver.bus.create(changelog)
+    driver._bury(earlier)
+    driver._write(late, [late.record("north", 99)])
+    for dies in (before, None):
+        worker = Worker(later(), WorkerConfig(driver.bus, older, "later"), Inline(), Inline(), clock=driver.clock)
+        worker.at_gap = killed_at(dies)
+        with suppress(Killed):
+            read_to_end(worker, driver)
+        driver.bus.kill_members("moves")
+
+    assert driver.read(moved) == [*written, Moved("north", 0, 41)]
+
+
+def killed_at(death: Gap | None) -> Callable[[Gap], None]:
+    """Return what lets a worker die in a gap of the checkpoint with which it has read all."""
+
+    def at_gap(gap: Gap) -> None:
+        if gap == death:
+            raise Killed(f"died {gap}")
+
+    return at_gap
+
+
+def read_to_end(worker: Worker, driver: Driver) -> None:
+    """Let a worker read all that there is, and save."""
+    targets = ends_of([arrivals, departures], driver.bus)
+    for _ in range(100):
+        worker.turn()
+        if worker.has_reached(targets):
+            worker.save()
+            return
+    raise AssertionError("it has not read to the end in a hundred turns")
