@@ -298,6 +298,9 @@ class Worker:
                 self._settle()
                 self._executing.log_state(shard)
             self._adopt(shard)
+            self._pending.add(
+                int(shard.has_news), 0
+            )  # its state may be ahead of the group, which is told although no event comes
             self._time.begin(shard)
             self._meeting.drop([position.bucket for position in opened.begins])
             if self._is_state_only(shard) and len(self._inputs) > 1:

@@ -12,9 +12,12 @@ from support.disks import Disk, copy_of, restart
 import penstock as ps
 from penstock.ops.testing import Driver, Inline, Killed
 from penstock.ops.worker.changelog_replay import changelog_of
+from penstock.ops.worker.committed_offsets import committed_by
 from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.worker import Worker, WorkerConfig
+from penstock.processors.operators import merge_of
 from penstock.state.checkpoints import Gap, Step
+from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.bus import Outgoing
 from penstock.transport.codecs.by_category import Codecs
 
@@ -158,6 +161,34 @@ def test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events(
     assert driver.read(moved) == [*written, Moved("north", 0, 41)]
 
 
+@pytest.mark.parametrize("store", [ps.LocalStore(), ps.RemoteStore()], ids=["local", "remote"])
+@pytest.mark.parametrize(
+    ("state", "output"), [(EXACT, LEAST), (EXACT, MOST), (LEAST, LEAST)], ids=lambda semantics: semantics.value
+)
+def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
+    state: ps.Semantics, output: ps.Semantics, store: Any
+) -> None:
+    """A worker died between saving its state and committing offsets; the next one commits them though no event comes."""
+    processor = moves(output, reads=arrivals, store=store, state_semantics=state)
+    driver, states = Driver(processor), MemoryStateFolder(merge_of(processor()))
+    driver._write(arrivals, [Arrival("north", at) for at in range(10)])
+    dying = Worker(processor(), WorkerConfig(driver.bus, states, "dying"), Inline(), Inline(), clock=driver.clock)
+    dying.at_gap = killed_at(Gap(Step.COMMIT_OFFSETS))
+    with pytest.raises(Killed):
+        read_to_end(dying, driver, [arrivals])
+    assert committed_by(processor, driver.bus)["arrivals"].get(0, 0) == 0
+    driver.bus.kill_members("moves")
+
+    worker = Worker(processor(), WorkerConfig(driver.bus, states, "next"), Inline(), Inline(), clock=driver.clock)
+    for _ in range(5):
+        worker.turn()
+        driver.clock.advance(1.0)
+
+    assert committed_by(processor, driver.bus)["arrivals"] == {0: 10}
+    assert worker.tally.events_in == 0
+    assert worker.tally.checkpoints == 1
+
+
 def killed_at(death: Gap | None) -> Callable[[Gap], None]:
     """Return what lets a worker die in a gap of the checkpoint with which it has read all."""
 
@@ -168,9 +199,9 @@ def killed_at(death: Gap | None) -> Callable[[Gap], None]:
     return at_gap
 
 
-def read_to_end(worker: Worker, driver: Driver) -> None:
+def read_to_end(worker: Worker, driver: Driver, inputs: Sequence[ps.Category[Any]] = (arrivals, departures)) -> None:
     """Let a worker read all that there is, and save."""
-    targets = ends_of([arrivals, departures], driver.bus)
+    targets = ends_of(inputs, driver.bus)
     for _ in range(100):
         worker.turn()
         if worker.has_reached(targets):

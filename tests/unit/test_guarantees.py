@@ -208,6 +208,9 @@ SENTENCES = {
         "faults/test_every_gap.py::test_a_changelog_that_begins_late_holds_what_was_before",
     ),
     "With exactly-once outputs no update is written twice": (DEATHS, KILLS),
+    "the next one commits them when it opens the bucket": (
+        "unit/test_going_back.py::test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state",
+    ),
     "those that have caught up wait for the others before their new events are read": (
         "unit/test_going_back.py::test_a_store_that_went_back_does_not_swallow_new_events",
         "unit/test_going_back.py::test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events",
