@@ -20,6 +20,8 @@ from ..time.shard_time import ShardTime
 from ..time.windows import Window, WindowAssignment
 from .base import CheckpointResult, Rejected, StepResult, late_among, taken, time_of
 
+UNSAVEABLE = (TypeError, ValueError, OverflowError)
+"""Raised by a monoid for a partial that it cannot encode."""
 LAW_SAMPLES = 5
 """On how many of a shard's first events the laws of its monoid are tried."""
 
@@ -56,7 +58,7 @@ class PartialFolder:
                     observed, observation = row, None
                     observation = observe(events[row])
                     if self._sets_aside:
-                        _expect_saveable(monoid, observation)
+                        expect_saveable(monoid, observation)
                 if observation is not None:
                     key, pane = keys[row], panes.get(start)
                     if pane is None:
@@ -76,7 +78,7 @@ class PartialFolder:
             with suppress(Exception):  # an event that raises meets its fate when it is fed
                 observation = self._processor.observe(event)
                 self._processor.monoid.lift(observation)
-                _expect_saveable(self._processor.monoid, observation)
+                expect_saveable(self._processor.monoid, observation)
                 samples.append(observation)
         try:
             check_laws(self._processor.monoid, [sample for sample in samples if sample is not None])
@@ -93,7 +95,7 @@ class PartialFolder:
         return {(key, start): partial for start, pane in panes.items() for key, partial in pane.items()}
 
 
-def _expect_saveable(monoid: Monoid[Any], observation: Any) -> None:
+def expect_saveable(monoid: Monoid[Any], observation: Any) -> None:
     """Raise OverflowError for a number that the monoid cannot save."""
     try:
         msgspec.msgpack.encode(observation)
@@ -101,6 +103,38 @@ def _expect_saveable(monoid: Monoid[Any], observation: Any) -> None:
         monoid.encode(monoid.lift(observation))
     except TypeError:
         pass  # what else a monoid takes, it knows itself how to save
+
+
+def encoded(processor: Aggregator, partials: Mapping[Slot, Any]) -> Changes:
+    """Return partials as they are saved.
+
+    Raises:
+        ProcessorFailed: one of them cannot be.
+    """
+    encode = processor.monoid.encode
+    try:
+        return {encode_slot(*slot): encode(partial) for slot, partial in partials.items()}
+    except UNSAVEABLE:
+        for (key, start), partial in partials.items():
+            encoded_partial(processor, key, processor.window.window(start), partial)
+        raise
+
+
+def encoded_partial(processor: Aggregator, key: str, window: Window, partial: Any) -> bytes:
+    """Return the partial of a key and a window, as it is saved.
+
+    Raises:
+        ProcessorFailed: it cannot be.
+    """
+    try:
+        return processor.monoid.encode(partial)
+    except UNSAVEABLE as error:
+        raise ProcessorFailed(
+            f"{type(processor).__name__} cannot save the partial of key {key!r} in {window}, aggregated by "
+            f"{processor.monoid!r}: {error}. Whole numbers in a saved partial have 64 bits at most. Nothing of this checkpoint was saved. Let `observe` "
+            "return smaller numbers or floats, or let the monoid's `dump` return text for large ones, and start it again; "
+            "`on_error = penstock.ErrorPolicy.DEAD_LETTER` sets an event aside whose observation alone is too large."
+        ) from error
 
 
 class AggregatorOperator:
@@ -145,9 +179,8 @@ class AggregatorOperator:
 
     def drain(self) -> CheckpointResult:
         """Merge the partials into the saved values: the new values, and the result of each window that changed."""
-        partials, monoid = self.take_partials(), self._processor.monoid
-        values = merged(self._processor, self._saved, partials)
-        changes: Changes = {encode_slot(*slot): monoid.encode(value) for slot, value in values.items()}
+        values = merged(self._processor, self._saved, self.take_partials())
+        changes = encoded(self._processor, values)
         return CheckpointResult(results(self._processor, values), changes | self.time.drain())
 
 
@@ -173,8 +206,8 @@ class ReadModifyWriteOperator(RemoteAggregatorOperator):
 
     def drain(self) -> CheckpointResult:
         """Hand over the new values, and the result of each window that changed."""
-        values, encode = self.take_partials(), self._processor.monoid.encode
-        changes: Changes = {encode_slot(*slot): encode(value) for slot, value in values.items()}
+        values = self.take_partials()
+        changes = encoded(self._processor, values)
         return CheckpointResult(results(self._processor, values), changes)
 
 
@@ -183,10 +216,7 @@ class AppendOnlyOperator(RemoteAggregatorOperator):
 
     def drain(self) -> CheckpointResult:
         """Hand over the partials; there are no results here."""
-        encode = self._processor.monoid.encode
-        return CheckpointResult(
-            [], {encode_slot(*slot): encode(partial) for slot, partial in self.take_partials().items()}
-        )
+        return CheckpointResult([], encoded(self._processor, self.take_partials()))
 
 
 def merged(processor: Aggregator, saved: StateReader, partials: Mapping[Slot, Any]) -> dict[Slot, Any]:

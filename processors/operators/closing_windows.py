@@ -91,7 +91,7 @@ class ClosingWindowsOperator:
         self._processor = processor
         self._emit = processor.emit
         self._folding = PartialFolder(processor)
-        self._panes = WindowValues(processor.monoid, saved)
+        self._panes = WindowValues(processor, saved)
         self._early = (
             EarlyResults(self._emit.early, saved)
             if isinstance(self._emit, AtWatermark) and self._emit.early is not None

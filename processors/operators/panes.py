@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..declare.aggregator import Aggregator
 from ..keyed_state.changes import Changes, StateReader
 from ..keyed_state.key_layout import SIDE, encode_time
 from ..keyed_state.window_keys import decode_slot, encode_slot
 from ..monoids import Monoid
 from ..time.watermarks import FOREVER_MS
+from .aggregator import encoded
 
 READ_AT_ONCE = 10_000
 """How many saved values are read at a time."""
@@ -19,12 +21,13 @@ class WindowValues:
     """The values of windows by start and key, over saved state.
 
     Args:
-        monoid: how they combine.
+        processor: whose windows.
         saved: the shard's state, with all that was drained so far.
     """
 
-    def __init__(self, monoid: Monoid[Any], saved: StateReader) -> None:
-        self._monoid = monoid
+    def __init__(self, processor: Aggregator, saved: StateReader) -> None:
+        self._processor = processor
+        self._monoid: Monoid[Any] = processor.monoid
         self._saved = saved
         self._merged: dict[int, dict[str, Any]] = {}
         self._removed: set[bytes] = set()
@@ -78,10 +81,9 @@ class WindowValues:
 
     def drain(self) -> Changes:
         """Hand over what changed since the last drain."""
-        encode = self._monoid.encode
         changes: Changes = dict.fromkeys(self._removed)
         for start, values in self._merged.items():
-            changes.update((encode_slot(key, start), encode(value)) for key, value in values.items())
+            changes |= encoded(self._processor, {(key, start): value for key, value in values.items()})
         self._merged, self._removed = {}, set()
         return changes
 

@@ -16,12 +16,13 @@ import msgspec
 
 from ..declare.aggregator import Aggregator
 from ..declare.categories import AnyCategory, Category
+from ..declare.processor import ErrorPolicy
 from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import InOrder, ShardTime
 from ..time.timer_schedule import TimerSchedule
 from ..time.windows import Session, Window
-from .aggregator import results_of
+from .aggregator import encoded_partial, expect_saveable, results_of
 from .base import CACHED_KEYS, CheckpointResult, Rejected, StepResult, late_among, time_of
 
 _ENTRY = b"\x01"
@@ -56,6 +57,7 @@ class SessionOperator:
         self._processor = processor
         self._saved = saved
         self._gap_ms = processor.window.gap_ms if isinstance(processor.window, Session) else 0
+        self._sets_aside = processor.on_error is ErrorPolicy.DEAD_LETTER
         self._open: dict[str, list[OpenSession]] = {}
         self._changed: set[str] = set()
         self._ends = TimerSchedule(key_layout.EVENT_TIMERS, saved)
@@ -94,6 +96,8 @@ class SessionOperator:
         if observation is None:
             return True
         monoid = self._processor.monoid
+        if self._sets_aside:
+            expect_saveable(monoid, observation)
         *earlier, later = sorted((*touched, OpenSession(time, time, monoid.lift(observation))), key=_by_start)
         for one in reversed(earlier):
             later = OpenSession(one.start, max(one.last, later.last), monoid.combine(one.partial, later.partial))
@@ -132,15 +136,24 @@ class SessionOperator:
 
     def drain(self) -> CheckpointResult:
         """Hand over what changed since the last drain."""
-        changes: Changes = {key.encode(): self._encoded(self._open[key]) for key in self._changed}
+        changes: Changes = {key.encode(): self._encoded(key, self._open[key]) for key in self._changed}
         self._changed.clear()
         if len(self._open) > CACHED_KEYS:
             self._open.clear()
         return CheckpointResult([], changes | self._ends.drain() | self.time.drain())
 
-    def _encoded(self, sessions: Sequence[OpenSession]) -> bytes | None:
-        encode = self._processor.monoid.encode
-        return _encode([(one.start, one.last, encode(one.partial)) for one in sessions]) if sessions else None
+    def _encoded(self, key: str, sessions: Sequence[OpenSession]) -> bytes | None:
+        if not sessions:
+            return None
+        return _encode(
+            [
+                (one.start, one.last, encoded_partial(self._processor, key, self._window(one), one.partial))
+                for one in sessions
+            ]
+        )
+
+    def _window(self, one: OpenSession) -> Window:
+        return Window(one.start, one.last + self._gap_ms)
 
 
 def saved_sessions(processor: Aggregator, saved: bytes | None) -> list[OpenSession]:

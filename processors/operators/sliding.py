@@ -18,7 +18,7 @@ from ..keyed_state import key_layout
 from ..keyed_state.changes import StateReader
 from ..time.timer_schedule import ScheduledEntry, TimerSchedule
 from ..time.windows import Sliding, Window, WindowAssignment
-from .aggregator import PartialFolder, results_of
+from .aggregator import PartialFolder, encoded_partial, results_of
 from .base import CheckpointResult, StepResult, late_among, taken, time_of
 from .sliding_history import SlidingHistory
 
@@ -75,9 +75,11 @@ class SlidingOperator:
         """Keep what happened to keys at the ends of these windows, with what is held of it."""
         monoid = self._processor.monoid
         places = [(start + self._size_ms, key.encode()) for key, start in partials]
-        for place, partial, held in zip(places, partials.values(), self._held.values(places), strict=True):
+        for place, ((key, start), partial), held in zip(
+            places, partials.items(), self._held.values(places), strict=True
+        ):
             value = partial if held is None else monoid.combine(monoid.decode(held), partial)
-            self._held.add(*place, monoid.encode(value))
+            self._held.add(*place, encoded_partial(self._processor, key, Window(start, start + self._size_ms), value))
 
     def _complete(self, low_ms: int) -> list[Any]:
         """Write the windows that a low watermark has passed, in order of time; forget what none reaches back to any more."""

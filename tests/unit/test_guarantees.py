@@ -211,6 +211,14 @@ SENTENCES = {
     "the next one commits them when it opens the bucket": (
         "unit/test_going_back.py::test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state",
     ),
+    "every state and every partial of a checkpoint is checked before any of it is saved": (
+        "unit/test_values.py::test_a_partial_that_cannot_be_saved_stops_the_worker_and_is_named",
+        "unit/test_values.py::test_no_state_of_another_type_is_saved_beside_good_ones",
+        "unit/test_values.py::test_a_state_that_cannot_be_saved_stops_the_worker_and_is_named",
+    ),
+    "the event that gave it is set aside": (
+        "unit/test_values.py::test_an_observation_that_cannot_be_saved_is_set_aside_however_it_is_kept",
+    ),
     "those that have caught up wait for the others before their new events are read": (
         "unit/test_going_back.py::test_a_store_that_went_back_does_not_swallow_new_events",
         "unit/test_going_back.py::test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events",

@@ -172,6 +172,59 @@ def test_an_observation_that_its_monoid_cannot_save_is_set_aside_where_asked() -
     assert [product.n for product in added.read(products)] == [str(9 + 2**120 + 4)]
 
 
+HOUR = timedelta(hours=1)
+KEPT_HOW: dict[str, dict[str, Any]] = {
+    "for ever": {},
+    "windows": {"window": ps.windows.Tumbling(HOUR), "emit": ps.AtWatermark()},
+    "sessions": {"window": ps.windows.Session(HOUR), "emit": ps.AtWatermark(), "late": ps.OnLate.DROP},
+    "sliding": {"window": ps.windows.Sliding(HOUR), "emit": ps.AtWatermark(), "late": ps.OnLate.DROP},
+    "read, modified, written": {"store": ps.RemoteStore(ps.WriteMode.READ_MODIFY_WRITE)},
+    "read, merged, written": {"store": ps.RemoteStore(ps.WriteMode.READ_MERGE_WRITE)},
+    "appended": {"store": ps.RemoteStore(ps.WriteMode.APPEND), "writes": ()},
+}
+"""By how an aggregator keeps its partials."""
+TOO_MUCH = [Given("a", 1, 1.0, 3), Given("b", 2, 2.0, 2**60), Given("c", 3, 3.0, 2)]
+
+
+@pytest.mark.parametrize("how", KEPT_HOW)
+def test_a_partial_that_cannot_be_saved_stops_the_worker_and_is_named(how: str) -> None:
+    """By default: nothing of the checkpoint is saved, and the error says of which processor, which key and which window."""
+    processor = type("Greatest", (Greatest,), {**KEPT_HOW[how], "on_error": ps.ErrorPolicy.STOP})
+    driver = Driver(processor)
+
+    with pytest.raises(
+        ProcessorFailed,
+        match=r"Greatest cannot save .* key 'b'.*Max\(\).*64 bits.*Nothing of this checkpoint was saved",
+    ):
+        driver.send(given_numbers, TOO_MUCH)
+    assert driver.bus.committed("greatest", given_numbers.name) == {}
+
+
+@pytest.mark.parametrize("how", KEPT_HOW)
+def test_an_observation_that_cannot_be_saved_is_set_aside_however_it_is_kept(how: str) -> None:
+    """Those around it count, and the worker goes on."""
+    processor = type("Greatest", (Greatest,), KEPT_HOW[how])
+    driver = Driver(processor)
+
+    driver.send(given_numbers, TOO_MUCH)
+
+    assert [letter.offset for letter in driver.dead_letters(processor)] == [1]
+
+
+@pytest.mark.parametrize("keys", ["ab", "ba"])
+def test_no_state_of_another_type_is_saved_beside_good_ones(keys: str) -> None:
+    """Each state of a checkpoint is looked at, in whatever order they changed; the error names the key."""
+
+    class Stopping(Mistyped):
+        on_error = ps.ErrorPolicy.STOP
+
+    driver = Driver(Stopping)
+
+    with pytest.raises(ProcessorFailed, match=r"not of the type it declares: .*key 'b'"):
+        driver.send(given_numbers, [Given(key, 1, 1.0, 2**50 if key == "b" else 1) for key in keys])
+    assert driver.bus.committed("stopping", given_numbers.name) == {}
+
+
 @pytest.mark.parametrize("processor", [Forgiving, Remembering, Greatest])
 def test_a_message_with_a_number_beyond_64_bits_is_set_aside(processor: type[ps.Processor]) -> None:
     """It does not decode, by default; what comes after it is processed."""
