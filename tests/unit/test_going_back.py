@@ -189,6 +189,36 @@ def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
     assert worker.tally.checkpoints == 1
 
 
+@pytest.mark.parametrize(
+    ("output", "stands_still", "counts"),
+    [(MOST, Step.SEND_OUTPUTS, [2, 1]), (EXACT, Step.COMMIT_TRANSACTION, [1, 2])],
+    ids=lambda one: one.value if isinstance(one, Step | ps.Semantics) else "",
+)
+def test_a_worker_that_stood_still_before_it_sent_its_outputs(
+    output: ps.Semantics, stands_still: Step, counts: list[int]
+) -> None:
+    """Outputs at most once that it had committed come late, once each, though newer ones are there; exactly once, the newest is the last."""
+    processor = moves(output, reads=arrivals)
+    driver, states = Driver(processor), MemoryStateFolder(merge_of(processor()))
+    still = Worker(processor(), WorkerConfig(driver.bus, states, "still"), Inline(), Inline(), clock=driver.clock)
+
+    def stand_still(gap: Gap) -> None:
+        if gap == Gap(stands_still):
+            still.at_gap = lambda _: None
+            driver.bus.kill_members("moves")
+            driver._write(arrivals, [Arrival("north", 2)])
+            place = WorkerConfig(driver.bus, states, "successor")
+            successor = Worker(processor(), place, Inline(), Inline(), clock=driver.clock)
+            read_to_end(successor, driver, [arrivals])
+
+    still.at_gap = stand_still
+    driver._write(arrivals, [Arrival("north", 1)])
+    for _ in range(5):
+        still.turn()
+
+    assert [one.parcels for one in driver.read(moved)] == counts
+
+
 def killed_at(death: Gap | None) -> Callable[[Gap], None]:
     """Return what lets a worker die in a gap of the checkpoint with which it has read all."""
 

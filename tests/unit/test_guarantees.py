@@ -219,6 +219,9 @@ SENTENCES = {
     "the event that gave it is set aside": (
         "unit/test_values.py::test_an_observation_that_cannot_be_saved_is_set_aside_however_it_is_kept",
     ),
+    "perhaps behind newer ones of its successor": (
+        "unit/test_going_back.py::test_a_worker_that_stood_still_before_it_sent_its_outputs",
+    ),
     "those that have caught up wait for the others before their new events are read": (
         "unit/test_going_back.py::test_a_store_that_went_back_does_not_swallow_new_events",
         "unit/test_going_back.py::test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events",
