@@ -114,8 +114,7 @@ class MemoryBus:
 
     def durability(self, name: str) -> Durability:
         """Return that all is safe as long as the object lives."""
-        self.cluster.topic(name)
-        return Durability(3, 2, unclean=False, arrival=True)
+        return Durability(3, 2, unclean=False, arrival=self.cluster.topic(name).notes_arrival)
 
     def largest(self, name: str) -> int:
         """Return how large a message may be."""
@@ -171,7 +170,7 @@ class MemoryBus:
 
         def decided() -> bool:
             self.cluster.look()
-            return not any(position.bucket.category == name for _, held in found.undecided for position in held)
+            return not any(position.bucket.category == name for held in found.undecided.values() for position in held)
 
         if not (decided() or self._line.wait(decided, DECISION_LIMIT_S)):
             raise BusUnreachable(f"The positions of group {group} in {name} were not read: a transaction is undecided.")
@@ -218,16 +217,18 @@ class MemoryBus:
         identity: str,
         member: Reader | None,
         timeout_s: float,
-        writes: Collection[str],  # noqa: ARG002 - the coordinator forgets nothing here
+        writes: Collection[str],
     ) -> MemoryTransactionalWriter:
         """Return a writer whose commits carry the positions of `member`; an earlier one of the identity is fenced.
+
+        What the identity has left open in the categories is aborted.
 
         Raises:
             TypeError: `member` is not a member of a group on this bus.
         """
         if member is not None and not isinstance(member, MemoryReader):
             raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
-        return MemoryTransactionalWriter(self.cluster, self._line, identity, member, timeout_s)
+        return MemoryTransactionalWriter(self.cluster, self._line, identity, member, timeout_s, writes=writes)
 
     def kill_members(self, group: str) -> None:
         """Let every member of a group die as a process does, and its session end: nobody is told, nothing is saved."""

@@ -11,7 +11,7 @@ from ...processors.declare.partitioner import bucket_of
 from ..bus import BY_KEY, MESSAGE_LIMIT, Bucket, CategorySpec, Outgoing, size_of
 from ..errors import MessageRefused, MissingCategory
 from .groups import Group
-from .log import BucketLog, Decision
+from .log import BucketLog
 from .transactions import Transactions
 
 
@@ -23,11 +23,13 @@ class Topic:
         spec: its shape.
         topic_id: names this one and no other of the same name.
         logs: its buckets.
+        notes_arrival: whether messages carry the time of their arrival, and not that of their writer.
     """
 
     spec: CategorySpec
     topic_id: str
     logs: list[BucketLog]
+    notes_arrival: bool = True
 
 
 class Cluster:
@@ -74,15 +76,25 @@ class Cluster:
         """Return a group, which begins here where there is none."""
         return self.groups.setdefault(name, Group(self._buckets))
 
-    def append(self, name: str, message: Outgoing, decision: Decision | None = None) -> BucketLog:
-        """Store a message; return its bucket."""
+    def append(
+        self, name: str, message: Outgoing, writer: str | None = None, *, sent_ms: int | None = None
+    ) -> BucketLog:
+        """Store a message; return its bucket.
+
+        Args:
+            name: of the category.
+            message: it.
+            writer: whose transaction it is of; None for none.
+            sent_ms: the time that the writer gave it; by default the time of its arrival.
+        """
         if size_of(message) > self.largest_bytes:
             raise MessageRefused(
                 f"A message to {name} has {size_of(message):,} bytes, more than {self.largest_bytes:,}."
             )
-        logs = self.topic(name).logs
-        log = logs[_number(message, logs)]
-        log.append(message, self.now_ms(), decision)
+        topic = self.topic(name)
+        log = topic.logs[_number(message, topic.logs)]
+        is_sent = not topic.notes_arrival and sent_ms is not None
+        log.append(message, sent_ms if is_sent and sent_ms is not None else self.now_ms(), writer, is_sent=is_sent)
         return log
 
     def _buckets(self, names: Iterable[str]) -> set[Bucket]:

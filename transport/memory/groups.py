@@ -16,7 +16,7 @@ from math import ceil
 
 from ..bus import Bucket, Position
 from ..errors import CommitUnconfirmed, Fenced, GroupInUse, MembershipLost
-from .log import Decision, MessageState
+from .log import MessageState
 
 SESSION_MS = 45_000
 """How long a member may be silent before others get its buckets."""
@@ -74,7 +74,7 @@ class Group:
         self._session_ms = session_ms
         self.members: list[Membership] = []
         self.committed: dict[Bucket, Position] = {}
-        self.undecided: list[tuple[Decision, Sequence[Position]]] = []
+        self.undecided: dict[str, list[Position]] = {}
         self._generation = 0
         self._rejoining_since_ms: int | None = None
         self._known: set[Bucket] = set()
@@ -154,11 +154,15 @@ class Group:
         """Set positions."""
         self.committed.update((position.bucket, position) for position in positions if position.offset is not None)
 
-    def decide(self, decision: Decision, positions: Sequence[Position]) -> None:
-        """Take the positions of a transaction that was committed, or drop those of one that was not."""
-        self.undecided = [(other, held) for other, held in self.undecided if other is not decision]
-        if decision.fate is MessageState.COMMITTED:
-            self.note(positions)
+    def hold(self, writer: str, positions: Sequence[Position]) -> None:
+        """Take positions of the transaction of a writer; until that ends, they are undecided."""
+        self.undecided.setdefault(writer, []).extend(positions)
+
+    def decide(self, writer: str, fate: MessageState) -> None:
+        """Note the positions of a writer's transaction that was committed, or drop those of one that was not."""
+        held = self.undecided.pop(writer, [])
+        if fate is MessageState.COMMITTED:
+            self.note(held)
 
     def expect_empty(self, name: str) -> None:
         """Refuse where there are members."""

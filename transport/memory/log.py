@@ -1,5 +1,7 @@
 """A bucket as the broker stores it: messages at offsets, some of which belong to transactions, and gaps between them.
 
+A mark ends all that its writer has open in the bucket, also messages of a former transaction whose own mark was never written.
+
 Gaps are offsets that no reader is given: the marks with which transactions end, messages of aborted ones, and what compaction removed.
 """
 
@@ -22,7 +24,7 @@ class MessageState(Enum):
 
 @dataclass
 class Decision:
-    """The fate of a transaction, shared by all its messages."""
+    """The fate of what a writer has open in a bucket, shared by all those messages."""
 
     fate: MessageState = MessageState.OPEN
 
@@ -35,13 +37,15 @@ class StoredMessage:
         at: its offset.
         payload: key, value and bucket.
         arrived_ms: its timestamp (milliseconds since 1970, UTC).
-        decision: of which transaction it is; None for none.
+        decision: what becomes of it, if it is of a transaction; None where it is of none.
+        is_sent: whether the timestamp is that of its writer, and not of its arrival.
     """
 
     at: int
     payload: Outgoing
     arrived_ms: int
     decision: Decision | None = None
+    is_sent: bool = False
 
     def key(self) -> bytes | None:
         """Return the key."""
@@ -56,8 +60,8 @@ class StoredMessage:
         return self.at
 
     def timestamp(self) -> tuple[int, int]:
-        """Return the kind of time (2: the bus's own), and when it arrived."""
-        return 2, self.arrived_ms
+        """Return the kind of time (1: the writer's, 2: the bus's), and the time."""
+        return 1 if self.is_sent else 2, self.arrived_ms
 
 
 class BucketLog:
@@ -67,18 +71,19 @@ class BucketLog:
         self.start = 0
         self.end = 0
         self._messages: list[StoredMessage] = []
-        self._open: dict[int, tuple[Decision, int]] = {}
+        self._open: dict[str, tuple[Decision, int]] = {}
 
-    def append(self, message: Outgoing, arrived_ms: int, decision: Decision | None = None) -> None:
-        """Store a message, of a transaction or of none."""
-        if decision is not None and decision.fate is MessageState.OPEN:
-            self._open.setdefault(id(decision), (decision, self.end))
-        self._messages.append(StoredMessage(self.end, message, arrived_ms, decision))
+    def append(self, message: Outgoing, arrived_ms: int, writer: str | None = None, *, is_sent: bool = False) -> None:
+        """Store a message, of the transaction of a writer or of none."""
+        decision = None if writer is None else self._open.setdefault(writer, (Decision(), self.end))[0]
+        self._messages.append(StoredMessage(self.end, message, arrived_ms, decision, is_sent))
         self.end += 1
 
-    def mark(self, decision: Decision) -> None:
-        """Write down how a transaction ended; that takes an offset."""
-        if self._open.pop(id(decision), None) is not None:
+    def mark(self, writer: str, fate: MessageState) -> None:
+        """Write down how the transaction of a writer ended; that takes an offset."""
+        found = self._open.pop(writer, None)
+        if found is not None:
+            found[0].fate = fate
             self.end += 1
 
     @property

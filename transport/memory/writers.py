@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from ..bus import Outgoing, Position
 from ..errors import Aborted, BusError, BusUnreachable, CommitUnconfirmed, DeliveryFailed, Fenced, MembershipLost
 from .cluster import Cluster
-from .log import MessageState
+from .groups import Group
+from .log import BucketLog, MessageState
 from .network import Network
 from .readers import MemoryReader
 from .transactions import Transaction
@@ -20,24 +22,32 @@ COMMIT_LIMIT_S = 30.0
 """How long a step of a transaction is tried again."""
 
 
+class _Sent(NamedTuple):
+    """A message in a client's buffer, and the time that it was given there."""
+
+    category: str
+    message: Outgoing
+    at_ms: int
+
+
 class MemoryWriter:
     """Writes at once; or, where the line says so, when it is flushed."""
 
     def __init__(self, cluster: Cluster, line: Network) -> None:
         self._cluster = cluster
         self._line = line
-        self._waiting: list[tuple[str, Outgoing]] = []
+        self._waiting: list[_Sent] = []
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Hand messages over."""
-        self._waiting.extend((category, message) for message in messages)
+        self._waiting.extend(_Sent(category, message, self._cluster.now_ms()) for message in messages)
         if not self._line.buffers():
             self._deliver()
 
     def _deliver(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for category, message in waiting:
-            self._cluster.append(category, message)
+        for category, message, sent_ms in waiting:
+            self._cluster.append(category, message, sent_ms=sent_ms)
 
     def flush(self) -> None:
         """Return when all that was sent is stored."""
@@ -55,7 +65,14 @@ class MemoryTransactionalWriter:
     """Writes in transactions; each begins with the first message after a commit."""
 
     def __init__(
-        self, cluster: Cluster, line: Network, identity: str, member: MemoryReader | None, timeout_s: float
+        self,
+        cluster: Cluster,
+        line: Network,
+        identity: str,
+        member: MemoryReader | None,
+        timeout_s: float,
+        *,
+        writes: Collection[str] = (),
     ) -> None:
         self._cluster = cluster
         self._line = line
@@ -63,24 +80,50 @@ class MemoryTransactionalWriter:
         self._reader = member
         self._member = None if member is None else member.membership
         self._limit_ms = int(timeout_s * 1000)
-        self._waiting: list[tuple[str, Outgoing]] = []
+        self._waiting: list[_Sent] = []
         self._failure: Fenced | None = None
         self._epoch = line.request(
             "open transactions", lambda: cluster.transactions.begin_epoch(identity), OPENING_LIMIT_S
         )
+        self._abort_leftovers(writes)
+
+    def _abort_leftovers(self, writes: Collection[str]) -> None:
+        """Abort what the identity has open although the coordinator takes it for ended, as the client for Kafka does."""
+        if self._line.request("look for leftovers", lambda: self._has_open(writes), OPENING_LIMIT_S):
+            self._line.request("abort leftovers", lambda: self._abort_open(writes), OPENING_LIMIT_S)
+
+    def _has_open(self, writes: Collection[str]) -> bool:
+        self._cluster.look()
+        logs = self._logs(writes)
+        return any(log.stable_end < log.end for log in logs) or any(group.undecided for group in self._groups)
+
+    def _abort_open(self, writes: Collection[str]) -> None:
+        self._current()  # refused where another writer of the identity was opened since
+        for log in self._logs(writes):
+            log.mark(self._identity, MessageState.ABORTED)
+        for group in self._groups:
+            group.decide(self._identity, MessageState.ABORTED)
+        self._end(MessageState.ABORTED)
+
+    def _logs(self, writes: Collection[str]) -> list[BucketLog]:
+        return [log for name in writes if name in self._cluster.topics for log in self._cluster.topics[name].logs]
+
+    @property
+    def _groups(self) -> list[Group]:
+        return [] if self._reader is None else [self._reader.group]
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Hand messages over."""
-        self._waiting.extend((category, message) for message in messages)
+        self._waiting.extend(_Sent(category, message, self._cluster.now_ms()) for message in messages)
         if not self._line.buffers():
             self._deliver()
 
     def _deliver(self) -> None:
         waiting, self._waiting = self._waiting, []
         try:
-            for category, message in waiting:
+            for category, message, sent_ms in waiting:
                 transaction = self._current()
-                transaction.touch(self._cluster.append(category, message, transaction.decision))
+                transaction.touch(self._cluster.append(category, message, self._identity, sent_ms=sent_ms))
         except Fenced as error:
             self._failure = error
 
