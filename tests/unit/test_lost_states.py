@@ -6,6 +6,7 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 from support.disks import Disk, copy_of, restart
 from support.subjects import EXACT, MOST, Subject, complete_ms, events
@@ -13,6 +14,7 @@ from support.subjects import EXACT, MOST, Subject, complete_ms, events
 import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.state.checkpoints import Step, steps_of
+from penstock.transport.bus import Outgoing
 
 EVENTS = events(160)
 REPEATABLE = ("timers", "closing", "sessions", "sliding", "windowed", "ordered")
@@ -135,3 +137,36 @@ def outputs_after(subject: Subject, disk: Disk, forgets: bool) -> Counter[Any]:
     trial.send(60)
     trial.pass_time()
     return trial.outputs()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("disk", Disk)
+def test_nothing_comes_twice_where_what_was_read_ends_with_no_event(disk: Disk, goes_on: bool) -> None:
+    """A bucket is read up to behind the marker of a transaction: no event brings a state there that is built again."""
+    processor = Subject("aggregator", EXACT, EXACT).make("x", ps.CheckpointInterval(events=1_000))
+    driver = Driver(processor)
+    older = copy_of(driver, processor)
+    source = driver.bus.transactional_writer("source", None, 60.0, [])
+    for some, count in ((EVENTS[:8], True), (EVENTS[:8], False)):
+        source.send("x.events", [Outgoing(event.key.encode(), msgspec.json.encode(event)) for event in some])
+        source.flush()
+        if count:
+            source.commit([])
+        else:
+            source.abort()
+    _save(driver)
+    if goes_on:
+        driver._write(processor.inputs()[0], EVENTS[8:12])
+    restart(driver, processor, disk, older)
+    _save(driver)
+    written = Counter(driver.read(processor.outputs()[0]))
+
+    assert written
+    assert set(written.values()) == {1}
+
+
+def _save(driver: Driver) -> None:
+    """Let all be read, and saved."""
+    driver.run()
+    driver.clock.advance(IDLE_S)
+    driver.run()
