@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
+from .drawing import drawn
 from .mutants import MUTANTS, faulty
-from .scenario import PROFILES, Scenario, drawn
+from .profiles import PROFILES
+from .scenario import Scenario
 from .shrinking import shrunk
 from .world import Outcome, run
 

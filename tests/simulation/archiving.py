@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from support.warehouses import MemoryWarehouse
 
@@ -20,10 +20,7 @@ from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.transport.bus import Bucket, Bus
 from penstock.transport.memory import MemoryBus
 
-from .scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from .world import SimulatedClock
+from .scheduler import Scheduler, SimulatedClock
 
 SEGMENT_EVENTS = 16
 WRITE_EVERY = timedelta(seconds=3)

@@ -25,7 +25,15 @@ class What(Enum):
     LOST = "does not hear the answer"
     """The request is carried out; the client says that no answer came."""
     FULL = "has a full disk"
+    DELAY = "gives up a request that arrives late"
+    """The client takes it for lost; it is carried out all the same, when nobody thinks of it any more."""
     BROKERS = "the brokers are away"
+    MARKERS = "the brokers are killed, and lose markers"
+    """They are started again; the markers of transactions that ran out of time meanwhile are in some buckets, and not in others."""
+    CUT = "commits, and the brokers are killed"
+    """They have decided its commit and answered nobody; when they are started again, none of its markers is written."""
+    ROWS = "the rows are away"
+    """Those that lookups ask for."""
     STORE = "the store is away"
     PLACE = "the place of backups is away"
     WAREHOUSE = "the warehouse is away"
@@ -38,11 +46,13 @@ class What(Enum):
     CLEAN = "the brokers compact their logs"
 
 
-OF_REQUESTS = frozenset({What.SLOW, What.FAIL, What.LOST})
+OF_REQUESTS = frozenset({What.SLOW, What.FAIL, What.LOST, What.DELAY, What.CUT})
 ON_EMPTY_DISKS = "on empty disks"
 OF_ALL = frozenset(
     {
         What.BROKERS,
+        What.MARKERS,
+        What.ROWS,
         What.STORE,
         What.PLACE,
         What.SLEEP,

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from support.kinds import BEHIND_MS, HOUR_MS, MINUTE_MS, Event
-from support.subjects import BUCKETS
 
 from penstock.processors.declare.partitioner import bucket_of
 
 from .scheduler import START_MS
 
+if TYPE_CHECKING:
+    from .scenario import Scenario
+
 KEYS = 6
+TOO_LATE = 0.2
+"""How likely an event comes too late, where some do."""
+DELETED = 0.2
+"""How likely something that is written to a table deletes a row, where some do."""
 LAG_MS = 5 * HOUR_MS
 """How far behind in event time some buckets may lie."""
 BASE_MS = START_MS - 985 * HOUR_MS
@@ -26,58 +34,77 @@ def complete_ms(turn: int, count: int, *, lopsided: bool) -> int:
     return BASE_MS + turn * 7 * MINUTE_MS - lopsided * LAG_MS if turn < count else END_MS - BEHIND_MS
 
 
-def _awake() -> tuple[str, ...]:
-    """Return a key for each bucket."""
+@lru_cache
+def awake_keys(buckets: int) -> tuple[str, ...]:
+    """Return a key for each bucket: each round has an event of it, so that no bucket is silent for long."""
     keys = (f"b{number}" for number in range(1_000))
     found: dict[int, str] = {}
     for key in keys:
-        found.setdefault(bucket_of(key.encode(), BUCKETS), key)
-    return tuple(found[number] for number in range(BUCKETS))
+        found.setdefault(bucket_of(key.encode(), buckets), key)
+    return tuple(found[number] for number in range(buckets))
 
 
-AWAKE = _awake()
-"""Keys of which each round has an event, so that no bucket is silent for long."""
+def is_deletion(row: Event) -> bool:
+    """Tell whether something written to a table says that the row of its key is gone."""
+    return row.number < 0
 
 
-def rounds(
-    seed: int, count: int, events: int, inputs: int, *, quiet: bool, lame: bool, lopsided: bool
-) -> Iterator[Sequence[Sequence[Event]]]:
-    """Give what is written in each round to each input; numbers are given once.
+def rounds(scenario: Scenario) -> Iterator[Sequence[Sequence[Event]]]:
+    """Give what is written in each round to each input; numbers are given once. Those of deleted rows are below zero."""
+    count, inputs = len(scenario.rounds_s), scenario.sources
+    draw = _Draw(scenario)
+    for turn in range(count):
+        ends = [turn > count // 2 and scenario.lame and place > 0 for place in range(len(inputs))]
+        yield [[] if ended else draw.round(turn, place) for place, ended in enumerate(ends)]
+    buckets = [scenario.manner.buckets_of(name) for name in inputs]
+    keys = [awake_keys(size)[: 1 if scenario.quiet else None] for size in buckets]
+    yield [[draw.event(size, key, END_MS) for key in some] for size, some in zip(buckets, keys, strict=True)]
+
+
+class _Draw:
+    """Draws events.
 
     Args:
-        seed: of what it is drawn.
-        count: how many rounds there are before the last one.
-        events: how many events a round has beside those of each bucket.
-        inputs: how many inputs there are.
-        quiet: whether the last round writes to one bucket alone.
-        lopsided: whether all buckets but one lie behind in event time, and get nothing after half of the rounds.
-        lame: whether all inputs but the first end after half of the rounds, but for the last round.
+        scenario: of which run.
     """
-    lots = random.Random(seed)
-    number = 0
 
-    def event(key: str, at_ms: int) -> Event:
-        nonlocal number
-        number += 1
-        if lopsided and at_ms < END_MS and bucket_of(key.encode(), BUCKETS) != 0:
-            at_ms -= LAG_MS
-        return Event(key, at_ms, number)
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._lots = random.Random(scenario.seed)
+        self._further = random.Random(-scenario.seed - 1)
+        self._number = 0
 
-    for turn in range(count):
+    def round(self, turn: int, place: int) -> list[Event]:
+        """Return what is written to an input in a round."""
+        scenario, lots = self._scenario, self._lots
+        buckets = scenario.manner.buckets_of(scenario.sources[place])
         now_ms = BASE_MS + turn * 7 * MINUTE_MS
-        written: list[list[Event]] = []
-        for place in range(inputs):
-            if lame and place and turn > count // 2:
-                written.append([])
-                continue
-            narrow = lopsided and turn > count // 2
-            awake = [event(key, now_ms) for key in (AWAKE[:1] if narrow else AWAKE)]
-            keys = (
-                [AWAKE[0]] * events
-                if narrow
-                else [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(events)]
-            )
-            others = [event(key, now_ms - lots.randrange(BEHIND_MS - MINUTE_MS)) for key in keys]
-            written.append(awake + others)
-        yield written
-    yield [[event(key, END_MS) for key in (AWAKE[:1] if quiet else AWAKE)] for _ in range(inputs)]
+        narrow = scenario.lopsided and turn > len(scenario.rounds_s) // 2
+        awake = awake_keys(buckets)[: 1 if narrow else None]
+        written = [self.event(buckets, key, now_ms) for key in awake]
+        keys = (
+            [awake[0]] * scenario.events
+            if narrow
+            else [f"k{min(lots.randrange(KEYS), lots.randrange(KEYS))}" for _ in range(scenario.events)]
+        )
+        for key in keys:
+            at_ms = now_ms - lots.randrange(BEHIND_MS - MINUTE_MS)
+            if scenario.is_late and self._further.random() < TOO_LATE:
+                at_ms -= self._further.randrange(4 * HOUR_MS)
+            written.append(self.event(buckets, key, at_ms))
+        if scenario.deletes and place == 0:
+            self._delete_some(written)
+        return written
+
+    def _delete_some(self, rows: list[Event]) -> None:
+        """Let some rows be deletions."""
+        for at, row in enumerate(rows):
+            if self._further.random() < DELETED:
+                rows[at] = Event(row.key, row.at, -row.number)
+
+    def event(self, buckets: int, key: str, at_ms: int) -> Event:
+        """Return an event with the next number."""
+        self._number += 1
+        if self._scenario.lopsided and at_ms < END_MS and bucket_of(key.encode(), buckets) != 0:
+            at_ms -= LAG_MS
+        return Event(key, at_ms, self._number)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory.network import REQUEST_LIMIT_S, Network
+from penstock.transport.memory.transactions import Transactions
 
 from .faults import Fault, What
 from .scheduler import Process, Scheduler
@@ -20,18 +21,53 @@ FETCHED = (0, 1, 5, 20, 10_000, 10_000)
 """How many messages of a bucket may have been fetched by the time of a poll."""
 
 
-class Brokers:
-    """Whether the brokers answer."""
+STARTING_MS = 3_000
+"""How long after their start brokers do not know yet who leads what."""
+FORGETFUL = 0.6
+"""How likely a marker is lost until then."""
+BUFFERED = 0.6
+"""How likely what is sent waits for the next flush."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+
+class Brokers:
+    """Whether the brokers answer, and what they forget when they are started again.
+
+    Args:
+        scheduler: tells the time.
+        transactions: what they keep of transactions.
+    """
+
+    def __init__(self, scheduler: Scheduler, transactions: Transactions) -> None:
         self._scheduler = scheduler
+        self._transactions = transactions
+        self._transactions.loses = self._loses_marker
+        self._forgets_until_ms = 0.0
+        self._is_cut = False
         self.away_until_ms = 0.0
         self.back_ms = 0.0
 
-    def go(self, seconds: float) -> None:
-        """Be away for a while."""
+    def go(self, seconds: float, *, loses_markers: bool = False) -> None:
+        """Be away for a while; what is killed may lose markers of what ran out of time meanwhile, when it is started again."""
         self.away_until_ms = max(self.away_until_ms, self._scheduler.now_ms + seconds * 1000)
         self.back_ms = self.away_until_ms
+        if loses_markers:
+            self._forgets_until_ms = self.back_ms + STARTING_MS
+
+    def cut(self, effect: Callable[[], object], seconds: float) -> None:
+        """Decide what is asked for, and be killed before any marker of it is written."""
+        self._is_cut = True
+        try:
+            effect()
+        finally:
+            self._is_cut = False
+        self.go(seconds, loses_markers=True)
+
+    def _loses_marker(self, has_expired: bool) -> bool:
+        """Tell whether a marker is left out: whoever asks for an end when they are up again is not unlucky, too."""
+        if self._is_cut:
+            return True
+        is_starting = self._scheduler.now_ms < self._forgets_until_ms
+        return has_expired and is_starting and self._scheduler.random.random() < FORGETFUL
 
     @property
     def are_up(self) -> bool:
@@ -66,6 +102,10 @@ class SimulatedLine(Network):
         if fault is not None and fault.what is What.FAIL and limit_s <= PATIENT_S:
             self._scheduler.sleep(limit_s)
             raise BusUnreachable(f"No broker answered ({what}).")
+        if fault is not None and fault.what is What.CUT and self._brokers.are_up:
+            self._brokers.cut(effect, fault.lasts_s)
+            self._scheduler.sleep(limit_s)
+            raise BusUnreachable(f"No broker answered ({what}).")
         if not self._brokers.are_up and not self._scheduler.wait(lambda: self._brokers.are_up, limit_s):
             raise BusUnreachable(f"No broker answered within {limit_s:.0f} s ({what}).")
         answer = effect()
@@ -91,8 +131,8 @@ class SimulatedLine(Network):
         return min(at_most, self._scheduler.random.choice(FETCHED))
 
     def buffers(self) -> bool:
-        """Keep what is sent until it is flushed: what a client had not sent yet dies with it."""
-        return True
+        """Keep what is sent until it is flushed, mostly: what a client had not sent yet dies with it."""
+        return not self._brokers.are_up or self._scheduler.random.random() < BUFFERED
 
     def heartbeat_ms(self, now_ms: int) -> int:
         """Return when the process last ran; brokers that come back begin to count anew."""

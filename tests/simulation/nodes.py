@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from support.kinds import IN_TIME, Answer, Event, Hourly, Kind, _Closing, _Stateless
+from support.kinds import IN_TIME, Answer, Event, Hourly, Kind, Met, _Closing, _Stateless, _Table
 from support.kinds import KINDS as TRIED
-from support.subjects import BUCKETS, EXACT, LEAST, MOST, PAIRS
+from support.kinds import _Lookup as _LookedUp
+from support.subjects import EXACT, LEAST, MOST, PAIRS
 
 import penstock as ps
 
+from .manner import USUAL, Manner
+
 EARLY_S = 10
+FRESH_S = 10
+"""For how long "remembering" takes a row, or that there is none, for what it was."""
 
 
 class _Rekeyed(_Stateless):
@@ -33,19 +38,42 @@ def rekeyed(event: Event) -> Event:
     return Event(f"r{event.number % 5}", event.at, event.number)
 
 
-UNKNOWN = (
-    *("forgetting", "forgetting_unsure", "late", "differences", "flow"),
-    *("repartition", "lookup", "table", "avro"),
-)
-"""Kinds whose truth is not computed here."""
+class _LatestAsOf(_Table):
+    """Gives each event the row that its key had at the event's time."""
+
+    ordered = True
+    watermark = IN_TIME
+
+
+class _Lookup(_LookedUp):
+    """Asks again for rows that nobody gives just now."""
+
+    unreachable = ps.lookups.OnUnreachable.WAIT
+
+
+class _Remembering(_Lookup):
+    """The same, and remembers rows for a while."""
+
+    cache = ps.lookups.Cached(fresh=timedelta(seconds=FRESH_S), missing=timedelta(seconds=FRESH_S))
+
+
+_TABLE = {"rows": Answer, "events": Event}
 KINDS = {
-    **{name: kind for name, kind in TRIED.items() if name not in UNKNOWN},
+    **TRIED,
     "rekeyed": Kind(_Rekeyed, Event),
     "early": Kind(_Early, Hourly),
     "forgetting": TRIED["forgetting_unsure"],
+    "table": Kind(_Table, Met, _TABLE),
+    "latest as of": Kind(_LatestAsOf, Met, _TABLE),
+    "lookup": Kind(_Lookup, Met),
+    "remembering": Kind(_Remembering, Met),
 }
-PASSING = ("stateless", "rekeyed")
+PASSING = ("stateless", "rekeyed", "repartition")
 """Those whose outputs are what others may read."""
+TABLES = ("table", "latest as of")
+"""Those whose first input is a table."""
+LATE = ("late", "differences")
+"""Those whose events may come too late."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +89,7 @@ class Node:
         workers: how many workers it has, each on a machine of its own.
         promised: whether it goes by what those promise that write its inputs.
         backups: whether its states are backed up.
-        is_remote: whether they lie in a store that all machines share.
+        writing: how it writes to a store that all machines share; None where its states lie beside its workers.
     """
 
     name: str
@@ -72,34 +100,45 @@ class Node:
     workers: int
     promised: bool = False
     backups: bool = False
-    is_remote: bool = False
+    writing: ps.WriteMode | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its states lie in a store."""
+        return self.writing is not None
+
+    @property
+    def writes_outputs(self) -> bool:
+        """Whether it writes to a category: appending to a store never knows a result."""
+        return self.writing is not ps.WriteMode.APPEND
 
     def __str__(self) -> str:
         by = ", promised" if self.promised else ""
-        backed_up = ", backed up" if self.backups else ", in a store" if self.is_remote else ""
+        kept = ", backed up" if self.backups else ", in a store" if self.is_remote else ""
+        kept += f" ({self.writing.value})" if self.writing is not None else ""
         pair = f"{self.state.name.lower()}/{self.output.name.lower()}"
-        return f"{self.name}: {self.kind} of {' and '.join(self.reads)}, {pair}{by}{backed_up}, {self.workers} workers"
+        return f"{self.name}: {self.kind} of {' and '.join(self.reads)}, {pair}{by}{kept}, {self.workers} workers"
 
-    def make(self) -> type[ps.Processor]:
-        """Return the processor."""
+    def make(self, manner: Manner = USUAL) -> type[ps.Processor]:
+        """Return the processor, on categories that are kept in a manner."""
         kind = KINDS[self.kind]
-        inputs = tuple(map(category, self.reads, kind.reads.values()))
-        reads = {"left": inputs[0], "right": inputs[1]} if issubclass(kind.base, ps.Join) else {"reads": inputs}
-        declared = {
-            **reads,
+        inputs = tuple(map(manner.category, self.reads, kind.reads.values()))
+        output = manner.category(f"{self.name}.out", kind.written)
+        declared: dict[str, object] = {
+            **_reading(kind.base, inputs),
             "name": self.name,
-            "writes": category(f"{self.name}.out", kind.written),
+            "writes": output if self.writes_outputs else (),
             "state_semantics": self.state,
             "output_semantics": self.output,
-            **({"store": ps.RemoteStore()} if self.is_remote else {}),
-            **(
-                {"watermark": ps.watermarks.UpstreamWatermark()}
-                if self.promised
-                else {"watermark": IN_TIME}
-                if self.kind in PASSING
-                else {}
-            ),
         }
+        if kind.late is not None:
+            declared["late"] = manner.category(f"{self.name}.{kind.late}", Event)
+        if self.writing is not None:
+            declared["store"] = ps.RemoteStore(self.writing)
+        if self.promised:
+            declared["watermark"] = ps.watermarks.UpstreamWatermark()
+        elif self.kind in PASSING:
+            declared["watermark"] = IN_TIME
         return type("Simulated", (kind.base,), declared)
 
     def passed_on(self, events: Sequence[Event]) -> list[Event]:
@@ -107,23 +146,20 @@ class Node:
         return [rekeyed(event) for event in events] if self.kind == "rekeyed" else list(events)
 
 
-def category(name: str, record: type[ps.Record]) -> ps.Category[ps.Record]:
-    """Return a category of a run."""
-    time = "hour" if record is Hourly else "at"
-    return ps.Category(name, record, key="key", event_time=time, buckets=BUCKETS)
+def _reading(base: type[ps.Processor], inputs: tuple[ps.Category[ps.Record], ...]) -> dict[str, object]:
+    if issubclass(base, ps.Join):
+        return {"left": inputs[0], "right": inputs[1]}
+    if issubclass(base, ps.TableJoin):
+        return {"table": inputs[0], "stream": inputs[1]}
+    return {"reads": inputs}
 
 
 def pairs_of(kind: str) -> tuple[tuple[ps.Semantics, ps.Semantics], ...]:
     """Return the semantics that a kind may have."""
-    if kind in PASSING:
+    if kind in PASSING or kind in {"lookup", "remembering"}:
         return ((LEAST, LEAST), (MOST, MOST), (EXACT, EXACT))
     if kind in {"merging", "random", "forgetting"}:
         return ((EXACT, EXACT),)  # what these promise beside is nothing that could be told from outside
     if kind == "sessions":
         return ((LEAST, LEAST), (EXACT, LEAST), (EXACT, EXACT))  # where events are lost, sessions are others
     return PAIRS
-
-
-def right_record(kind: str) -> type[ps.Record]:
-    """Return the record of a kind's second input."""
-    return Answer if kind == "joining" else Event

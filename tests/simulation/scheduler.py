@@ -232,6 +232,21 @@ class Scheduler:
         self.wait(lambda: len(self._tasks) == 1)
 
 
+class SimulatedClock:
+    """The scheduler's time, as a worker asks for it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def monotonic_s(self) -> float:
+        """Return seconds since the begin."""
+        return (self._scheduler.now_ms - START_MS) / 1000
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970, UTC."""
+        return int(self._scheduler.now_ms)
+
+
 class SimulatedFuture(Future[Any]):
     """A future for which one waits by giving the baton away."""
 

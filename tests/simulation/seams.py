@@ -19,8 +19,26 @@ from support import kinds
 from penstock.backfill.archive import archiver, category_archive, segments
 from penstock.backfill.archive.retrying_warehouse import RetryingWarehouse
 from penstock.backfill.warehouse import archive_settings
-from penstock.ops.worker import backups, changelog_replay, shard_loader, watermark_publisher
+from penstock.ops.worker import (
+    backups,
+    changelog_replay,
+    input_merger,
+    key_check,
+    shard_loader,
+    transaction_sweeper,
+    watermark_publisher,
+)
 from penstock.processors import backoff
+from penstock.processors.operators import (
+    early_results,
+    ordered_delivery,
+    panes,
+    sessions,
+    sliding,
+    sliding_history,
+    stateful,
+)
+from penstock.processors.time import timer_schedule, timers
 from penstock.state import checkpoints
 from penstock.transport import changelog as log_category
 
@@ -31,6 +49,24 @@ from .scheduler import Scheduler, settled
 
 DELETIONS = timedelta(seconds=30)
 """For how long a changelog says that a key was deleted: a run lasts no month."""
+
+
+SMALL: tuple[tuple[Any, str, int], ...] = (
+    (timer_schedule, "READ_AHEAD", 3),
+    (timers, "CACHED_KEYS", 2),
+    (stateful, "CACHED_KEYS", 2),
+    (sessions, "CACHED_KEYS", 2),
+    (ordered_delivery, "DELIVERED_AT_ONCE", 2),
+    (sliding, "DUE_AT_ONCE", 2),
+    (sliding_history, "CHUNK_VALUES", 3),
+    (sliding_history, "CACHED_VALUES", 12),
+    (early_results, "READ_AT_ONCE", 2),
+    (panes, "READ_AT_ONCE", 2),
+    (input_merger, "AT_ONCE", 2),
+    (input_merger, "HELD", 8),
+    (key_check, "KNOWN_KEYS", 3),
+)
+"""How much the library holds, reads or gives on at once: a run has too few events to reach what is usual."""
 
 
 class SimulatedEvent:
@@ -53,6 +89,24 @@ class SimulatedEvent:
         return self._is_set or self._scheduler.wait(self.is_set, timeout)
 
 
+class SimulatedThread:
+    """A `threading.Thread` of the process that makes it."""
+
+    def __init__(self, scheduler: Scheduler, call: Callable[[], None], name: str) -> None:
+        self._scheduler = scheduler
+        self._call = call
+        self._name = name
+
+    @staticmethod
+    def of(scheduler: Scheduler) -> Callable[..., SimulatedThread]:
+        """Return what makes threads."""
+        return lambda *, target, name, daemon: SimulatedThread(scheduler, target, name)
+
+    def start(self) -> None:
+        """Begin."""
+        self._scheduler.spawn(self._scheduler.current.process, self._name, self._call)
+
+
 def _lasting(scheduler: Scheduler) -> Callable[..., RetryingWarehouse]:
     def lasting(*args: Any, **kwargs: Any) -> RetryingWarehouse:
         ours: dict[str, Any] = {"monotonic_s": lambda: scheduler.now_ms / 1000, "pause": scheduler.sleep}
@@ -68,6 +122,8 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (shard_loader, "Event", lambda: SimulatedEvent(scheduler)),
         (watermark_publisher, "wait", settled),
+        (transaction_sweeper, "Event", lambda: SimulatedEvent(scheduler)),
+        (transaction_sweeper, "Thread", SimulatedThread.of(scheduler)),
         (backups, "Event", lambda: SimulatedEvent(scheduler)),
         (backups, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
         (backups, "InterruptibleBackupStore", lambda backups, _: backups),
@@ -89,6 +145,6 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (checkpoints, "secrets", SimpleNamespace(randbits=lots.getrandbits)),
     ]
     with ExitStack() as stack:
-        for module, name, replacement in replaced:
+        for module, name, replacement in (*replaced, *SMALL):
             stack.enter_context(patch.object(module, name, replacement))
         yield

@@ -1,4 +1,7 @@
-"""A remote store: shared by all machines, fenced by epochs, and sometimes away, slow, or silent about what it has done."""
+"""A remote store: shared by all machines, and sometimes away, slow, silent about what it has done, or later than its client waits.
+
+The states above it, their retries and their fencing are the library's; here is what a database does: one request after the other, as a whole.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,53 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from penstock.processors.keyed_state.changes import Changes, MergeChanges
-from penstock.state.protocols import Offsets, Outbox, ShardIdentity
-from penstock.state.remote.errors import StoreFenced, StoreUnreachable
+from penstock.processors.declare.aggregator import Aggregator
+from penstock.processors.declare.stores import WriteMode
+from penstock.state.protocols import Offsets, ShardIdentity
+from penstock.state.remote.errors import StoreInterrupted
+from penstock.state.remote.folder import RemoteStates
+from penstock.state.remote.protocols import UNKNOWN, Claim, Parts, Shard, StoredShard, Write
+from penstock.state.remote.retry import RETRY_LIMIT_S, Retrying
 
-from .disks import Content, Database
 from .faults import Fault, What
 from .scheduler import Process, Scheduler
 
 T = TypeVar("T")
-PATIENCE_S = 15.0
-"""How long a call is tried again."""
+ATTEMPT_S = 5.0
+"""How long a client waits for one answer."""
+
+
+@dataclass
+class Row:
+    """A shard, as a database keeps it."""
+
+    standing: StoredShard = UNKNOWN
+    position: Offsets = field(default_factory=dict)
+    outbox: bytes = b""
+    slots: dict[bytes, Parts] = field(default_factory=dict)
+
+    def commit(self, standing: StoredShard, write: Write) -> StoredShard:
+        """Write, if it stands as the writer believes; return how it stood."""
+        before = self.standing
+        if before == standing:
+            self._change(write)
+            self.standing = before._replace(saves=before.saves + 1)
+        return before
+
+    def _change(self, write: Write) -> None:
+        changes = write.changes
+        assert not changes.totals, "no monoid of a run is added up by the store itself"
+        assert not changes.extremes, "no monoid of a run is compared by the store itself"
+        for slot in changes.removed:
+            self.slots.pop(slot, None)
+        for slot, value in changes.wholes:
+            self.slots[slot] = Parts(value)
+        for slot, partial in changes.partials:
+            before = self.slots.get(slot, Parts())
+            self.slots[slot] = before._replace(partials=(*before.partials, partial))
+        self.position = dict(write.position)
+        if write.outbox is not None:
+            self.outbox = write.outbox
 
 
 @dataclass
@@ -24,12 +63,19 @@ class Store:
     """What all processes share."""
 
     away_until_ms: float = 0.0
-    shards: dict[ShardIdentity, Database] = field(default_factory=dict)
-    epochs: dict[ShardIdentity, int] = field(default_factory=dict)
+    rows: dict[Shard, Row] = field(default_factory=dict)
+    claims: int = 0
+
+    def claim(self, identity: ShardIdentity) -> Claim:
+        """Give a shard another owner."""
+        row = self.rows.setdefault(Shard(identity.processor, identity.bucket), Row())
+        self.claims += 1
+        row.standing = row.standing._replace(owner=f"owner {self.claims}", epoch=row.standing.epoch + 1)
+        return Claim(row.standing, dict(row.position))
 
 
-class StoreLine:
-    """A process's way to the store.
+class Session:
+    """A process's connection to the store: an `OwnedStore`.
 
     Args:
         store: where to.
@@ -41,110 +87,70 @@ class StoreLine:
     def __init__(
         self, store: Store, scheduler: Scheduler, process: Process, strike: Callable[[Process, str], Fault | None]
     ) -> None:
-        self.store = store
+        self._store = store
         self._scheduler = scheduler
         self._process = process
         self._strike = strike
 
-    def request(self, what: str, effect: Callable[[], T]) -> T:
-        """Have the store do something; what a lost connection makes be tried again takes effect once."""
+    def claim(self, identity: ShardIdentity) -> Claim:
+        """Become the owner of a shard."""
+        return self._request("claim state", lambda: self._store.claim(identity))
+
+    def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
+        """Write as the owner; return how the shard stood before."""
+        return self._request("write state", lambda: self._store.rows[shard].commit(standing, write))
+
+    def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
+        """Return what is kept at each slot."""
+        kept = self._store.rows[shard].slots
+        return self._request("read state", lambda: [kept.get(slot, Parts()) for slot in slots])
+
+    def outbox(self, shard: Shard) -> bytes:
+        """Return the outbox."""
+        return self._request("read state", lambda: self._store.rows[shard].outbox)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+    def _request(self, what: str, effect: Callable[[], T]) -> T:
+        """Have the store do something, unless a fault keeps the request or its answer."""
         self._scheduler.point(what)
         fault = self._strike(self._process, what)
-        if fault is not None and fault.what is What.SLOW:
-            self._scheduler.sleep(min(fault.lasts_s, PATIENCE_S * 0.9))
-        if (fault is not None and fault.what is What.FAIL) or not self._scheduler.wait(self._is_up, PATIENCE_S):
-            raise StoreUnreachable(f"The store did not answer ({what}).")
+        match fault and fault.what:
+            case What.SLOW if fault is not None:
+                self._scheduler.sleep(min(fault.lasts_s, ATTEMPT_S * 0.9))
+            case What.DELAY if fault is not None:
+                self._arrive_later(fault.lasts_s, effect)
+                raise self._interrupted(what)
+            case What.FAIL:
+                raise self._interrupted(what)
+        if not self._scheduler.wait(self._is_up, ATTEMPT_S):
+            raise StoreInterrupted(f"The store did not answer ({what}).")
         answer = effect()
         if fault is not None and fault.what is What.LOST:
-            self._scheduler.sleep(PATIENCE_S)
-            raise StoreUnreachable(f"The store did not answer ({what}).")
+            raise self._interrupted(what)
         self._scheduler.point(f"after {what}")
         return answer
 
+    def _interrupted(self, what: str) -> StoreInterrupted:
+        """Return, when the client has waited long enough, what says that no answer came."""
+        self._scheduler.sleep(ATTEMPT_S)
+        return StoreInterrupted(f"The store did not answer ({what}).")
+
+    def _arrive_later(self, seconds: float, effect: Callable[[], object]) -> None:
+        """Let a request arrive when its client waits for it no more, and may be dead."""
+
+        def arrive() -> None:
+            self._scheduler.sleep(seconds)
+            effect()
+
+        self._scheduler.spawn(Process("network"), "network", arrive)
+
     def _is_up(self) -> bool:
-        return self._scheduler.now_ms >= self.store.away_until_ms
+        return self._scheduler.now_ms >= self._store.away_until_ms
 
 
-class SimulatedRemoteStates:
-    """The states of a processor in the store.
-
-    Args:
-        line: the way there.
-        join: what a saved value and a change amount to.
-    """
-
-    def __init__(self, line: StoreLine, join: MergeChanges) -> None:
-        self._line = line
-        self._join = join
-
-    def open(self, identity: ShardIdentity) -> SimulatedRemoteState:
-        """Claim a shard: older owners write nothing any more."""
-
-        def claim() -> int:
-            store = self._line.store
-            store.shards.setdefault(identity, Database(Content(self._join)))
-            store.epochs[identity] = store.epochs.get(identity, 0) + 1
-            return store.epochs[identity]
-
-        return SimulatedRemoteState(self._line, identity, self._line.request("claim state", claim))
-
-
-class SimulatedRemoteState:
-    """A shard that was claimed."""
-
-    def __init__(self, line: StoreLine, identity: ShardIdentity, epoch: int) -> None:
-        self._line = line
-        self._identity = identity
-        self._epoch = epoch
-        self.database = line.store.shards[identity]
-
-    @property
-    def _content(self) -> Content:
-        return self.database.content
-
-    def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key."""
-        return self._line.request("read state", lambda: self._content.fetch(keys))
-
-    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return nothing: a store that others read has no order."""
-        return []
-
-    def position(self) -> Offsets:
-        """Return the saved position."""
-        return self._content.position()
-
-    def outbox(self) -> Outbox | None:
-        """Return the outbox that was saved and not cleared."""
-        return self._content.outbox()
-
-    def save(self, changes: Changes) -> None:
-        """Save changes."""
-        self._write("save state", lambda: self._content.save(changes))
-
-    def save_position(self, position: Offsets) -> None:
-        """Save the position."""
-        self._write("save position", lambda: self._content.save_position(position))
-
-    def save_together(self, changes: Changes, position: Offsets) -> None:
-        """Save both."""
-        self._write("save state and position", lambda: self._content.save_together(changes, position))
-
-    def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:
-        """Save all three."""
-        self._write("save with outbox", lambda: self._content.save_with_outbox(changes, outbox))
-
-    def clear_outbox(self) -> None:
-        """Drop the outbox."""
-        self._write("clear outbox", self._content.clear_outbox)
-
-    def close(self) -> None:
-        """Do nothing: whoever claims it next owns it."""
-
-    def _write(self, what: str, write: Callable[[], None]) -> None:
-        def fenced() -> None:
-            if self._line.store.epochs[self._identity] != self._epoch:
-                raise StoreFenced(f"{self._identity.processor}/{self._identity.bucket}: somebody else owns it now.")
-            write()
-
-        self._line.request(what, fenced)
+def states_in(session: Session, scheduler: Scheduler, processor: type[Aggregator], writing: WriteMode) -> RemoteStates:
+    """Return the states of a processor in the store: the library's own."""
+    retrying = Retrying(RETRY_LIMIT_S, clock=lambda: scheduler.now_ms / 1000, pause=scheduler.sleep)
+    return RemoteStates(session, processor, writing, retrying)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from .mutants import MUTANTS
-from .scenario import PROFILES
+from .profiles import PROFILES
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = {"archive": 30, "calm": 40, "mixed": 200}
+SEEDS = {"calm": 30, "mixed": 60}
 """How many seeds of a profile are tried; of others `USUAL`. All together take about three minutes on two slow cores."""
-USUAL = 70
+USUAL = 15
 LIMIT_S = 900
 
 
@@ -42,7 +42,7 @@ def test_all_is_kept_whatever_goes_wrong(profile: str) -> None:
     assert found.returncode == 0, found.stdout + found.stderr[-2_000:]
 
 
-@pytest.mark.parametrize("profile", ["mixed", "silence", "deletions", "archive"])
+@pytest.mark.parametrize("profile", ["mixed", "markers", "deletions", "archive"])
 def test_a_seed_gives_the_same_run_each_time(profile: str) -> None:
     """To the last message and the last moment, in another process with other hashes."""
     runs = [simulate("--profile", profile, "--seed", "3", "--as-it-is", hash_seed=seed) for seed in ("1", "2")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -16,12 +15,13 @@ from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.checkpoints import is_remote
 from penstock.transport.bus import Bucket, Outgoing
 
-from .by_event import BY_EVENT, Outputs, expect_flow
-from .by_time import complete_hours, expect_kept_by_time
-from .kinds import BEHIND_MS, HOUR_MS, KINDS, LATENESS_MS, MINUTE_MS, Answer, Event, other_key
+from .by_event import BY_EVENT, Outputs
+from .by_time import expect_kept_by_time
+from .kinds import BEHIND_MS, HOUR_MS, KINDS, MINUTE_MS, Answer, Event, other_key
+from .lateness import expect_late, too_late
 from .mortal import Death, Mortal
-from .subjects import BUCKETS, EXACT, LEAST, MOST, Subject
-from .verdicts import expect_complete, expect_each_event
+from .subjects import BUCKETS, EXACT, LEAST, Subject
+from .verdicts import expect_each_event
 
 ROUNDS = 4
 A_ROUND = 16
@@ -187,32 +187,10 @@ class Trial:
                 assert (message.key(), bucket) == (other_key(event).encode(), _bucket(other_key(event)))
 
     def _expect_late(self) -> None:
-        """Hold windows against the events that came in time, and the late ones against those that did not."""
-        subject, allowed_ms = self.subject, LATENESS_MS if self.subject.kind == "differences" else 0
-        newest: dict[int, int] = defaultdict(lambda: -(2**62))
-        too_late: list[Event] = []
-        for event in self.events:
-            bucket = _bucket(event.key)
-            newest[bucket] = max(newest[bucket], event.at)
-            if event.at // HOUR_MS * HOUR_MS + HOUR_MS + allowed_ms <= newest[bucket] - BEHIND_MS:
-                too_late.append(event)
-        assert too_late
-        in_time = [event for event in self.events if event not in too_late]
-        if subject.state is EXACT:
-            expect_each_event(subject.output, self.late, too_late)
-            complete = complete_hours(in_time, self.low_ms())
-            if subject.kind == "late":
-                expect_complete(self.outputs, complete, subject.state, subject.output)
-            else:
-                expect_flow(subject, self.outputs, complete)
-            return
-        # An event that was lost holds event time back; one that is repeated may be late the second time.
-        assert {output["number"] for output in self.late} <= {event.number for event in self.events}
-        if subject.output is not LEAST:
-            expect_each_event(MOST, self.late, self.events)
-            assert len(self.late) + sum(output["count"] for output in self.outputs) <= len(self.events)
-        else:
-            assert {output["number"] for output in self.late} >= {event.number for event in too_late}
+        """Hold windows and late events against those that came in time, and those that did not."""
+        late = too_late(self.subject, self.events)
+        assert late
+        expect_late(self.subject, self.events, late, self.outputs, self.late, self.low_ms())
 
     def _expect_rows(self) -> None:
         """Hold what events were given against the rows that their keys had then; where state is read again, rows may be met that come later."""

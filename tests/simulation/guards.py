@@ -1,0 +1,245 @@
+"""What keeps a fault away, taken out: each function has one back, in a block, by what it puts in the place of a function of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from math import inf
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+from support.subjects import MOST
+from support.warehouses import MemoryWarehouse
+
+import penstock as ps
+from penstock.backfill.archive import category_archive
+from penstock.ops.worker import changelog_replay, shard_loader, topic_watch, worker
+from penstock.ops.worker.checkpoint_executor import CheckpointExecutor
+from penstock.ops.worker.shard import Shard
+from penstock.ops.worker.transaction_sweeper import TransactionSweeper
+from penstock.ops.worker.watermark_subscriber import Board, Held, _Promiser
+from penstock.ops.worker.worker import Worker
+from penstock.processors.declare.categories import AnyCategory, Category, Deleted
+from penstock.processors.operators.early_results import EarlyResults
+from penstock.processors.operators.sliding_history import SlidingHistory
+from penstock.processors.time.idleness import IdleDetector
+from penstock.processors.time.shard_time import ShardTime
+from penstock.state import checkpoints
+from penstock.state.remote.protocols import StoredShard, Write
+from penstock.transport.bus import Outgoing
+from penstock.transport.internal_topics import ensure
+from penstock.transport.memory.writers import MemoryTransactionalWriter
+from penstock.transport.tables.schemas import SCHEMAS, Schema, Schemas
+
+from . import archiving
+from .scheduler import START_MS
+from .stores import Row
+
+
+def silence_is_idleness() -> AbstractContextManager[object]:
+    """Take a bucket for idle of which nothing came for long, whether or not the bus answers."""
+
+    def is_idle(self: IdleDetector, now_s: float) -> bool:
+        return now_s - self._heard_s >= self._patience.idle_after_s and self._heard_s > -inf
+
+    return patch.object(IdleDetector, "is_idle", is_idle)
+
+
+def idle_before_it_is_read() -> AbstractContextManager[object]:
+    """Believe a shard that is idle by now before what it had written is read."""
+
+    def is_waited_for(self: _Promiser, _: object) -> bool:
+        return not self.newest.idle
+
+    return patch.object(_Promiser, "is_waited_for", is_waited_for)
+
+
+def watermarks_are_no_news() -> AbstractContextManager[object]:
+    """Save, and promise, nothing where only event time has gone on."""
+
+    def has_news(self: Shard) -> bool:
+        moved = self.position != self.saved_position or self._reached() != self.committed
+        return moved or bool(self.held) or bool(self.overlay.changes)
+
+    return patch.object(Shard, "has_news", property(has_news))
+
+
+def early_results_are_forgotten() -> AbstractContextManager[object]:
+    """Keep in memory alone which early results are pending."""
+    return patch.object(EarlyResults, "_load", lambda *_: None)
+
+
+def told_again_by_a_lost_state() -> AbstractContextManager[object]:
+    """Keep no changelog for outputs at most once that no event causes."""
+    is_logged = checkpoints._is_logged
+
+    def faulty_is_logged(processor: type[ps.Processor]) -> bool:
+        return processor.output_semantics is not MOST and is_logged(processor)
+
+    return patch.object(checkpoints, "_is_logged", faulty_is_logged)
+
+
+def saved_after_a_failure() -> AbstractContextManager[object]:
+    """Let a worker whose state cannot be written save once more while it ends."""
+
+    def abandon(self: Worker) -> None:
+        self._saving.abandon()
+        self._let_go(list(self._owned))
+
+    def begin(self: CheckpointExecutor) -> None:
+        self._waiting = []
+        if self._transactional:
+            self._transactions.enlist()
+
+    def one_by_one(calls: Iterable[Callable[[], object]]) -> None:
+        for call in calls:
+            call()
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(Worker, "_abandon", abandon))
+    stack.enter_context(patch.object(CheckpointExecutor, "begin", begin))
+    stack.enter_context(patch.object(worker, "do_all", one_by_one))
+    return stack
+
+
+def archivers_share_an_epoch() -> AbstractContextManager[object]:
+    """Let an archiver that was paused write over what its successor has written."""
+    return patch.object(category_archive, "claim", lambda *_: 1)
+
+
+def expired_positions_make_it_new() -> AbstractContextManager[object]:
+    """Take a group without positions for one that has never read."""
+    return patch.object(shard_loader._Facts, "have_expired", lambda *_: False)
+
+
+def deletions_are_missed() -> AbstractContextManager[object]:
+    """Bring a state up to date from where it was, however long ago that was."""
+    return patch.object(changelog_replay, "_may_lack_deletions", lambda *_: False)
+
+
+def topics_go_by_their_names() -> AbstractContextManager[object]:
+    """Go on in whatever has the name that a topic had."""
+    return patch.object(shard_loader, "expect_same_topics", lambda *_: None)
+
+
+def new_buckets_are_read() -> AbstractContextManager[object]:
+    """Read the buckets that another tool has added to a topic, and what lies in them."""
+    stack = ExitStack()
+    stack.enter_context(patch.object(topic_watch, "expect_buckets", lambda *_: None))
+    stack.enter_context(patch.object(Worker, "_misplaced", lambda *_: []))
+    return stack
+
+
+def bootstrap_by_the_last_file() -> AbstractContextManager[object]:
+    """Take the largest offset in the files of a bucket for where its archive ends."""
+
+    def by_files(_: object, warehouse: MemoryWarehouse, category: str) -> dict[int, int]:
+        ends: dict[int, int] = {}
+        for number, offset in archiving.events_in(warehouse, category):
+            ends[number] = max(offset + 1, ends.get(number, 0))
+        return ends
+
+    return patch.object(archiving, "handed_over", by_files)
+
+
+def event_time_is_not_saved() -> AbstractContextManager[object]:
+    """Let a shard that is opened again take the first event time that it sees for the newest."""
+    return patch.object(ShardTime, "drain", lambda *_: {})
+
+
+def chunks_are_dropped() -> AbstractContextManager[object]:
+    """Keep no more of what sliding windows reach back to than the newest values of a key."""
+
+    def drop_chunks(self: SlidingHistory, key: str, _: int) -> None:
+        del self._trails[key].chunks[:]
+
+    return patch.object(SlidingHistory, "_drop_chunks", drop_chunks)
+
+
+def rows_stay() -> AbstractContextManager[object]:
+    """Take a message that deletes a row of a table for nothing."""
+    process = ps.TableJoin.process
+
+    def faulty_process(self: ps.TableJoin, event: object, state: object, context: ps.Context) -> object:
+        return (state, ()) if type(event) is Deleted else process(self, event, state, context)
+
+    return patch.object(ps.TableJoin, "process", faulty_process)
+
+
+def rows_go_when_they_are_read() -> AbstractContextManager[object]:
+    """Take the brokers' clock for the time of a deletion that carries its writer's."""
+    begin = Deleted.__init__
+
+    def faulty_begin(self: Deleted, category: AnyCategory, key: str, _: int) -> None:
+        begin(self, category, key, START_MS)
+
+    return patch.object(Deleted, "__init__", faulty_begin)
+
+
+def unanswered_batches_are_skipped() -> AbstractContextManager[object]:
+    """Go on behind a batch whose rows nobody gives."""
+    return patch.object(Worker, "_read_again", lambda *_: None)
+
+
+def former_keys_stay() -> AbstractContextManager[object]:
+    """Write records that are keyed anew under the key of their field."""
+    keys_of = Category.keys_of
+
+    def faulty_keys_of(self: AnyCategory, events: Sequence[Any]) -> list[str]:
+        return keys_of(self, events) if isinstance(self.key, str) else [event.key for event in events]
+
+    return patch.object(Category, "keys_of", faulty_keys_of)
+
+
+def schemas_come_later() -> AbstractContextManager[object]:
+    """Write messages whose schema is still in the client's buffer."""
+
+    def add(self: Schemas, fingerprint: bytes, schema: Schema) -> None:
+        if fingerprint not in self._known:
+            ensure(self._bus, SCHEMAS)
+            self._bus.writer().send(SCHEMAS.name, [Outgoing(fingerprint, msgspec.json.encode(schema))])
+            self._known[fingerprint] = schema
+
+    return patch.object(Schemas, "add", add)
+
+
+def promises_before_their_events() -> AbstractContextManager[object]:
+    """Believe a promise before what was written until then is read."""
+
+    def reach(self: _Promiser, *_: object) -> None:
+        while self._waiting:
+            self.watermark_ms = max(self.watermark_ms, self._waiting.popleft().watermark_ms)
+
+    return patch.object(_Promiser, "reach", reach)
+
+
+def one_shard_speaks_for_all() -> AbstractContextManager[object]:
+    """Take what the furthest of several shards upstream promises for what all do."""
+
+    def least(self: Board) -> Held:
+        last = max(self._promisers.values(), key=lambda one: one.watermark_ms)
+        return Held(last.watermark_ms, str(last))
+
+    return patch.object(Board, "_least", least)
+
+
+def leftovers_stay() -> AbstractContextManager[object]:
+    """Open a writer without looking for what an earlier one has left open."""
+    return patch.object(MemoryTransactionalWriter, "_abort_leftovers", lambda *_: None)
+
+
+def nobody_sweeps() -> AbstractContextManager[object]:
+    """Leave open what workers have left open that never come back."""
+    return patch.object(TransactionSweeper, "look", lambda _: None)
+
+
+def stores_take_any_write() -> AbstractContextManager[object]:
+    """Let the store write whoever asks, as often as it is asked."""
+
+    def commit(self: Row, standing: StoredShard, write: Write) -> StoredShard:
+        self._change(write)
+        self.standing = self.standing._replace(saves=self.standing.saves + 1)
+        return standing
+
+    return patch.object(Row, "commit", commit)

@@ -1,0 +1,166 @@
+"""Machines and what runs on them: workers and archivers, each a process that is started again when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import penstock as ps
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.ops.worker.preflight import prepare
+from penstock.ops.worker.shard import Shard
+from penstock.ops.worker.shard_loader import NoBackups
+from penstock.ops.worker.worker import Worker
+from penstock.ops.worker.worker import WorkerConfig as WorkerPlace
+from penstock.processors.errors import PenstockError
+from penstock.state.checkpoints import Gap
+from penstock.state.protocols import StateFolder
+from penstock.transport.memory import MemoryBus
+
+from .archiving import SimulatedWarehouse, archiver
+from .backing_up import EVERY, BackupsOf
+from .disks import Disk, SimulatedStates
+from .network import SimulatedLine
+from .nodes import Node
+from .reporting import Reporting
+from .scheduler import START_MS, Process, SimulatedExecutor
+from .stores import Session, states_in
+
+if TYPE_CHECKING:
+    from .world import World
+
+RESTART_S = 2.0
+"""How long it takes to start a worker again that ended by itself."""
+
+
+@dataclass(eq=False)
+class Machine:
+    """A machine with a worker, which is started again when it ends.
+
+    Args:
+        name: of machine and worker.
+        node: what its worker runs; None for a machine with an archiver.
+        disk: where the states are.
+    """
+
+    name: str
+    node: Node | None
+    disk: Disk
+    disks: int = 0
+    process: Process | None = None
+    worker: Worker | None = None
+    starts_ms: float = START_MS
+    refusals: int = 0
+
+    @property
+    def identity(self) -> str:
+        """By what the worker is known: it is kept on the disk."""
+        return f"{self.name}.{self.disks}"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process lives, or stands still."""
+        return self.process is not None and not self.process.is_dead
+
+
+class Machines:
+    """All machines of a run.
+
+    Args:
+        world: what they are in.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._scheduler = world.scheduler
+        scenario = world.scenario
+        names = [(f"{node.name}-{number}", node) for node in scenario.nodes for number in range(node.workers)]
+        archivers = [(f"archiver-{number}", None) for number in range(scenario.archivers)]
+        self.all = [Machine(name, node, Disk(world.scheduler)) for name, node in (*names, *archivers)]
+
+    def of(self, node: Node) -> list[Machine]:
+        """Return the machines of a processor."""
+        return [machine for machine in self.all if machine.node is node]
+
+    def shards(self, node: Node) -> Iterator[Shard]:
+        """Give the shards of a processor that are open, of workers that live."""
+        for machine in self.of(node):
+            if machine.worker is not None and machine.is_up:
+                yield from machine.worker.shards
+
+    def start_due(self) -> None:
+        """Start those whose time has come."""
+        for machine in self.all:
+            if not machine.is_up and machine.starts_ms <= self._scheduler.now_ms:
+                self._start(machine)
+
+    def _start(self, machine: Machine) -> None:
+        process = Process(machine.name)
+        machine.process = process
+        machine.worker = None
+
+        def work() -> None:
+            try:
+                self._work(machine, process)
+            except PenstockError as error:
+                self._world.note(process.name, f"ends: {type(error).__name__}: {error}")
+                machine.refusals += 1
+            finally:
+                if not process.is_dead:
+                    self._scheduler.kill(process)
+                    machine.starts_ms = max(machine.starts_ms, self._scheduler.now_ms + RESTART_S * 1000)
+
+        self._world.note(process.name, "starts")
+        self._scheduler.spawn(process, machine.name, work)
+
+    def _work(self, machine: Machine, process: Process) -> None:
+        world = self._world
+        line = SimulatedLine(self._scheduler, process, world.brokers, world.troubles.strike)
+        bus = MemoryBus(cluster=world.cluster, line=line)
+        if machine.node is None:
+            self._archive(bus)
+            return
+        processor = prepare(world.processors[machine.node], bus)
+        place = WorkerPlace(
+            bus, self._states(machine.node, machine, process, processor), machine.identity, self._backups(machine)
+        )
+        threads = SimulatedExecutor(self._scheduler, process, f"{machine.name} opener")
+        saver = SimulatedExecutor(self._scheduler, process, f"{machine.name} saver", 1)
+        asker = SimulatedExecutor(self._scheduler, process, f"{machine.name} asker", 1)
+        reporting = Reporting(world, machine, type(processor))
+        worker = Worker(
+            processor,
+            place,
+            threads,
+            saver,
+            clock=world.clock,
+            at_gap=self._at_gap,
+            at_turn=reporting.look,
+            asker=asker,
+        )
+        machine.worker = worker
+        with reporting.sweeping(worker):
+            worker.run()
+        world.note(process.name, "has stopped")
+
+    def _archive(self, bus: MemoryBus) -> None:
+        world = self._world
+        away = SimulatedWarehouse(world.warehouse, self._scheduler, world.troubles.warehouse_is_away)
+        categories = {c.name: c for one in world.processors.values() for c in one.inputs()}
+        archiver(bus, [categories[name] for name in world.scenario.sources], away, world.clock).run()
+
+    def _states(self, node: Node, machine: Machine, process: Process, processor: ps.Processor) -> StateFolder:
+        if node.writing is None or not isinstance(processor, ps.Aggregator):
+            return SimulatedStates(machine.disk, self._scheduler, process)
+        session = Session(self._world.store, self._scheduler, process, self._world.troubles.strike)
+        return states_in(session, self._scheduler, type(processor), node.writing)
+
+    def _backups(self, machine: Machine) -> WorkerBackups | NoBackups:
+        if machine.node is None or not machine.node.backups or machine.process is None:
+            return NoBackups()
+        own: Any = BackupsOf(self._world.place, machine.disk, self._scheduler, machine.process)
+        return WorkerBackups(own, own, EVERY)
+
+    def _at_gap(self, gap: Gap) -> None:
+        self._scheduler.point(f"gap {gap}")
