@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.databases import Postgres
+from support.databases import Postgres, Redis
 from support.subjects import EXACT, MOST, Subject, events
 from support.trials import expect_kept, expect_kept_remotely, prepared
 from support.verdicts import committed
@@ -88,17 +88,28 @@ def test_a_zombie_writes_nothing(
     expect_kept(heir, EVENTS)
 
 
-@pytest.mark.parametrize("before", [Step.COMMIT_TRANSACTION, Step.CLEAR_OUTBOX], ids=lambda step: step.value)
+@pytest.fixture(params=["postgres", "redis_server"])
+def store(request: pytest.FixtureRequest) -> Postgres | Redis:
+    """Each store in which a processor can keep its state."""
+    server: Postgres | Redis = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.mark.parametrize(
+    "before",
+    [Step.SAVE_WITH_OUTBOX, Step.COMMIT_TRANSACTION, Step.CLEAR_OUTBOX],
+    ids=lambda step: step.value,
+)
 def test_a_zombie_changes_nothing_in_its_store(
     before: Step,
-    postgres: Postgres,
+    store: Postgres | Redis,
     kafka_bus: KafkaBus,
     tmp_path: Path,
     prefix: str,
     wait_until: Callable[..., None],
 ) -> None:
     """Its state and its outbox are saved, and another one has sent the outbox and gone on: the zombie neither sends nor clears anything."""
-    job = replace(prepared(REMOTE, EVENTS, prefix, kafka_bus, tmp_path), store=postgres.url)
+    job = replace(prepared(REMOTE, EVENTS, prefix, kafka_bus, tmp_path), store=store.url)
     zombie = job.start(Death(Gap(before), by=signal.SIGSTOP))
     wait_until(lambda: stands_still(zombie))
     assert job.run() == 0
