@@ -18,7 +18,7 @@ help:
 	@echo "make check   lint, types, and the rule of imports"
 	@echo "make simulate  SEEDS=1000 runs in a simulation of brokers, machines and all that goes wrong; SEED=n repeats one and makes it small"
 	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
-	@echo "make soak-killer  a whole app as shipped for SECONDS=600: workers killed, paused, disks lost, the broker away; truth from the input"
+	@echo "make soak-killer  a whole app as shipped for SECONDS=600: workers killed, paused, disks lost, the broker away; truth from the input; OUTAGE=330: just that outage"
 	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
 	@echo "make bench-semantics  what each pair of semantics costs: throughput and latency (5 minutes; likewise)"
 	@echo "make bench-remote     ways of writing to PostgreSQL and Redis, by the time between checkpoints (5 minutes; likewise)"
@@ -58,7 +58,7 @@ soak: $(READY)
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -s tests/faults/test_random.py
 
 soak-killer: $(READY)
-	SECONDS=$(SECONDS) $(BIN)/python -m pytest -s tests/soak
+	SECONDS=$(SECONDS) OUTAGE=$(OUTAGE) $(BIN)/python -m pytest -s tests/soak
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

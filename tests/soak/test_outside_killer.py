@@ -1,6 +1,7 @@
 """An app in earnest, under an outside killer: workers killed, stopped and paused, disks lost, the broker away; nothing of ours decides the truth.
 
-`make soak-killer SECONDS=1800` prints the seed and what happened. Workers are commands as a person types them, with the settings as shipped,
+`make soak-killer SECONDS=1800` prints the seed and what happened; with OUTAGE=330, one outage of the broker of that many seconds is all that
+happens. Workers are commands as a person types them, with the settings as shipped,
 and are started again when they end, as a supervisor does it.
 """
 
@@ -19,6 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ import penstock as ps
 from penstock.ops.dev_services import LocalServices
 
 SECONDS = float(os.environ.get("SECONDS", "600"))
+OUTAGE_S = float(os.environ.get("OUTAGE") or 0)
+"""How long the broker is away, where that is all that happens; 0 for random trouble."""
 END_LIMIT_S = 600.0
 WORKERS = 2
 PROCESSORS = ("Fulfilment", "Enrichment", "Sales", "Ledger", "Reminders", "Running")
@@ -174,7 +178,10 @@ class Killer:
                 place.start()
 
     def strike(self) -> None:
-        """Let something happen."""
+        """Let something happen; the one long outage, where that is asked for."""
+        if OUTAGE_S:
+            self._kill_broker_for(OUTAGE_S)
+            return
         chosen: Callable[[], None] = self._rng.choices(
             [
                 self._kill,
@@ -243,11 +250,13 @@ class Killer:
 
     def _kill_broker(self) -> None:
         if self._broker_back_s is None:
-            away_s = self._rng.choice([5.0, 20.0, 65.0, 105.0])
-            log(f"SIGKILL the broker, away {away_s:.0f} s")
-            [status] = [one for one in self._services.status() if one.name == "kafka"]
-            psutil.Process(status.pid).kill()
-            self._broker_back_s = time.monotonic() + away_s
+            self._kill_broker_for(self._rng.choice([5.0, 20.0, 65.0, 105.0]))
+
+    def _kill_broker_for(self, away_s: float) -> None:
+        log(f"SIGKILL the broker, away {away_s:.0f} s")
+        [status] = [one for one in self._services.status() if one.name == "kafka"]
+        psutil.Process(status.pid).kill()
+        self._broker_back_s = time.monotonic() + away_s
 
     def _chosen(self) -> list[Place]:
         running = self._running()
@@ -361,6 +370,7 @@ def differences(wanted: dict[str, Rows], found: dict[str, Rows]) -> dict[str, st
 def test_nothing_is_lost_doubled_wrong_or_stuck(tmp_path: Path, postgres: Postgres) -> None:
     """Every category, and the ledger, hold what the input says, whatever happened."""
     seed = int(os.environ.get("SEED", random.randrange(2**32)))
+    assert SECONDS > OUTAGE_S + 60, "an outage needs time before and after it: raise SECONDS"
     log(f"seed {seed}, {SECONDS:.0f} s, everything is in {tmp_path}")
     rng = random.Random(seed)
     services = LocalServices(tmp_path / "services")
@@ -379,7 +389,7 @@ def test_nothing_is_lost_doubled_wrong_or_stuck(tmp_path: Path, postgres: Postgr
                 killer.turn()
                 if time.monotonic() >= strike_s:
                     killer.strike()
-                    strike_s = time.monotonic() + rng.uniform(1.0, 12.0)
+                    strike_s = time.monotonic() + rng.uniform(1.0, 12.0) if not OUTAGE_S else inf
             killer.heal()
         log(f"{len(load.orders):,} orders, {len(load.shipments):,} shipments; everything is healed")
         settle(killer, load, kafka, postgres.url)
