@@ -30,6 +30,7 @@ from .output import as_json, note, table
 from .root import configuration_of
 from .signals import stopping_on_signals
 from .times import parse_span, shown_time
+from .waiting import FailFast, Waiting
 from .watching import observing
 
 STAND_BY_S = 1.0
@@ -69,11 +70,12 @@ def run(
             "--bus-away", metavar="SPAN", help="After how long without an answer of the bus that is told, too."
         ),
     ] = f"{AWAY_AFTER_S:.0f}s",
+    fail_fast: FailFast = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
-    """Watch until stopped, and tell of what is wrong and when it is over. Of several that watch, one tells.
+    """Watch until stopped, and tell of what is wrong and when it is over. Of several that watch, one tells. Where no broker answers, it waits.
 
     Example: penstock alerts run examples/flights/app.py --webhook https://example.org/penstock
     """
@@ -83,15 +85,19 @@ def run(
     if not outside and not inside:
         note("Nobody is told beside this terminal: name --webhook, --command or --category.")
     delivery, stopped = Delivery([*outside, *inside]), Event()
-    vigil = AlertLoop(
-        bus,
-        lambda: _watchman(bus, observed, holding, delivery),
-        Delivery(outside),
-        away_after_s=parse_span(bus_away).total_seconds(),
-    )
+
+    def vigil_on_bus() -> AlertLoop:
+        away_after_s = parse_span(bus_away).total_seconds()
+        return AlertLoop(
+            bus,
+            lambda: _watchman(bus, observed, holding, delivery),
+            Delivery(outside),
+            away_after_s=away_after_s,
+        )
+
     with (
         said_once(),
-        closing(vigil),
+        closing(Waiting(fail_fast=fail_fast)(vigil_on_bus)) as vigil,
         stopping_on_signals(stopped.set),
     ):
         while not stopped.is_set():

@@ -19,6 +19,7 @@ from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, WebHdfs, 
 from .output import as_json, note, progress, table
 from .signals import stopping_on_signals
 from .times import parse_day, parse_span, shown_time
+from .waiting import FailFast, Waiting
 
 if TYPE_CHECKING:
     from ...backfill.archive.status import DayStatus
@@ -58,13 +59,14 @@ def run(
     idle_after: Annotated[
         str, typer.Option(metavar="SPAN", help="After how long a silent bucket is waited for no more.")
     ] = "1m",
+    fail_fast: FailFast = False,
     warehouse: Warehouse = None,
     webhdfs: WebHdfs = None,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
-    """Archive an app's categories to the warehouse as they fill.
+    """Archive an app's categories to the warehouse as they fill. Where no broker answers, it waits.
 
     Example: penstock archive run examples/flights/app.py --until-end
     """
@@ -79,7 +81,7 @@ def run(
     watermark: Watermark = Confidence(confidence) if behind is None else BoundedOutOfOrderness(parse_span(behind))
     patience = LatenessAllowance(watermark, parse_span(idle_after))
     bus = connect(kafka, folder)
-    targets = ends_of(categories, bus)
+    targets = Waiting(fail_fast=fail_fast)(lambda: ends_of(categories, bus))
     location = warehouse_of(warehouse, folder)
     archiver = Archiver(bus, categories, open_warehouse(location, webhdfs), by=by, patience=patience)
     with stopping_on_signals(archiver.stop), progress() as bars:

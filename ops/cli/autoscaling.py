@@ -26,6 +26,7 @@ from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, complain, note
 from .signals import stopping_on_signals
 from .times import parse_span, shown_time
+from .waiting import FailFast, Waiting
 
 REPORTS_IN_A_RATE = 2
 """Over how many of a worker's reports a rate is taken at least."""
@@ -51,11 +52,14 @@ def autoscale(
     apply: Annotated[
         bool, typer.Option("--apply", help="Change the number; without it, only say what would be done.")
     ] = False,
+    fail_fast: FailFast = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
     """Give a deployment as many workers as its work needs, until stopped; each look says what it decides and why.
+
+    Where no broker answers, it waits.
 
     Example: penstock autoscale scorer --min 1 --max 4 --apply
     """
@@ -67,7 +71,12 @@ def autoscale(
     bus = connect(kafka, folder)
     if not apply:
         note("Only looking: nothing is changed without --apply.")
-    with said_once(), closing(Observer(bus, rates_over_s=rates_over_s)) as observer, stopping_on_signals(stopped.set):
+    waiting = Waiting(fail_fast=fail_fast)
+
+    def opened() -> Observer:
+        return Observer(bus, rates_over_s=rates_over_s)
+
+    with said_once(), closing(waiting(opened)) as observer, stopping_on_signals(stopped.set):
         while not stopped.is_set():
             standing = _standing(observer, name, outages)
             if standing is None and outages.now is None:

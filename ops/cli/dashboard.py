@@ -12,7 +12,8 @@ from ...processors.errors import PenstockError
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
 from .signals import stopping_on_signals
-from .watching import Watched, observer_of
+from .waiting import FailFast, Waiting
+from .watching import Watched, observing
 
 DEFAULT_PORT = 8710
 
@@ -35,12 +36,14 @@ def dashboard(
             show_default=False,
         ),
     ] = None,
+    fail_fast: FailFast = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Serve a page with the graph, plots, what is wrong, and each processor's state and dead letters, until Ctrl-C.
 
     It only reads. With an app file it can also show what states hold, and try dead letters again without writing anything.
+    Where no broker answers, it waits, and serves the page when one does.
 
     Example: penstock dashboard examples/flights/app.py
     """
@@ -58,10 +61,11 @@ def dashboard(
     access = Access.at(host, token)
     app = None if target is None else AppName.parse(target)
     bus = connect(kafka, folder)
+    observed = observing(target)
     shown = Shown(bus, app, folder / "state", title=target or bus.settings.bootstrap)
     with (
         listening_at(host, port) as listener,
-        closing(Broadcaster(Poller(bus, observer_of(target, bus)))) as watch,
+        closing(Broadcaster(Waiting(fail_fast=fail_fast)(lambda: Poller(bus, observed(bus))))) as watch,
         stopping_on_signals(lambda: None),  # the server has its own way, and hands the signal on when it has ended
     ):
         watch.start()

@@ -13,6 +13,7 @@ from ..monitoring.observer import Observer
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
 from .signals import stopping_on_signals
+from .waiting import FailFast, Waiting
 
 
 def metrics(
@@ -21,10 +22,11 @@ def metrics(
         str, typer.Option("--host", help="The address to listen at; by default only this machine's own.")
     ] = "127.0.0.1",
     once: Annotated[bool, typer.Option("--once", help="Print the figures and end.")] = False,
+    fail_fast: FailFast = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Serve the figures of all processors on a bus at /metrics, for Prometheus.
+    """Serve the figures of all processors on a bus at /metrics, for Prometheus. Where no broker answers, it waits; not with --once.
 
     Example: penstock metrics --port 9464
     """
@@ -32,7 +34,8 @@ def metrics(
 
     from ..monitoring.prometheus import Scraped  # noqa: PLC0415 - as above
 
-    with closing(Observer(connect(kafka, folder))) as observer:
+    bus = connect(kafka, folder)
+    with closing(Waiting(fail_fast=fail_fast or once)(lambda: Observer(bus))) as observer:
         registry = CollectorRegistry()
         registry.register(Scraped(observer))
         if once:

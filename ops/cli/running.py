@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from rich.progress import Progress, TaskID
@@ -17,9 +14,8 @@ from rich.progress import Progress, TaskID
 from ...processors.declare.apps import App, AppName
 from ...processors.declare.processor import Processor
 from ...state.backups.backup_age import BackupAges
-from ...state.backups.lag_log import LagLog
 from ...state.backups.store import open_backup_store
-from ...transport.errors import BusRefuses, BusUnreachable
+from ...transport.errors import BusUnreachable
 from ...transport.kafka import KafkaBus
 from ..humanize import human_duration
 from ..worker.app_processes import levels_of, penstock_command, run_together
@@ -33,16 +29,11 @@ from .categories import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .output import as_json, complain, note, progress
 from .root import handed_on
-from .signals import NOT_SAVED, breaking_off, ending_within, interrupt, stopping_on_signals
+from .signals import NOT_SAVED, ending_within, interrupt, stopping_on_signals
+from .waiting import FailFast, Waiting
 
-T = TypeVar("T")
-
-_LOG = logging.getLogger("penstock.worker")
 STOP_WITHIN_S = 30.0
 """How long a worker may take to end when it is told to, by default."""
-SAY_EVERY_S = 30.0
-"""How often it is said that a broker is waited for."""
-ASK_AGAIN_S = 1.0
 NOT_SAVED_MEANS = (
     "Nothing is lost: what came after the last checkpoint is processed again when it is started again, by the semantics that it declares "
     "(outputs at least once may repeat, outputs at most once may be missing). Other workers get its buckets when its session ends."
@@ -97,10 +88,7 @@ def run(
             "--from-earliest", help="Where the bus has dropped events that are still to be read, go on without them."
         ),
     ] = False,
-    fail_fast: Annotated[
-        bool,
-        typer.Option("--fail-fast", help="Where no broker answers at the start, end with an error and do not wait."),
-    ] = False,
+    fail_fast: FailFast = False,
     stop_within: Annotated[
         float,
         typer.Option(
@@ -143,7 +131,7 @@ def run(
     bus = connect(kafka, folder)
     stopping = Stopping(until_end, keep_place, from_earliest, fail_fast, stop_within)
     if create:
-        _when_answered(lambda: create_missing(bus, name), stopping)
+        Waiting(fail_fast=fail_fast)(lambda: create_missing(bus, name))
     if len(app.processors) == 1:
         place = open_backup_store(backup, webhdfs) if backup else None
         around = Environment(folder / "state", place, timedelta(seconds=backup_every), store)
@@ -177,15 +165,18 @@ def _run_one(
     json: bool,
 ) -> None:
     backups, ages, pulse = backups_of(around), BackupAges({}, 0.0), Pulse()
+    waiting = Waiting(fail_fast=stopping.fail_fast)
     with (
         ending_within(stopping.stop_within_s, NOT_SAVED_MEANS),
         told_at(health, pulse),
-        closing(_when_answered(lambda: prepare(processor, bus), stopping)) as opened,
-        assembled(opened, bus, around, from_earliest=stopping.from_earliest, backups=backups) as worker,
+        closing(waiting(lambda: prepare(processor, bus))) as opened,
+        assembled(
+            opened, bus, around, from_earliest=stopping.from_earliest, backups=backups, when_answered=waiting
+        ) as worker,
         stopping_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
         progress() as bars,
     ):
-        targets = _when_answered(lambda: ends_of(processor.inputs(), bus), stopping) if stopping.until_end else {}
+        targets = waiting(lambda: ends_of(processor.inputs(), bus)) if stopping.until_end else {}
         at_end = UntilEnd(targets, processor.name, bus)
         tune_gc()
         bar = bars.add_task(processor.__name__, total=None)
@@ -206,28 +197,6 @@ def _run_one(
     if not worker.is_saved:
         complain(f"{processor.__name__} was told to stop and could not save its last checkpoint. {NOT_SAVED_MEANS}")
         raise typer.Exit(NOT_SAVED)
-
-
-def _when_answered(ask: Callable[[], T], stopping: Stopping) -> T:
-    """Ask the bus again and again until it answers, unless that was not wanted; a bus that refuses us does answer."""
-    waiting = LagLog(SAY_EVERY_S)
-    with breaking_off("No broker has answered, so nothing was read."):
-        while True:
-            try:
-                answer = ask()
-            except BusUnreachable as error:
-                if stopping.fail_fast or isinstance(error, BusRefuses):
-                    raise
-                if waiting.is_to_be_said():
-                    _LOG.warning(
-                        "Waiting for Kafka, for %.0f s so far (--fail-fast ends instead). %s", waiting.lasted_s(), error
-                    )
-                time.sleep(ASK_AGAIN_S)
-            else:
-                waited_s = waiting.end()
-                if waited_s is not None:
-                    _LOG.warning("Kafka answers, after %.0f s.", waited_s)
-                return answer
 
 
 def _lateness(ages: BackupAges) -> str:

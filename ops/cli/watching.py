@@ -26,6 +26,7 @@ from ..monitoring.status_json import described
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note, out, tabular
 from .times import shown_time
+from .waiting import FailFast, Waiting
 
 Watched = Annotated[
     str | None,
@@ -42,15 +43,18 @@ def status(
     workers: Annotated[bool, typer.Option("--workers", help="Show each worker.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often, with --watch.", min=0.5)] = 2.0,
+    fail_fast: FailFast = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
-    """Show what runs and how far it is; what is wrong comes first.
+    """Show what runs and how far it is; what is wrong comes first. Where no broker answers, --watch waits.
 
     Example: penstock status examples/flights/app.py --watch
     """
-    with closing(_observer(target, kafka, folder)) as observer, suppress(KeyboardInterrupt):
+    bus, observed = connect(kafka, folder), observing(target)
+    waiting = Waiting(fail_fast=fail_fast or not watch)
+    with closing(waiting(lambda: observed(bus))) as observer, suppress(KeyboardInterrupt):
         if not watch:
             _show(observer.look(), buckets=buckets, workers=workers, json=json)
         elif json or not out.is_terminal:

@@ -62,6 +62,7 @@ def assembled(
     from_earliest: bool = False,
     at_gap: Callable[[Gap], None] = lambda _: None,
     backups: WorkerBackups | None = None,
+    when_answered: Callable[[Callable[[], None]], None] = lambda ask: ask(),
 ) -> Iterator[Worker]:
     """Give a worker of this machine, ready to run.
 
@@ -72,6 +73,7 @@ def assembled(
         from_earliest: whether events that are gone from the bus may be left out.
         at_gap: called in each gap of a checkpoint.
         backups: what `backups_of` gave for these surroundings, for whoever wants to ask it meanwhile.
+        when_answered: calls Kafka at the start, again and again where no broker answers; by default once.
     """
     with (
         worker_identity(around.state, processor.name) as identity,
@@ -83,7 +85,7 @@ def assembled(
     ):
         backups = backups or backups_of(around)
         if identity.letting_go.was_under_way:
-            leave_group(type(processor), bus, identity.name)
+            when_answered(lambda: leave_group(type(processor), bus, identity.name))
             identity.letting_go.end()
         place = WorkerConfig(bus, states, identity.name, backups or NoBackups(), identity.letting_go)
         with closing(StatusReporter(type(processor), bus, identity, backups)) as reporting:

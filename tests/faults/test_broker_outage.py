@@ -145,3 +145,35 @@ def test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time(
     assert worker.returncode in {0, 75}  # all may have been saved before
     outer.ok("run", str(exact), "--until-end")
     expect_totals_count_each_reading_once(through_proxy[0], prefix, 3_000)
+
+
+@pytest.mark.parametrize(
+    ("command", "ready"),
+    [
+        (("archive", "run", "APP", "--until-end"), "Archived 300 events"),
+        (("alerts", "run", "APP", "--every", "0.5"), "Kafka answers, after"),
+        (("dashboard", "APP", "--port", "0"), "The dashboard is at"),
+        (("metrics", "--port", "0"), "Figures are at"),
+        (("status", "APP", "--watch", "--json"), "Kafka answers, after"),
+    ],
+    ids=lambda it: it[0] if isinstance(it, tuple) else "",
+)
+def test_other_commands_that_start_while_the_broker_is_away_wait(
+    away: KafkaProxy, outer: Cli, app: Path, prefix: str, command: tuple[str, ...], ready: str
+) -> None:
+    """Each reports that it waits, and works when the broker is there."""
+    outer.ok("category", "create", str(app))
+    outer.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(300))
+    away.cut_off()
+    process = outer.start(*(str(app) if word == "APP" else word for word in command))
+    assert process.stderr is not None
+    said = ""
+    while "--fail-fast ends instead" not in said:
+        said = process.stderr.readline()
+        assert said, "it ended"
+    away.let_through()
+    while ready not in said:
+        said = process.stderr.readline()
+        assert said, "it ended"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DONE_LIMIT_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,34 @@ def test_an_unreachable_broker_is_named(cli: Cli, app: Path) -> None:
         "No Kafka broker answers",
         "Check that the broker runs",
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("category", "list"),
+        ("status",),
+        ("alerts", "list"),
+        ("metrics", "--once"),
+        ("archive", "run", "APP", "--fail-fast"),
+        ("alerts", "run", "--fail-fast"),
+        ("dashboard", "--port", "0", "--fail-fast"),
+        ("metrics", "--port", "0", "--fail-fast"),
+        ("status", "--watch", "--fail-fast"),
+    ],
+    ids=" ".join,
+)
+def test_commands_that_do_not_wait_report_an_unreachable_broker_in_time(
+    cli: Cli, app: Path, command: tuple[str, ...]
+) -> None:
+    """A command that does one thing, and one with --fail-fast, ends with an error after ten seconds."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        began_s = time.monotonic()
+        done = cli(*(str(app) if word == "APP" else word for word in command), PENSTOCK_KAFKA=address)
+    fails(done, address, "No Kafka broker answers")
+    assert time.monotonic() - began_s < 20
 
 
 def test_a_missing_category_is_named_with_the_command_that_creates_it(cli: Cli, app: Path, prefix: str) -> None:
