@@ -63,7 +63,7 @@ class IdleBuckets:
         reached = {
             Bucket(self._category, number): offset
             for number, offset in {**self._noted, **read}.items()
-            if self._of(number).is_quiet(asked_s)
+            if at_once or self._of(number).is_quiet(asked_s)
         }
         ends = self._bus.catalog.ends_of(reached) if reached else {}
         for bucket, offset in reached.items():

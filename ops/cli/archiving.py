@@ -14,6 +14,7 @@ from ...backfill.warehouse.layout import By
 from ...backfill.warehouse.protocols import open_warehouse
 from ...processors.declare.apps import AppName
 from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
+from ...transport.elapsed import elapsed_s
 from ..worker.preflight import ends_of
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, WebHdfs, connect, warehouse_of
 from .output import as_json, note, progress, table
@@ -84,6 +85,7 @@ def run(
     targets = Waiting(fail_fast=fail_fast)(lambda: ends_of(categories, bus))
     location = warehouse_of(warehouse, folder)
     archiver = Archiver(bus, categories, open_warehouse(location, webhdfs), by=by, patience=patience)
+    began_s = elapsed_s()
     with stopping_on_signals(archiver.stop), progress() as bars:
         bar = bars.add_task("archive", total=sum(targets.values()) if until_end else None)
 
@@ -92,6 +94,11 @@ def run(
             return until_end and archiver.has_reached(targets)
 
         archiver.run(finished)
+    if until_end and elapsed_s() - began_s < parse_span(idle_after).total_seconds():
+        note(
+            f"The run was shorter than --idle-after {idle_after}, so buckets without new events still hold back the completion of days. "
+            "No event is missing. If no more events come, run it again with --idle-after 0s; else leave `penstock archive run` running."
+        )
     if json:
         as_json(asdict(archiver.tally))
         return

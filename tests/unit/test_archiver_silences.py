@@ -1,0 +1,20 @@
+"""When an archiver stops waiting for a bucket."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from penstock.backfill.archive.idle_buckets import IdleBuckets
+from penstock.transport.bus import CategorySpec
+from penstock.transport.memory import MemoryBus
+
+
+def test_with_no_patience_a_bucket_is_idle_as_soon_as_it_is_read_to_its_end() -> None:
+    """Also where its last event came a moment ago: a run that stops at the end asks once more, and then it counts."""
+    bus = MemoryBus()
+    bus.create(CategorySpec("words", 2))
+    silences = IdleBuckets(bus, "words", timedelta(0), lambda: 100.0)
+    silences.interrupt([0])
+    silences.ask({0: 0, 1: 0}, at_once=True)
+
+    assert silences.idle() == {0, 1}
