@@ -104,6 +104,9 @@ class Polled(NamedTuple):
 MESSAGE_LIMIT = 1_000_000
 """How large a message may be where nothing else is set, in bytes: Kafka's clients take no larger one, and its brokers take that."""
 
+CERTAINLY_FITS_BYTES = 16 * 1024
+"""Every category that a worker writes takes a message of this size; it is sent without asking how large it may be."""
+
 BY_KEY = -1
 """In place of a bucket: the one of the key."""
 
@@ -358,7 +361,11 @@ class Catalog(Protocol):
         ...
 
     def largest(self, name: str) -> int:
-        """Return how large a message may be, in bytes, its key and its value together, for this client and the category as it is now."""
+        """Return how large a message may be, in bytes, its key and its value together, for this client and the category as it is now.
+
+        Raises:
+            BatchesRefused: the category takes less than this client puts into one batch of small messages.
+        """
         ...
 
     def ends(self, name: str) -> Mapping[int, int]:
@@ -414,11 +421,6 @@ class Bus(Protocol):
     @property
     def catalog(self) -> Catalog:
         """The categories."""
-        ...
-
-    @property
-    def message_limit(self) -> int:
-        """How large a message may be in every category that is created here, with its key and all that the bus adds, in bytes."""
         ...
 
     def reader(

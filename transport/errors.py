@@ -67,5 +67,9 @@ class TopicRecreated(BusError):
     """A category was deleted and created again since it was read: positions in it mean nothing any more; a person must choose."""
 
 
+class BatchesRefused(BusError):
+    """A category takes smaller batches than this client sends: raise the category's limit."""
+
+
 class MessageRefused(BusError):
     """A message is larger than the bus takes, or of a form it refuses: change the processor or the category's limits."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...transport.bus import Bus, Outgoing, size_of
+from ...transport.bus import CERTAINLY_FITS_BYTES, Bus, Outgoing, size_of
 from ...transport.errors import MessageRefused
-
-CERTAINLY_FITS_BYTES = 16 * 1024
-"""A message of this size is sent without asking how large it may be."""
 
 
 class OutputSizes:

@@ -38,6 +38,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
         BucketMismatch: a category has another number of buckets than declared, or than it had when state was made of it.
         CompactedInput: a state that is lost could not be built again from an input.
         OtherInputs: a processor of its name has read other categories.
+        BatchesRefused: a category that it writes, or one of Penstock's own, takes too small batches.
         ProcessorFailed: its `open` raised.
     """
     processor.check()
@@ -47,6 +48,9 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     changelog = changelog_of(processor)
     own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
     ensure(bus, WATERMARKS, REPORTS, PROCESSORS, *own)
+    written = [*(category.name for category in processor.outputs()), *(spec.name for spec in own)]
+    for name in (*written, WATERMARKS.name, REPORTS.name, PROCESSORS.name):
+        bus.catalog.largest(name)  # a batch that the broker rejects later would end the worker again and again
     warn_of_losses(processor, bus)
     return opened(processor)
 

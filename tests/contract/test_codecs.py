@@ -18,6 +18,7 @@ from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.processors.declare.record_check import InvalidRecord
 from penstock.processors.declare.records import Record
 from penstock.processors.errors import DeclarationError
+from penstock.transport.bus import CategorySpec
 from penstock.transport.codecs.avro import schema_of
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.codecs.codec import Codec, JsonCodec
@@ -393,14 +394,17 @@ LETTERS = st.builds(
 @settings(deadline=None)
 def test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes(letter: DeadLetter) -> None:
     """A message that the bus took has a letter that it takes; what does not fit is cut, and counted."""
-    codec = Codecs(MemoryBus()).of(
-        ps.Category("x.dead_letters", DeadLetter, key=lambda one: one.category, event_time="at")
+    bus, category = (
+        MemoryBus(),
+        ps.Category("x.dead_letters", DeadLetter, key=lambda one: one.category, event_time="at"),
     )
+    bus.create(CategorySpec.of(category))
+    codec = Codecs(bus).of(category)
 
     [value] = codec.encode([letter])
     [read] = codec.decode([value]).events
 
-    assert len(value) < MemoryBus().message_limit - 512
+    assert len(value) < bus.largest(category.name) - 512
     assert (letter.key or b"").startswith(read.key or b"")
     assert (letter.value or b"").startswith(read.value or b"")
     assert read.cut_bytes == len(letter.key or b"") + len(letter.value or b"") - len(read.key or b"") - len(
@@ -414,6 +418,19 @@ def test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes(letter
 
 def test_what_is_no_dead_letter_is_a_bad_message() -> None:
     """Whatever else lies among them is told apart."""
-    codec = DeadLetterCodec(10_000)
+    codec = DeadLetterCodec(lambda: 10_000)
 
     assert [bad.at for bad in codec.decode([b"{}", None, b"\xc1\x01rubbish", b""]).bad] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("limit", [16_384, 65_536, 262_144])
+def test_a_letter_fits_where_little_does(limit: int) -> None:
+    """The longest reason and key leave room for what is to be known; what is cut is counted."""
+    letter = DeadLetter("x" * 249, 3, 4, "\N{EURO SIGN}" * 20_000, b"k" * 20_000, b"v" * 300_000, 0)
+    codec = DeadLetterCodec(lambda: limit)
+
+    [value] = codec.encode([letter])
+    [read] = codec.decode([value]).events
+
+    assert len(value) < limit - 512
+    assert read.cut_bytes == 320_000 - len(read.key or b"") - len(read.value or b"")

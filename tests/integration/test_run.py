@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from support.cli import Cli
 from support.exactness import expect_hours_count_each_reading_once, expect_totals_count_each_reading_once
 from support.meters import readings
@@ -229,6 +229,28 @@ def test_commands_that_do_not_wait_report_an_unreachable_broker_in_time(
         done = cli(*(str(app) if word == "APP" else word for word in command), PENSTOCK_KAFKA=address)
     fails(done, address, "No Kafka broker answers")
     assert time.monotonic() - began_s < 20
+
+
+@pytest.mark.parametrize("narrow", ["{}.large", "{}.large.dead_letters"])
+def test_a_category_that_takes_too_small_batches_is_refused(
+    cli: Cli, kafka: str, app: Path, prefix: str, narrow: str
+) -> None:
+    """At the start, with the command that raises its limit; and then, or with smaller batches, the worker runs."""
+    cli.ok("category", "create", str(app))
+    cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(3_000))
+    name = narrow.format(prefix)
+    limit(kafka, name, "65536")
+    fails(cli("run", f"{app}:Large", "--until-end"), name, "65,536", f"--alter --topic {name}", "Nothing was written")
+
+    (cli.folder / "penstock.toml").write_text('[kafka-settings]\n"batch.size" = 16384\n')
+    cli.ok("run", f"{app}:Large", "--until-end")
+
+
+def limit(kafka: str, category: str, largest: str) -> None:
+    """Set how large a batch of a category may be."""
+    entry = ConfigEntry("max.message.bytes", largest, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, category, incremental_configs=[entry])
+    AdminClient({"bootstrap.servers": kafka}).incremental_alter_configs([resource])[resource].result(timeout=30)
 
 
 def test_a_missing_category_is_named_with_the_command_that_creates_it(cli: Cli, app: Path, prefix: str) -> None:

@@ -418,7 +418,7 @@ def set_aside(site: Site, value: bytes | None, category: str = "readings", proce
     if letters not in site.bus.names():
         site.bus.create(CategorySpec(letters, 1))
     letter = DeadLetter(category, 1, 41, "it was bad", b"m1", value, NOW_MS)
-    site.bus.writer().send(letters, [Outgoing(None, DeadLetterCodec(10_000).encode([letter])[0])])
+    site.bus.writer().send(letters, [Outgoing(None, DeadLetterCodec(lambda: 10_000).encode([letter])[0])])
 
 
 def save_total(site: Site, litres: int) -> None:

@@ -12,7 +12,7 @@ from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.transport.bus import CategorySpec
 from penstock.transport.codecs.dead_letters import DeadLetterCodec, decode_dead_letter
 from penstock.transport.errors import SettingsRefused
-from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.kafka import KafkaSettings
 from penstock.transport.kafka.catalog import topic_of
 from penstock.transport.kafka.client_log import outage_reporter
 
@@ -65,7 +65,7 @@ def test_a_refusal_and_an_outage_are_each_one_line_of_the_log(caplog: pytest.Log
 def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
     """Also at the size that it just takes: the letter is told from the client's own limit, which it checks before it sends."""
     settings = KafkaSettings("127.0.0.1:1")
-    letters = DeadLetterCodec(KafkaBus(settings).message_limit)
+    letters = DeadLetterCodec(lambda: settings.largest_message - 100)
     producer = Producer(settings.for_writer())
     kept = []
     for size in (750_000, 999_900):
@@ -80,10 +80,17 @@ def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
     assert 990_000 < kept[1] < 999_900
 
 
-def test_letters_follow_a_smaller_limit_of_the_client() -> None:
-    """A larger one is not the brokers'."""
-    assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": "5000"})).message_limit == 5_000
-    assert KafkaBus(KafkaSettings("127.0.0.1:1", {"message.max.bytes": "50000000"})).message_limit == 1_000_000
+def test_batches_are_no_larger_than_what_the_client_sends() -> None:
+    """Nor smaller than messages that are sent without asking."""
+
+    def batch(**further: str) -> int:
+        named = {name.replace("_", "."): value for name, value in further.items()}
+        return KafkaSettings("127.0.0.1:1", named).largest_batch
+
+    assert batch() == 262_144
+    assert batch(message_max_bytes="100000") == 100_000
+    assert batch(batch_size="30000") == 30_000
+    assert batch(batch_size="1") == 16_384
 
 
 def test_a_category_is_made_safe_where_there_are_brokers_enough() -> None:

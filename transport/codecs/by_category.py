@@ -27,5 +27,5 @@ class Codecs:
 
     def _new(self, category: AnyCategory) -> Codec:
         if category.record is DeadLetter:
-            return DeadLetterCodec(self._bus.message_limit)
+            return DeadLetterCodec(lambda: self._bus.catalog.largest(category.name))
         return JsonCodec(category) if category.codec == "json" else AvroCodec(category, self._schemas)

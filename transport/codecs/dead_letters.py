@@ -6,12 +6,13 @@ it does not take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from ...processors.declare.dead_letters import DeadLetter
+from ..bus import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
 from .codec import Decoded, UndecodableValue, decode_singly
 
 DEAD_LETTER_MARKER = b"\xc1\x01"
@@ -30,27 +31,33 @@ class DeadLetterCodec:
     """Encodes dead letters.
 
     Args:
-        message_limit: how large a message may be, in bytes.
+        limit: returns how large a message may be, key and value together, in bytes; called for large letters only.
     """
 
-    def __init__(self, message_limit: int) -> None:
-        self._limit = message_limit
+    def __init__(self, limit: Callable[[], int]) -> None:
+        self._limit = limit
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the bytes of each letter; of one that is too large, with as much of its message as fits."""
-        return [DEAD_LETTER_MARKER + _encode(self._fitting(letter)) for letter in records]
+        return [DEAD_LETTER_MARKER + self._encoded(letter) for letter in records]
 
-    def _fitting(self, letter: DeadLetter) -> DeadLetter:
-        reason = letter.reason[:REASON_LIMIT]
-        key = None if letter.key is None else letter.key[:KEY_LIMIT]
-        room = max(self._limit - _ROOM - 4 * len(reason) - len(key or b""), 0)
-        value = None if letter.value is None else letter.value[:room]
-        cut = len(letter.key or b"") - len(key or b"") + len(letter.value or b"") - len(value or b"")
-        return msgspec.structs.replace(letter, reason=reason, key=key, value=value, cut_bytes=letter.cut_bytes + cut)
+    def _encoded(self, letter: DeadLetter) -> bytes:
+        whole = _encode(_fitting(letter, MESSAGE_LIMIT))
+        return whole if len(whole) <= CERTAINLY_FITS_BYTES else _encode(_fitting(letter, self._limit()))
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode a batch."""
         return decode_singly(values, decode_dead_letter)
+
+
+def _fitting(letter: DeadLetter, limit: int) -> DeadLetter:
+    """Return a letter with as much of its reason, key and value as fits into a message of `limit` bytes."""
+    reason = letter.reason[: min(REASON_LIMIT, limit // 16)]
+    key = None if letter.key is None else letter.key[: min(KEY_LIMIT, limit // 8)]
+    room = max(limit - _ROOM - 4 * len(reason) - len(key or b""), 0)
+    value = None if letter.value is None else letter.value[:room]
+    cut = len(letter.key or b"") - len(key or b"") + len(letter.value or b"") - len(value or b"")
+    return msgspec.structs.replace(letter, reason=reason, key=key, value=value, cut_bytes=letter.cut_bytes + cut)
 
 
 def decode_dead_letter(value: bytes) -> DeadLetter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from ..bus import MESSAGE_LIMIT, Ownership, Position, Reader
+from ..bus import Ownership, Position, Reader
 from .catalog import KafkaCatalog
 from .open_transactions import OpenTransactions
 from .reader import GroupReader, KafkaScanner, open_scanner
@@ -24,11 +24,6 @@ class KafkaBus:
     def catalog(self) -> KafkaCatalog:
         """The topics."""
         return KafkaCatalog(self.settings)
-
-    @property
-    def message_limit(self) -> int:
-        """That of the client, and no more than brokers take by default."""
-        return min(int(self.settings.for_writer().get("message.max.bytes", MESSAGE_LIMIT)), MESSAGE_LIMIT)
 
     def reader(
         self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None

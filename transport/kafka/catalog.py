@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from ..bus import Bucket, CategorySpec, CategoryState, Durability, Position, Topic
-from ..errors import BusRefuses, BusUnreachable, GroupInUse, MissingCategory
+from ..errors import BatchesRefused, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from .client_log import refusal_in, refused
 from .error_translation import translate, translated
 from .every_broker import is_shown_by_all
@@ -177,6 +177,13 @@ class KafkaCatalog:
         """Return how large a message may be: what this client sends, and what the topic takes where it does not compress."""
         self._existing(name)
         topic = int(self._config(name)["max.message.bytes"].value)
+        if topic < self._settings.largest_batch:
+            raise BatchesRefused(
+                f"Category {name} takes batches of {topic:,} bytes at most (max.message.bytes), and this client sends batches of up to "
+                f"{self._settings.largest_batch:,}: the broker would reject small messages that travel together. Nothing was written. Raise the "
+                f"limit: `kafka-configs.sh --bootstrap-server {self._settings.bootstrap} --alter --topic {name} --add-config "
+                f"max.message.bytes=1048588`; or lower batch.size in [kafka-settings] to 16384, where the category takes that."
+            )
         return min(self._settings.largest_message, topic) - _FRAME_BYTES
 
     def ends(self, name: str) -> dict[int, int]:

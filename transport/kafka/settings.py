@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..bus import MESSAGE_LIMIT
+from ..bus import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
 from ..errors import SettingsRefused
 from .client_log import CLIENT_LOG, outage_reporter
 
@@ -71,6 +71,11 @@ class KafkaSettings:
     def largest_message(self) -> int:
         """How large a message may be that a client with these settings sends, in bytes."""
         return int(self.further.get("message.max.bytes", MESSAGE_LIMIT))
+
+    @property
+    def largest_batch(self) -> int:
+        """How large a batch of small messages may be that a client with these settings sends, in bytes."""
+        return max(min(int(self.for_writer()["batch.size"]), self.largest_message), CERTAINLY_FITS_BYTES)
 
     def self_contained(self) -> KafkaSettings:
         """Return settings for other machines, which have no files of this one: with what certificates and keys in PEM say themselves.

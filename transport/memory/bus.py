@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from ..bus import (
-    MESSAGE_LIMIT,
     Bucket,
     CategorySpec,
     CategoryState,
@@ -48,11 +47,6 @@ class MemoryBus:
     def catalog(self) -> MemoryBus:
         """The categories: this same object."""
         return self
-
-    @property
-    def message_limit(self) -> int:
-        """That of Kafka's clients."""
-        return MESSAGE_LIMIT
 
     def create(self, spec: CategorySpec) -> None:
         """Create a category."""
