@@ -228,7 +228,7 @@ def test_commands_that_do_not_wait_report_an_unreachable_broker_in_time(
         began_s = time.monotonic()
         done = cli(*(str(app) if word == "APP" else word for word in command), PENSTOCK_KAFKA=address)
     fails(done, address, "No Kafka broker answers")
-    assert time.monotonic() - began_s < 20
+    assert time.monotonic() - began_s < 45  # ten seconds, and the start of a process on a busy machine
 
 
 @pytest.mark.parametrize("narrow", ["{}.large", "{}.large.dead_letters"])

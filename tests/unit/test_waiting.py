@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,8 +34,9 @@ class Counting(ps.Stateless):
 
     reads = WORDS
 
-    def process(self, event: Word) -> None:
-        """Do nothing."""
+    def process(self, event: Word) -> Iterable[ps.Record]:
+        """Pass nothing on."""
+        return ()
 
 
 class LateGroup(MemoryBus):
