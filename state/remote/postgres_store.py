@@ -161,10 +161,14 @@ class PostgresStore:
             values = (json.dumps(write.position), write.outbox, appends, write.shape, *shard, *standing)
             row = connection.execute(_BEGIN, values).fetchone()
             if row is None:
-                found = connection.execute(_STANDING, shard).fetchone()
-                return StoredShard(*found) if found else UNKNOWN
+                return _stored(connection, shard)
             _Rows(connection, *row).change(write.changes)
         return standing
+
+    def stored(self, shard: Shard) -> StoredShard:
+        """Return the shard's current owner and number of saves."""
+        with self._connection.transaction() as connection:
+            return _stored(connection, shard)
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
         """Return what is kept at each slot."""
@@ -283,6 +287,11 @@ class _Rows:
 
 def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _stored(connection: psycopg.Connection, shard: Shard) -> StoredShard:
+    found = connection.execute(_STANDING, shard).fetchone()
+    return StoredShard(*found) if found else UNKNOWN
 
 
 def _with_row(parts: Parts, place: int, encoded: Any, total: Total | None) -> Parts:

@@ -159,6 +159,10 @@ class OwnedStore(Protocol):
         """Write if the shard stands as `standing` says; return how it stood before, so that equal means written."""
         ...
 
+    def stored(self, shard: Shard) -> StoredShard:
+        """Return the shard's current owner and number of saves."""
+        ...
+
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
         """Return what is kept at each slot, all as of one moment."""
         ...

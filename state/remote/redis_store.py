@@ -30,7 +30,7 @@ from uuid import uuid4
 from ..protocols import ShardIdentity
 from . import redis_scripts as scripts
 from .addresses import Address
-from .protocols import FORMAT, Claim, Crowd, Parts, Shard, SlotChanges, StoredShard, Total, TotalRow, Write
+from .protocols import FORMAT, UNKNOWN, Claim, Crowd, Parts, Shard, SlotChanges, StoredShard, Total, TotalRow, Write
 from .redis_connection import RedisConnection, warn_unless_durable
 from .state_shapes import foreign_format, foreign_shape
 
@@ -83,6 +83,12 @@ class RedisStore:
             scripts.COMMIT, keys, [*standing, json.dumps(write.position), outbox, write.shape or "", ahead, *chunks]
         )
         return StoredShard(owner.decode(), epoch, saves)
+
+    def stored(self, shard: Shard) -> StoredShard:
+        """Return the shard's current owner and number of saves."""
+        with self._connection.client() as client:
+            owner, epoch, saves = client.hmget(_key(shard, "shard"), ["owner", "epoch", "saves"])
+        return UNKNOWN if owner is None else StoredShard(owner.decode(), int(epoch), int(saves))
 
     def _send_ahead(self, staged: str, chunks: Sequence[bytes]) -> None:
         with self._connection.client() as client:

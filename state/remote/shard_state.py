@@ -48,11 +48,17 @@ class RemoteShardState:
         self._in_doubt = False
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each slot, merged from all that is kept there; None where there is none."""
+        """Return the value of each slot, merged from all parts stored there; None for an empty slot.
+
+        Raises:
+            StoreFenced: the shard has another owner. Values that the owner has written must not lead to outputs here.
+        """
         self._expect_open()
         if not keys:
             return []
+        before = self._standing
         found = self._retrying.call(partial(self._store.parts, self._shard, keys))
+        self._expect_owner(before)
         return [self._merging.value(parts) for parts in found]
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the seam
@@ -113,20 +119,31 @@ class RemoteShardState:
         self._standing = self._standing._replace(saves=self._standing.saves + 1)
         self._position = write.position
 
+    def _expect_owner(self, before: StoredShard) -> None:
+        """Raise unless everything that was read since `before` was written by this owner. A checkpoint may be saved meanwhile."""
+        found = self._retrying.call(partial(self._store.stored, self._shard))
+        if found[:2] == before[:2] and found.saves >= before.saves:
+            return
+        raise self._fenced(found, "Nothing that was read is used.")
+
     def _expect_ours(self, found: StoredShard) -> None:
         """Raise unless the write took effect: just now, or in an attempt whose answer was lost."""
         ours = self._standing
         if found in (ours, ours._replace(saves=ours.saves + 1)):
             return
+        raise self._fenced(found, "Nothing was written.")
+
+    def _fenced(self, found: StoredShard, consequence: str) -> StoreFenced:
+        ours = self._standing
         if found.owner != ours.owner and found.epoch >= ours.epoch:
-            raise StoreFenced(
-                f"{self._shard}: a write of epoch {ours.epoch} was refused, for the shard was opened again, as epoch {found.epoch}. "
-                "The write was dropped; the new owner continues from the last checkpoint. Stop working on this shard."
+            return StoreFenced(
+                f"{self._shard}: epoch {ours.epoch} is over, because another worker opened the shard as epoch {found.epoch}. {consequence} "
+                "The new owner continues from the last checkpoint. Stop working on this shard."
             )
-        raise StoreFenced(
-            f"{self._shard}: the store is at save {found.saves} of epoch {found.epoch}, but we left it at save {ours.saves} of epoch "
-            f"{ours.epoch}: it lost what it had saved, by a failover to a replica that lagged behind or by a restored backup. "
-            "Nothing was written. State and position went back together: open the shard again, and go on from its position."
+        return StoreFenced(
+            f"{self._shard}: the store is at save {found.saves} of epoch {found.epoch}, but this worker left it at save {ours.saves} of epoch "
+            f"{ours.epoch}. The store lost saves, by a failover to a replica that lagged behind or by a restored backup. {consequence} "
+            "State and position went back together: open the shard again, and go on from its position."
         )
 
     def _expect_open(self) -> None:

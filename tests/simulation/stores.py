@@ -105,6 +105,10 @@ class Session:
         kept = self._store.rows[shard].slots
         return self._request("read state", lambda: [kept.get(slot, Parts()) for slot in slots])
 
+    def stored(self, shard: Shard) -> StoredShard:
+        """Return the shard's current owner and number of saves."""
+        return self._request("read state", lambda: self._store.rows[shard].standing)
+
     def outbox(self, shard: Shard) -> bytes:
         """Return the outbox."""
         return self._request("read state", lambda: self._store.rows[shard].outbox)
