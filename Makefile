@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help docs demo day test check simulate soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
+.PHONY: help docs demo day test test-gaps check simulate soak soak-killer bench bench-semantics bench-remote bench-dag bench-timers bench-backfill lock format clean
 
 help:
 	@echo "make demo    run the flights example on a local Kafka, then the same processors in Spark, and compare"
@@ -17,6 +17,7 @@ help:
 	@echo "make docs    build the documentation with the API reference into artifacts/site; links are checked"
 	@echo "make check   lint, types, and the rule of imports"
 	@echo "make simulate  SEEDS=1000 runs in a simulation of brokers, machines and all that goes wrong; SEED=n repeats one and makes it small"
+	@echo "make test-gaps  kill every kind of processor in every gap of a checkpoint on a real Kafka (20 minutes)"
 	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
 	@echo "make soak-killer  a whole app as shipped for SECONDS=600: workers killed, paused, disks lost, the broker away; truth from the input; OUTAGE=330: just that outage"
 	@echo "make bench   throughput of one worker beside a plain consumer loop (10 minutes; let nothing else run)"
@@ -48,6 +49,10 @@ day: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest $(or $(TESTS),--durations 25 -n 3 --dist loadfile --no-loadscope-reorder tests --ignore=tests/faults --ignore=tests/soak)
 	$(if $(TESTS),,$(BIN)/python -m pytest -n 4 tests/faults)
+
+# Every kind in every gap of every row on a real Kafka; `make test` runs a part that covers each gap and each kind.
+test-gaps: $(READY)
+	EVERY_GAP=1 $(BIN)/python -m pytest -n 4 tests/faults/test_every_gap.py
 
 SECONDS ?= 600
 SEEDS ?= 1000
