@@ -7,7 +7,7 @@ class WarehouseError(PenstockError):
     """The warehouse did not do what was asked: mend the location, its rights or the service, and run again."""
 
 
-class NotStored(WarehouseError):
+class WarehouseFileMissing(WarehouseError):
     """A file is not in the warehouse."""
 
 

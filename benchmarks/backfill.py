@@ -20,7 +20,7 @@ from replayed import DAYS, replayed
 from rounds import broker, command, create, options, rate
 
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.warehouse.protocols import open_warehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.worker.gc_tuning import tune_gc
 from penstock.ops.worker.preflight import ends_of
 from penstock.transport.bus import Outgoing

@@ -28,10 +28,10 @@ from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import By, Note, StoredFile, day_of
 from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_note
-from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse
 from penstock.backfill.warehouse.schema_evolution import content_of
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.declare.apps import AppName
-from penstock.state.backups.store import open_backup_store
+from penstock.state.files.file_store import open_file_store
 from penstock.transport.bus import CategorySpec
 from penstock.transport.memory import MemoryBus
 
@@ -53,7 +53,7 @@ def main() -> None:
             spark.range(0, 200_000, 1, 4).mapInArrow(imported, "id long").count()
         print(f"imports alone: {seen[2]:,.0f} MiB", flush=True)
         for name, keys in (("one key", 1), (f"{count:,} keys", count)):
-            warehouse = LocalWarehouse(Path(folder) / f"of-{keys}")
+            warehouse = open_warehouse(Path(folder) / f"of-{keys}")
             fill(warehouse, count, keys)
             for what, work in works(warehouse, Path(folder) / f"out-{keys}").items():
                 with watched() as seen:
@@ -74,7 +74,7 @@ def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]
         bus = MemoryBus()
         bus.catalog.create(CategorySpec.of(ticks))
         return bootstrap(
-            AppName(APP, "Totals"), warehouse, Destination(bus, open_backup_store(str(folder / "backup"), None))
+            AppName(APP, "Totals"), warehouse, Destination(bus, open_file_store(str(folder / "backup"), None))
         )
 
     return {"stateful": backfill("Totals"), "aggregator": backfill("Hours"), "bootstrap, stateful": build}

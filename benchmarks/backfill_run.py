@@ -30,7 +30,7 @@ from pyspark.sql.window import Window
 import penstock as ps
 from penstock.backfill.run.backfill import run_backfill
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.protocols import open_warehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.processors.declare.apps import AppName
 
 HERE = Path(__file__).parent

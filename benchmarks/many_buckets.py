@@ -21,7 +21,8 @@ from penstock.ops.dev_services import running_kafka
 from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import Targets, ends_of, prepare
 from penstock.state.backups.shard import newest_position
-from penstock.state.backups.store import BackupStore, LocalBackupStore
+from penstock.state.files.file_store import FileStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.protocols import Offsets, ShardIdentity
 from penstock.transport.bus import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus, KafkaSettings
@@ -63,7 +64,7 @@ def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path
     """Build, back up, lose, and restore the state."""
     fill(bus, processor.inputs()[0], keys)
     targets = ends_of(processor.inputs(), bus)
-    place = LocalBackupStore(folder / "backups")
+    place = LocalFileStore(folder / "backups")
     around = Environment(folder / "state", place, timedelta(seconds=5))
     opened = prepare(processor, bus)
     with assembled(opened, bus, around) as worker:
@@ -80,12 +81,12 @@ def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path
         )
 
 
-def is_backed_up(processor: type[ps.Stateful], place: BackupStore, targets: Targets) -> bool:
+def is_backed_up(processor: type[ps.Stateful], place: FileStore, targets: Targets) -> bool:
     """Tell whether the newest backup of each shard is of its end."""
     return all(_newest(processor, place, bucket.number).get(bucket.category) == end for bucket, end in targets.items())
 
 
-def _newest(processor: type[ps.Stateful], place: BackupStore, number: int) -> Offsets:
+def _newest(processor: type[ps.Stateful], place: FileStore, number: int) -> Offsets:
     return newest_position(place, ShardIdentity(processor.name, number, processor.state_shape())) or {}
 
 

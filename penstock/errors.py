@@ -2,9 +2,9 @@
 
 from .backfill.errors import ArchiveGap, ArchiveRefused, BackfillFailed, BackfillRefused, WarehouseError
 from .processors.errors import AppFileError, DeclarationError, PenstockError, ProcessorFailed
-from .state.backups.errors import BackupDamaged, BackupError, BackupStoreUnreachable
-from .state.errors import StateDamaged, StateError, StateInUse
-from .state.remote.errors import BadStoreAddress, StoreRefused, StoreUnreachable
+from .state.backups.errors import BackupDamaged, BackupError
+from .state.errors import BadStoreAddress, FileStoreUnreachable, StateDamaged, StateError, StateInUse
+from .state.remote.errors import StoreRefused, StoreUnreachable
 from .transport.errors import (
     BusError,
     BusUnreachable,
@@ -23,12 +23,12 @@ __all__ = [
     "BackfillRefused",
     "BackupDamaged",
     "BackupError",
-    "BackupStoreUnreachable",
     "BadStoreAddress",
     "BusError",
     "BusUnreachable",
     "CategoryExists",
     "DeclarationError",
+    "FileStoreUnreachable",
     "GroupInUse",
     "MessageRefused",
     "MissingCategory",

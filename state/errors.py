@@ -1,23 +1,35 @@
-"""Errors of the state store, by what the caller does next."""
+"""Errors of states and their files, by the caller's next step."""
 
 from ..processors.errors import PenstockError
 
 
 class StateError(PenstockError):
-    """State cannot be opened, read or written; what was saved before is untouched."""
+    """A state cannot be opened, read or written. Earlier checkpoints are intact."""
 
 
 class StateInUse(StateError):
-    """Another process has a shard's state open: wait for it, or stop it."""
+    """Another process has opened the state: stop it, or wait."""
 
 
 class ForeignState(StateError):
-    """The folder holds state of another processor, bucket, shape or format: nothing in it was changed."""
+    """The folder contains the state of another processor, bucket, type or format. Nothing was changed."""
 
 
 class StateUnwritable(StateError):
-    """The disk or the folder refuses: make room or give access, then start again."""
+    """The disk or folder refuses access: free space or fix the permissions, then start again."""
 
 
 class StateDamaged(StateError):
-    """Checksums do not fit: put the folder away, a backup or the bus gives the state back."""
+    """Checksums do not match: move the folder away, then restore a backup or rebuild the state from Kafka."""
+
+
+class FileStoreUnreachable(StateError):
+    """A file store does not answer or refuses a request: retry later."""
+
+
+class FileMissing(StateError):
+    """A file is not in its file store."""
+
+
+class BadStoreAddress(StateError):
+    """The address is not one of a supported store: change it."""

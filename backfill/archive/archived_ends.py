@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...transport.bus import Bucket, Bus
 from ..errors import BackfillRefused
 from ..warehouse.owners import bucket_notes
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 from .category_archive import group_of
 
 

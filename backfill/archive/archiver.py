@@ -11,17 +11,25 @@ from datetime import timedelta
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.errors import DeclarationError
+from ...processors.retry import Retry
+from ...state.files.wrappers import RetryingFileStore
 from ...transport.bus import Bucket, Bus
 from ...transport.elapsed import elapsed_s
 from ..warehouse.layout import By
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 from .category_archive import ArchiveMetrics, ArchiveOptions, CategoryArchive
 from .completeness import LatenessAllowance
-from .retrying_warehouse import OUTAGE_LIMIT, RetryingWarehouse
 
 SEGMENT_EVENTS = 250_000
 DEFAULT_PATIENCE = LatenessAllowance()
 POLL_WAIT_S = 0.1
+OUTAGE_LIMIT = timedelta(minutes=4)
+"""Below Kafka's limit between two polls, so that the archiver keeps its buckets."""
+RETRY_PAUSES_S = 0.25, 10.0
+OUTAGE_ADVICE = (
+    "No position was committed for events that are not in the warehouse, so none is lost. Start the archiver again: it continues from "
+    "there, and archives every event once."
+)
 
 
 class Archiver:
@@ -68,8 +76,9 @@ class Archiver:
         self._stopping = False
         self._idle = True
         manner = ArchiveOptions(segment_events, by, patience, accept_gaps, now_ms, monotonic_s)
-        lasting = RetryingWarehouse(warehouse, outage_limit, is_over=lambda: self._stopping)
-        self._archives = [CategoryArchive(bus, category, lasting, manner, self.tally) for category in categories]
+        retry = Retry(outage_limit.total_seconds(), *RETRY_PAUSES_S, is_stopping=lambda: self._stopping)
+        retrying = Warehouse(RetryingFileStore(warehouse.files, retry, OUTAGE_ADVICE))
+        self._archives = [CategoryArchive(bus, category, retrying, manner, self.tally) for category in categories]
 
     def run(self, finished: Callable[[Archiver], bool] = lambda _: False) -> None:
         """Work until `stop` is called or `finished` says so, then write what is held and leave the groups."""

@@ -30,13 +30,13 @@ from ...processors.declare.categories import AnyCategory
 from ...transport.bus import Bucket, Bus, Position, RawBatch, Reader
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
-from ..errors import ArchiveGap, ArchiveRefused, NotStored
+from ..errors import ArchiveGap, ArchiveRefused, WarehouseFileMissing
 from ..warehouse.archive_settings import SettledSettings, expect_same_topic, settle, widen_files
 from ..warehouse.layout import By, StoredFile
 from ..warehouse.listing import Listing
 from ..warehouse.notes import BucketNote, bucket_note, claim_note, epochs_among, write_note
 from ..warehouse.owners import Owners, claim, note_of, settled_notes
-from ..warehouse.protocols import WRITERS, Warehouse
+from ..warehouse.warehouse import WRITERS, Warehouse
 from .archived_rows import ArchivedRows, Messages
 from .complete_days import CompleteDays
 from .completeness import BucketDays, LatenessAllowance, day_passed
@@ -238,7 +238,7 @@ class CategoryArchive:
             if not self._waits:
                 _LOG.warning("%s The archiver of %s tries again until it succeeds.", error, self._category.name)
             self._waits = True
-        except (Fenced, NotStored) as error:  # a later owner removes what it has written anew
+        except (Fenced, WarehouseFileMissing) as error:  # a later owner removes what it has written anew
             _LOG.warning("%s", error)
             self._start_over()
         except MembershipLost as error:
@@ -351,7 +351,7 @@ class CategoryArchive:
             reader.commit([Position(one.bucket, one.position, one.epoch) for one in claimed])
         except Fenced:
             for one in claimed:
-                self._warehouse.remove(claim_note(self._category.name, one.bucket.number, one.epoch))
+                self._warehouse.delete(claim_note(self._category.name, one.bucket.number, one.epoch))
             raise
 
     def _opened(self, one: _Claimed, owners: Owners, listing: Listing, starts: Mapping[int, int]) -> _Open:
@@ -378,7 +378,7 @@ class CategoryArchive:
         write_note(self._warehouse, bucket_note(name, number, one.epoch), note)
         days.noted(note)
         for old in owners.before(number, one.epoch):
-            self._warehouse.remove(old)
+            self._warehouse.delete(old)
         return taken
 
     def _past_gap(self, bucket: Bucket, position: int, start: int) -> int:
@@ -521,7 +521,7 @@ class CategoryArchive:
                 bucket.days.committed()
             for bucket in moved.values():
                 while bucket.superseded:
-                    self._warehouse.remove(bucket.superseded[-1])
+                    self._warehouse.delete(bucket.superseded[-1])
                     bucket.superseded.pop()
 
     def _taken(self, batch: RawBatch) -> pa.RecordBatch:

@@ -21,14 +21,14 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import ArchiveRefused, NotStored
+from ..errors import ArchiveRefused, WarehouseFileMissing
 from ..warehouse.archive_settings import settings_of
 from ..warehouse.layout import EventFile, StoredFile
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS
 from ..warehouse.owners import bucket_notes
-from ..warehouse.protocols import Warehouse
 from ..warehouse.schema_evolution import OtherType, fitted, merged, table_of
+from ..warehouse.warehouse import Warehouse
 
 _LOG = logging.getLogger("penstock.archiver")
 LIMIT_BYTES = 256 * 2**20
@@ -83,7 +83,7 @@ def compact(
             "`penstock archive run` first."
         )
     for file in listing.superseded:
-        warehouse.remove(file)
+        warehouse.delete(file)
     committed = {bucket: note.marks[0].offset for bucket, note in notes.items()}
     for day in listing.days:
         if wanted(day) and SUCCESS in listing.notes.get(day, ()):
@@ -92,7 +92,7 @@ def compact(
                 for group in blocks.groups(list(files)):
                     try:
                         yield _replace(warehouse, group)
-                    except NotStored as error:
+                    except WarehouseFileMissing as error:
                         _LOG.warning(
                             "%s Another compaction made one file of it and others; this one leaves them.", error
                         )
@@ -135,7 +135,7 @@ def _replace(warehouse: Warehouse, group: Sequence[StoredFile]) -> Compacted:
     content, events = _joined(warehouse, group)
     warehouse.create(whole, content)  # where there is one already, another compaction made it of the same files
     for file in group:
-        warehouse.remove(file)
+        warehouse.delete(file)
     return Compacted(first.day, first.bucket, len(group), events, len(content))
 
 

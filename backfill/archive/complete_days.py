@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ..warehouse.layout import Note
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS, BucketNote, Success, closed_until, create_note, late_from
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 
 
 class CompleteDays:
@@ -32,7 +32,7 @@ class CompleteDays:
         """
         listing = Listing.of(self._warehouse, self._category)
         for file in listing.superseded:
-            self._warehouse.remove(file)
+            self._warehouse.delete(file)
         self._marked = {day for day, notes in listing.notes.items() if SUCCESS in notes}
         self._unmarked = set(listing.days) - self._marked
         return listing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..warehouse.notes import Addition, Late, late_note, read_note, write_note
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 
 
 class LateAdditions:
@@ -40,4 +40,4 @@ class LateAdditions:
         write_note(self._warehouse, late_note(self._category, day, self._bucket, self._epoch), now)
         self._noted[day] = self._epoch
         if before not in {None, self._epoch}:
-            self._warehouse.remove(place)
+            self._warehouse.delete(place)

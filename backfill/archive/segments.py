@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from ..warehouse.columns import days_of
 from ..warehouse.layout import StoredFile
 from ..warehouse.notes import Addition, Closing, late_from
-from ..warehouse.protocols import WRITERS, Warehouse
 from ..warehouse.schema_evolution import content_of, fitted, table_of
+from ..warehouse.warehouse import WRITERS, Warehouse
 from .late_additions import LateAdditions
 
 _LOOSE_BATCHES = 64

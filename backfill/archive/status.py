@@ -9,7 +9,7 @@ from ..warehouse.footers import footer_of
 from ..warehouse.layout import Note, StoredFile
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS, Addition, Late, Success, epochs_among, late_note, read_note
-from ..warehouse.protocols import WRITERS, Warehouse
+from ..warehouse.warehouse import WRITERS, Warehouse
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from ..spark.session import spark_session
 from ..spark.shipping import place
 from ..warehouse.columns import OUTPUT_MARKS, Columns
 from ..warehouse.layout import Days
-from ..warehouse.protocols import Warehouse, open_warehouse
+from ..warehouse.warehouse import Warehouse, open_warehouse
 from .coverage_check import NOWHERE, OutputsPresent, check_outputs
 from .difference_file import DifferenceFile
 from .keyed_records import (

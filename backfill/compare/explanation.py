@@ -24,8 +24,8 @@ from ..archive.archived_rows import archive_schema
 from ..errors import BackfillRefused
 from ..warehouse.columns import MARKS, Columns
 from ..warehouse.layout import Days
-from ..warehouse.protocols import Warehouse
 from ..warehouse.stored import StoredCategory
+from ..warehouse.warehouse import Warehouse
 from .keyed_records import DIFFERENT, ONLY_BATCH, ONLY_STREAM, Compared, judge_of, writers_of
 from .record_difference import RecordComparer
 

@@ -28,8 +28,8 @@ from ..archive.archived_rows import archive_schema
 from ..errors import BackfillRefused
 from ..warehouse.columns import MARKS, Columns
 from ..warehouse.layout import Days, day_of
-from ..warehouse.protocols import Warehouse
 from ..warehouse.stored import StoredCategory
+from ..warehouse.warehouse import Warehouse
 
 _LOG = logging.getLogger("penstock.query")
 _AHEAD = timedelta(days=1)

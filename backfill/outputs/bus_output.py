@@ -26,8 +26,8 @@ from ..errors import BackfillFailed, BackfillRefused
 from ..warehouse.columns import OUTPUT_MARKS, Columns
 from ..warehouse.footers import footer_of
 from ..warehouse.layout import Days, EventFile
-from ..warehouse.protocols import WRITERS, Warehouse
 from ..warehouse.stored import StoredCategory
+from ..warehouse.warehouse import WRITERS, Warehouse
 from .sent_marks import MARKS, begun, marks_on
 
 CHUNK_RECORDS = 50_000

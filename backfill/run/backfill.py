@@ -38,7 +38,7 @@ from ..steps.outputs import slot_of
 from ..steps.step import Step
 from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
 from ..warehouse.layout import Days, folder_of
-from ..warehouse.protocols import Warehouse, open_warehouse
+from ..warehouse.warehouse import Warehouse, open_warehouse
 from .plans import Order, days_read, order_of, plan
 
 Orders = Mapping[type[Processor], "Order | None"]

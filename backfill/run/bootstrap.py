@@ -22,8 +22,8 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.stateless import Stateless
 from ...processors.time.watermarks import UpstreamWatermark
 from ...state.backups.manifest import Manifest
-from ...state.backups.store import BackupStore
 from ...state.checkpoints import is_remote
+from ...state.files.file_store import FileStore
 from ...state.protocols import Offsets
 from ...state.topic_ids import topic_marks
 from ...transport.bus import Bus
@@ -46,7 +46,7 @@ from ..steps.state_builder import BUILT, BackupTarget, state_builder
 from ..steps.step import Step
 from ..warehouse.columns import Columns
 from ..warehouse.layout import Days
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 from .bootstrap_handoff import WHAT, committed_by, plan_handoff
 
 
@@ -101,7 +101,7 @@ class Destination:
     """
 
     bus: Bus
-    place: BackupStore
+    place: FileStore
     webhdfs: str | None = None
 
 
@@ -135,7 +135,7 @@ def bootstrap(
         BackfillRefused: it cannot be done, or it has run before, or runs meanwhile; nothing was changed.
         BackfillFailed: an event or Spark failed; nothing was changed.
         GroupInUse: a worker of it runs; nothing was changed.
-        BackupStoreUnreachable, BusError: if what was built was about to be handed over, no worker starts until this is given again; otherwise
+        FileStoreUnreachable, BusError: if what was built was about to be handed over, no worker starts until this is given again; otherwise
             nothing was changed.
     """
     processor = only_one(app_name)

@@ -22,9 +22,9 @@ from ...state.backups.fetch import no_progress
 from ...state.backups.manifest import Manifest
 from ...state.backups.restore import viewed_backup
 from ...state.backups.shard import ShardBackups
-from ...state.backups.store import BackupStore
 from ...state.backups.writer import expect_owner, publish
 from ...state.checkpoints import Step, steps_of
+from ...state.files.file_store import FileStore
 from ...state.protocols import Offsets
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.changelog import changelog_spec, rewrite
@@ -77,7 +77,7 @@ class BootstrapHandoff:
 
     processor: type[Processor]
     bus: Bus
-    place: BackupStore
+    place: FileStore
     earlier: MaintenanceOperation | None
     committed: Mapping[str, Mapping[int, int]]
 
@@ -128,7 +128,7 @@ class BootstrapHandoff:
         Raises:
             GroupInUse: a worker runs; nothing was changed.
             BackfillRefused, BackupFenced: it has run, or was moved, meanwhile; nothing was changed.
-            BackupStoreUnreachable, BusError: no worker starts until the bootstrap is given again.
+            FileStoreUnreachable, BusError: no worker starts until the bootstrap is given again.
         """
         move = self._noted(built)
         at_gap(HandoffGap(HandoffStep.NOTE_BEGIN))
@@ -228,7 +228,7 @@ class BootstrapHandoff:
         return [Position(bucket, offset) for bucket, offset in found.items() if offset is not None]
 
 
-def plan_handoff(processor: type[Processor], bus: Bus, place: BackupStore) -> BootstrapHandoff:
+def plan_handoff(processor: type[Processor], bus: Bus, place: FileStore) -> BootstrapHandoff:
     """Look how a processor stands, before its states are built; nothing is changed.
 
     Raises:

@@ -41,7 +41,7 @@ from ..steps.step import Step
 from ..steps.store_loader import REFILLED, SHARD_PARTIALS, Refill, no_slot, refiller, sharder
 from ..warehouse.columns import Columns
 from ..warehouse.layout import Days
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 from .bootstrap import only_one, refuse_begun, refuse_unarchived
 from .bootstrap_handoff import settled_move
 from .plans import days_read, in_bus_order

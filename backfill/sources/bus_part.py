@@ -18,7 +18,7 @@ from ..archive.archived_rows import archive_schema
 from ..spark.counts import TaskCount
 from ..spark.shipped_app import ShippedApp
 from ..warehouse.columns import Columns
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 from .bus_source import messages
 from .decoding import Decoding, LeftOutParam, LeftOuts
 from .handoff_offsets import HandoffOffsets, borders_of

@@ -26,8 +26,8 @@ from ..warehouse.layout import By, Days
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS, ArchiveSettings, closed_until
 from ..warehouse.owners import bucket_notes
-from ..warehouse.protocols import WRITERS, Warehouse
 from ..warehouse.read_errors import unreadable
+from ..warehouse.warehouse import WRITERS, Warehouse
 
 EVER = Days(date.min, date.max)
 ONE_DAY = timedelta(days=1)

@@ -13,7 +13,7 @@ from ..errors import BackfillRefused
 from ..warehouse.archive_settings import settings_of
 from ..warehouse.layout import folder_of
 from ..warehouse.listing import Listing
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 from .coverage import WantedDays, covered
 
 ExternalInputs = Mapping[str, Warehouse]

@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..warehouse.layout import Days, StoredFile
 from ..warehouse.listing import Listing, read_events
-from ..warehouse.protocols import Warehouse
 from ..warehouse.read_errors import naming
 from ..warehouse.schema_evolution import fitted, is_same, merged
+from ..warehouse.warehouse import Warehouse
 
 TASK_BYTES = 32 * 2**20
 """How much one task reads at most, but for a file that is larger."""

@@ -19,7 +19,7 @@ from ..errors import BackfillRefused
 from ..warehouse.archive_settings import settings_of
 from ..warehouse.listing import Listing
 from ..warehouse.owners import bucket_notes
-from ..warehouse.protocols import Warehouse
+from ..warehouse.warehouse import Warehouse
 
 
 class CategoryEnds(NamedTuple):

@@ -21,9 +21,9 @@ from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import DAY_COLUMN
 from ..warehouse.layout import StoredFile
 from ..warehouse.listing import read_events
-from ..warehouse.protocols import Warehouse
 from ..warehouse.read_errors import naming
 from ..warehouse.schema_evolution import fitted, merged, table_of
+from ..warehouse.warehouse import Warehouse
 
 
 @dataclass(frozen=True)

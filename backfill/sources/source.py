@@ -22,9 +22,9 @@ from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
 from ..warehouse.layout import DAY_MS, By, Days, StoredFile, folder_of
 from ..warehouse.listing import superseded_among
 from ..warehouse.notes import ARCHIVE, ArchiveSettings, decoded
-from ..warehouse.protocols import Warehouse
 from ..warehouse.read_errors import other_type
 from ..warehouse.schema_evolution import OtherType, merged, relaxed, stored_as
+from ..warehouse.warehouse import Warehouse
 from .bus_part import BusPart
 from .files import TASKS_PER_CORE, Files, Planned
 from .handoff_offsets import HandoffOffsets

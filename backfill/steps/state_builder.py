@@ -15,8 +15,8 @@ import pyarrow as pa
 from ...state.backups.manifest import Manifest
 from ...state.backups.shard import ShardBackups
 from ...state.backups.snapshots import snapshot_folder
-from ...state.backups.store import open_backup_store
 from ...state.backups.writer import claim
+from ...state.files.file_store import open_file_store
 from ...state.local.rocksdb import RocksShardState
 from ...state.protocols import Offsets, ShardIdentity
 from ..spark.batches import Batches, Transform
@@ -70,7 +70,7 @@ def _built(inputs: Inputs, target: BackupTarget, batches: Batches) -> Batches:
 def _stored(inputs: Inputs, target: BackupTarget, bucket: int, state: RocksShardState) -> Manifest:
     """Store a state where its shard's backups are; return what makes it the newest of them."""
     identity = ShardIdentity(inputs.processor.name, bucket, inputs.processor.state_shape() or "")
-    backups = ShardBackups(open_backup_store(target.location, target.webhdfs), identity.processor, bucket)
+    backups = ShardBackups(open_file_store(target.location, target.webhdfs), identity.processor, bucket)
     owner = claim(backups, identity)
     with snapshot_folder(state.folder) as snapshot:
         state.snapshot(snapshot)

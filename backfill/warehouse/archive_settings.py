@@ -12,8 +12,8 @@ import pyarrow as pa
 from ..errors import ArchiveRefused
 from .layout import By, Note, StoredFile
 from .notes import ARCHIVE, ArchiveSettings, read_note, write_note
-from .protocols import WRITERS, Warehouse
 from .schema_evolution import OtherType, is_widened, merged, table_of, widen
+from .warehouse import WRITERS, Warehouse
 
 _LOG = logging.getLogger("penstock.archiver")
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from ..errors import WarehouseError
 from .layout import EventFile
-from .protocols import Warehouse
 from .read_errors import unreadable
+from .warehouse import Warehouse
 
 _FOOTER_BYTES = 65_536
 _TAIL = 8  # how long the footer is, and the letters PAR1

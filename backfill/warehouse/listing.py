@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..errors import NotStored
+from ..errors import WarehouseFileMissing
 from .layout import EventFile, OtherFile, StoredFile, day_folder, folder_of, is_day
-from .protocols import Warehouse
+from .warehouse import Warehouse
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def read_events(warehouse: Warehouse, file: EventFile) -> bytes:
     while True:
         try:
             return warehouse.read(file)
-        except NotStored:
+        except WarehouseFileMissing:
             later = _written_later(warehouse, file)
             if later is None:
                 raise
@@ -114,7 +114,7 @@ def _written_later(warehouse: Warehouse, file: EventFile) -> StoredFile | None:
     if not isinstance(file, StoredFile):
         return None
     folder = day_folder(file.category, file.day)
-    names = warehouse.contents(folder)
+    names = warehouse.list_folder(folder)
     found = (StoredFile.parse(file.category, folder.rpartition("/")[2], name) for name in names)
     same = (one for one in found if one and one._replace(epoch=file.epoch) == file and one.epoch > file.epoch)
     return max(same, key=lambda one: one.epoch, default=None)
@@ -123,7 +123,7 @@ def _written_later(warehouse: Warehouse, file: EventFile) -> StoredFile | None:
 def _in_days(warehouse: Warehouse, category: str) -> Iterator[tuple[str, str, int]]:
     """Give the files in the folders of a category's days: folder, name and size in bytes."""
     root = folder_of(category)
-    for folder in filter(is_day, warehouse.contents(root)):
-        for name, size_bytes in warehouse.contents(f"{root}/{folder}").items():
+    for folder in filter(is_day, warehouse.list_folder(root)):
+        for name, size_bytes in warehouse.list_folder(f"{root}/{folder}").items():
             if size_bytes is not None:
                 yield folder, name, size_bytes

@@ -21,9 +21,9 @@ import msgspec
 import pyarrow as pa
 
 from ...processors.time.watermarks import BucketProgress
-from ..errors import NotStored, WarehouseError
+from ..errors import WarehouseError, WarehouseFileMissing
 from .layout import By, Note
-from .protocols import Warehouse
+from .warehouse import Warehouse
 
 SUCCESS = "_SUCCESS"
 """The name that others, too, look for."""
@@ -157,7 +157,7 @@ def read_note(warehouse: Warehouse, note: Note, kind: type[T]) -> T | None:
     """
     try:
         content = warehouse.read(note)
-    except NotStored:
+    except WarehouseFileMissing:
         return None
     return decoded(content, kind, f"{warehouse.location}/{note.path}") if content else None
 

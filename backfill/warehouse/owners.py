@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import NotStored
+from ..errors import WarehouseFileMissing
 from .layout import Note, folder_of
 from .notes import BucketNote, bucket_note, claim_note, decoded, epochs_among
-from .protocols import Warehouse
+from .warehouse import Warehouse
 
 _TRIES = 10
 
@@ -37,7 +37,7 @@ class Owners:
     @staticmethod
     def of(warehouse: Warehouse, category: str) -> Owners:
         """Look at a category's folder."""
-        names = list(warehouse.contents(folder_of(category)))
+        names = list(warehouse.list_folder(folder_of(category)))
         return Owners(category, epochs_among(names, "owner"), epochs_among(names, "bucket"))
 
     def newest(self, bucket: int) -> int:
@@ -88,7 +88,7 @@ def settled_notes(warehouse: Warehouse, category: str, *, only_settled: bool = T
         owners = Owners.of(warehouse, category)
         try:
             return _notes(warehouse, owners, only_settled=only_settled)
-        except NotStored:
+        except WarehouseFileMissing:
             continue  # a later owner has replaced it since
     return _notes(warehouse, Owners.of(warehouse, category), only_settled=only_settled)
 

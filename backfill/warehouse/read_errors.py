@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from ..errors import BackfillFailed, NotStored
+from ..errors import BackfillFailed, WarehouseFileMissing
 from .schema_evolution import OtherType
 
 
@@ -20,7 +20,7 @@ def naming(place: str) -> Iterator[None]:
     """
     try:
         yield
-    except NotStored as error:
+    except WarehouseFileMissing as error:
         raise BackfillFailed(gone(place)) from error
     except OtherType as other:
         raise BackfillFailed(other_type(place, other)) from other

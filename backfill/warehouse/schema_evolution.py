@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ..errors import WarehouseError
 from .layout import EventFile, StoredFile
-from .protocols import Warehouse
+from .warehouse import Warehouse
 
 CANNOT_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -157,5 +157,5 @@ def widen(warehouse: Warehouse, file: StoredFile, schema: pa.Schema, epoch: int)
         return False
     warehouse.write(file._replace(epoch=epoch), content_of(fitted(table, own, file)))
     if file.epoch != epoch:
-        warehouse.remove(file)
+        warehouse.delete(file)
     return True

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import BackfillRefused, NotStored, WarehouseError
+from ..errors import BackfillRefused, WarehouseError, WarehouseFileMissing
 from .archive_settings import settings_of
 from .layout import By, Days, EventFile, StoredFile
 from .listing import Listing, read_events
 from .notes import SUCCESS
-from .protocols import Warehouse
 from .read_errors import gone, other_type, unreadable
 from .schema_evolution import OtherType, fitted, merged
+from .warehouse import Warehouse
 
 _EVENT_TIME = "_event_time"
 
@@ -115,7 +115,7 @@ class StoredCategory:
             # Arrow's own type for filters and its stubs disagree.
             only = cast("Any", reduce(and_, wanted)) if wanted else None
             table = pq.read_table(content, columns=names, filters=only, partitioning=None)
-        except NotStored as error:
+        except WarehouseFileMissing as error:
             raise WarehouseError(gone(place)) from error
         except (OSError, pa.ArrowException) as error:
             raise WarehouseError(unreadable(place, str(error))) from error

@@ -11,7 +11,7 @@ import typer
 from rich.filesize import decimal
 
 from ...backfill.warehouse.layout import By
-from ...backfill.warehouse.protocols import open_warehouse
+from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.apps import AppName
 from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
 from ...transport.elapsed import elapsed_s

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...backfill.warehouse.protocols import open_warehouse
+from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.apps import AppName
 from .batch_progress import batch_progress
 from .into_bus import folder_before_bus, into_bus, names_bus
@@ -38,7 +38,7 @@ from .times import NOW, days_of
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
     from ...backfill.run.backfill import NodeResult
-    from ...backfill.warehouse.protocols import Warehouse as Archive
+    from ...backfill.warehouse.warehouse import Warehouse as Archive
     from ...transport.kafka import KafkaBus
 
 STORE = "store"

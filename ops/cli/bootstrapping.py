@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.filesize import decimal
 
-from ...backfill.warehouse.protocols import open_warehouse
+from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.apps import AppName
-from ...state.backups.store import open_backup_store
+from ...state.files.file_store import open_file_store
 from .batch_progress import batch_progress
 from .into_store import fill, keeps_remote_state
 from .options import (
@@ -109,7 +109,7 @@ def bootstrap(
         done = build(
             app,
             archive,
-            Destination(bus, open_backup_store(backup, webhdfs), webhdfs),
+            Destination(bus, open_file_store(backup, webhdfs), webhdfs),
             first=since,
             master=master,
             overwrite=overwrite,

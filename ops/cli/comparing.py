@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...backfill.warehouse.layout import Days
-from ...backfill.warehouse.protocols import open_warehouse
+from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.apps import AppName
 from ..humanize import human_duration
 from .options import (

@@ -52,7 +52,7 @@ def into_bus(
     """
     from ...backfill.outputs.bus_output import is_to_be_computed, send_batch  # noqa: PLC0415 - as above
     from ...backfill.warehouse.layout import Days  # noqa: PLC0415 - as above
-    from ...backfill.warehouse.protocols import open_warehouse  # noqa: PLC0415 - as above
+    from ...backfill.warehouse.warehouse import open_warehouse  # noqa: PLC0415 - as above
 
     folder, asked = open_warehouse(location, webhdfs), Days(*days)
     written = {category.name: category for processor in app.load().processors for category in processor.outputs()}

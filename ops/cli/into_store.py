@@ -17,7 +17,7 @@ from .signals import breaking_off
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
     from ...backfill.run.store_backfill import Refilled, StoreDestination
-    from ...backfill.warehouse.protocols import Warehouse
+    from ...backfill.warehouse.warehouse import Warehouse
     from ...transport.bus import Bus
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ...processors.declare.processor import Processor
-from ...state.backups.store import open_backup_store
+from ...state.files.file_store import open_file_store
 from ...transport.tables.maintenance_start import expect_idle
 from ..maintenance.environment import Around
 from ..maintenance.migration import Migration, ShardMigration, examples, perform_migration, plan_migration, try_out
@@ -59,7 +59,7 @@ def migrate(
     bus = connect(kafka, folder)
     if not dry_run:
         expect_idle(processor, bus)  # before anybody is asked
-    around = Around(bus, folder / "state", open_backup_store(backup, webhdfs) if backup else None)
+    around = Around(bus, folder / "state", open_file_store(backup, webhdfs) if backup else None)
     planned = plan_migration(processor, around, anyway=anyway)
     if not planned.shards:
         _tell_nothing(processor, json=json)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...backfill.warehouse.layout import Days
-from ...backfill.warehouse.protocols import open_warehouse
+from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.apps import AppName
 from ...processors.errors import AppFileError

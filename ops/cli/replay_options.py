@@ -7,11 +7,11 @@ from datetime import datetime, timezone
 
 import typer
 
-from ...backfill.warehouse.protocols import open_warehouse
+from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.processor import Processor
 from ...state.backups.manifest import BackupId
-from ...state.backups.store import open_backup_store
+from ...state.files.file_store import open_file_store
 from ...transport.bus import Bus
 from ..replay.archive_source import ArchiveEventSource
 from ..replay.bus_source import BusEventSource
@@ -66,7 +66,7 @@ def parse_state(text: str, backup: str | None, webhdfs: str | None) -> Start:
     kind, _, name = text.partition(":")
     if text == "empty":
         return Empty()
-    place = None if backup is None else open_backup_store(backup, webhdfs)
+    place = None if backup is None else open_file_store(backup, webhdfs)
     if text == "at-start":
         return AtStart(place)
     if kind != "backup" or not name:

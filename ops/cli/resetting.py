@@ -9,7 +9,7 @@ import typer
 
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
-from ...state.backups.store import open_backup_store
+from ...state.files.file_store import open_file_store
 from ...transport.tables.maintenance_start import expect_idle
 from ..maintenance.environment import Around
 from ..maintenance.reset import Reset, perform, plan_reset
@@ -63,7 +63,7 @@ def reset(
     bus = connect(kafka, folder)
     if not dry_run:
         expect_idle(processor, bus)  # before anybody is asked
-    around = Around(bus, folder / "state", open_backup_store(backup, webhdfs) if backup else None, store)
+    around = Around(bus, folder / "state", open_file_store(backup, webhdfs) if backup else None, store)
     planned = plan_reset(processor, around, _target(to, processor), state)
     consumers = _consumers(app, processor)
     if not json:

@@ -9,7 +9,7 @@ import typer
 
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
-from ...state.backups.store import open_backup_store
+from ...state.files.file_store import open_file_store
 from ...transport.bus import Bus
 from ..maintenance.environment import Around
 from ..maintenance.errors import MaintenanceRefused
@@ -64,7 +64,7 @@ def resize(
         return
     if stateless:
         raise typer.BadParameter("--stateless is in place of --app: leave one of them out.")
-    around = Around(bus, folder / "state", open_backup_store(backup, webhdfs) if backup else None)
+    around = Around(bus, folder / "state", open_file_store(backup, webhdfs) if backup else None)
     processors = [processor for path in apps for processor in AppName(path).load().processors]
     planned = plan_resize(processors, around, name, buckets)
     if not json:

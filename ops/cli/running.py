@@ -14,7 +14,7 @@ from rich.progress import Progress, TaskID
 from ...processors.declare.apps import App, AppName
 from ...processors.declare.processor import Processor
 from ...state.backups.backup_age import BackupAges
-from ...state.backups.store import open_backup_store
+from ...state.files.file_store import open_file_store
 from ...transport.errors import BusUnreachable
 from ...transport.kafka import KafkaBus
 from ..humanize import human_duration
@@ -133,7 +133,7 @@ def run(
     if create:
         Waiting(fail_fast=fail_fast)(lambda: create_missing(bus, name))
     if len(app.processors) == 1:
-        place = open_backup_store(backup, webhdfs) if backup else None
+        place = open_file_store(backup, webhdfs) if backup else None
         around = Environment(folder / "state", place, timedelta(seconds=backup_every), store)
         _run_one(app.processors[0], bus, around, stopping, None if health is None else Address.parse(health), json=json)
         return

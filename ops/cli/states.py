@@ -24,10 +24,10 @@ from ...state.backups.manifest import BackupId, Manifest
 from ...state.backups.parallel_restore import restore_in_parallel
 from ...state.backups.restore import viewed_backup
 from ...state.backups.shard import ShardBackups
-from ...state.backups.store import BackupStore, open_backup_store
 from ...state.backups.verification import Verdict
 from ...state.backups.verification import verify as verify_shard
 from ...state.errors import StateError
+from ...state.files.file_store import FileStore, open_file_store
 from ...state.local.rocksdb import RocksShardState
 from ...state.topic_ids import without_topic_marks
 from ..humanize import human_duration
@@ -62,7 +62,7 @@ def list_(
 
     Example: penstock state list --backup hdfs://namenode:8020/backups
     """
-    found = inventory(folder / "state", open_backup_store(backup, webhdfs) if backup else None, processor)
+    found = inventory(folder / "state", open_file_store(backup, webhdfs) if backup else None, processor)
     if processor and not found:
         raise StateError(
             f"Nothing is kept of a processor {processor!r}: neither in {folder / 'state'} nor at {backup or 'a place of backups'}. "
@@ -159,12 +159,12 @@ def inspect(
         _show(name, look(name.folder(root), see), json=json)
 
 
-def _place(location: str | None, webhdfs: str | None) -> BackupStore:
+def _place(location: str | None, webhdfs: str | None) -> FileStore:
     if location is None:
         raise BackupError(
             "No place of backups is named: give --backup LOCATION or the environment variable PENSTOCK_BACKUP."
         )
-    return open_backup_store(location, webhdfs)
+    return open_file_store(location, webhdfs)
 
 
 def _chosen(known: list[ShardName], processor: str | None, buckets: list[int] | None, where: str) -> list[ShardName]:
@@ -195,7 +195,7 @@ def one_processor(target: str) -> type[Processor]:
 
 
 def _seen_in_backup(
-    place: BackupStore, name: ShardName, wanted: BackupId, see: Callable[[RocksShardState], Inspection]
+    place: FileStore, name: ShardName, wanted: BackupId, see: Callable[[RocksShardState], Inspection]
 ) -> Inspection:
     backups = ShardBackups(place, *name)
     with _byte_bars() as bars, viewed_backup(backups, backups.read(wanted), _bar(bars, name)) as state:

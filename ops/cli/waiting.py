@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from ...state.backups.lag_log import LagLog
+from ...processors.retry import OutageLog
 from ...transport.errors import BusRefuses, BusUnreachable
 from .signals import breaking_off
 
@@ -42,7 +42,7 @@ class Waiting:
             BusUnreachable: no broker answers, and the command does not wait.
             BusRefuses: a broker answers and rejects this client; waiting would not help.
         """
-        waited = LagLog(SAY_EVERY_S)
+        waited = OutageLog(SAY_EVERY_S)
         with breaking_off("No broker has answered, so nothing was read."):
             while True:
                 try:
@@ -50,10 +50,10 @@ class Waiting:
                 except BusUnreachable as error:
                     if self._fail_fast or isinstance(error, BusRefuses):
                         raise
-                    if waited.is_to_be_said():
+                    if waited.is_due():
                         _LOG.warning(
                             "Waiting for Kafka, for %.0f s so far (--fail-fast ends instead). %s",
-                            waited.lasted_s(),
+                            waited.duration_s(),
                             error,
                         )
                     time.sleep(ASK_AGAIN_S)

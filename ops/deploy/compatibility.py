@@ -13,12 +13,11 @@ from pathlib import Path
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...state.backups.decoded_state import inspection
-from ...state.backups.errors import BackupStoreUnreachable
 from ...state.backups.inventory import ShardName, kept_shards, local_shards, look
 from ...state.backups.shard import ShardBackups
-from ...state.backups.store import BackupStore
 from ...state.checkpoints import is_remote
-from ...state.errors import StateDamaged
+from ...state.errors import FileStoreUnreachable, StateDamaged
+from ...state.files.file_store import FileStore
 from ...state.local.rocksdb import RocksShardState
 from ...transport.tables.maintenance_log import MaintenanceOperation
 from .errors import StateUnfit
@@ -46,7 +45,7 @@ def expect_compatible(
     target: str,
     last: Version | None,
     states: Path,
-    place: BackupStore | None,
+    place: FileStore | None,
     *,
     say: Callable[[str], None],
     move: MaintenanceOperation | None = None,
@@ -88,13 +87,13 @@ def _misfits(
 
 
 def _in_backups_or_none(
-    processor: type[Processor], place: BackupStore, say: Callable[[str], None]
+    processor: type[Processor], place: FileStore, say: Callable[[str], None]
 ) -> list[Incompatibility]:
     if processor.state_shape() is None or is_remote(processor):
         return []
     try:
         return list(_in_backups(processor, place))
-    except BackupStoreUnreachable as error:
+    except FileStoreUnreachable as error:
         say(f"Backups were not looked at. {error}")
         return []
 
@@ -139,7 +138,7 @@ def _on_this_machine(processor: type[Processor], states: Path) -> Iterator[Incom
                 yield Incompatibility(str(error), issubclass(processor, Stateful))
 
 
-def _in_backups(processor: type[Processor], place: BackupStore) -> Iterator[Incompatibility]:
+def _in_backups(processor: type[Processor], place: FileStore) -> Iterator[Incompatibility]:
     for shard in kept_shards(place):
         newest = ShardBackups(place, *shard).newest() if shard.processor == processor.name else None
         if newest is not None and newest.identity.shape != processor.state_shape():
@@ -147,12 +146,12 @@ def _in_backups(processor: type[Processor], place: BackupStore) -> Iterator[Inco
             yield Incompatibility(says, _differs_in_type(processor, newest.identity.shape))
 
 
-def _foreign_backup(shard: ShardName, place: BackupStore, theirs: str, processor: type[Processor]) -> str:
+def _foreign_backup(shard: ShardName, place: FileStore, theirs: str, processor: type[Processor]) -> str:
     return f"the newest backup of {shard} at {place.location} holds {theirs}, and it is now declared to keep {processor.state_shape()}."
 
 
 def _by_function(
-    processor: type[Processor], target: str, last: Version | None, states: Path, place: BackupStore | None
+    processor: type[Processor], target: str, last: Version | None, states: Path, place: FileStore | None
 ) -> str:
     backup = "" if place is None else f" --backup {place.location}"
     command = f"penstock state migrate {target} --by FILE:FUNCTION --dir {states.parent}{backup}"

@@ -19,7 +19,7 @@ from ...processors.declare.app_files import Contents, code_beside
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
-from ...state.backups.store import open_backup_store
+from ...state.files.file_store import open_file_store
 from ...state.lookup_sources.file_table import FileTable
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_log import newest_maintenance
@@ -120,7 +120,7 @@ def planned(wanted: WantedDeployment, bus: Bus, environment: Mapping[str, str], 
     with closing(prepare(processor, bus)):
         pass
     last = None if standing is None else records.version(standing.version)
-    place = open_backup_store(settings.backup, settings.webhdfs) if settings.backup else None
+    place = open_file_store(settings.backup, settings.webhdfs) if settings.backup else None
     target, states = f"{wanted.app}:{processor.__name__}", Path(settings.folder, "state")
     expect_compatible(processor, target, last, states, place, say=say, move=newest_maintenance(bus, wanted.name))
     version, code = _version_of(wanted, records)
@@ -320,7 +320,7 @@ def _earlier(records: Records, running: Deployment) -> int:
 def _expect_state_fits(version: Version, running: Deployment, records: Records, say: Say) -> None:
     app = AppName(records.code(version.number) / version.app_file, version.processor)
     settings = version.settings
-    place = open_backup_store(settings.backup, settings.webhdfs) if settings.backup else None
+    place = open_file_store(settings.backup, settings.webhdfs) if settings.backup else None
     [processor] = app.load().processors
     expect_compatible(processor, str(app), running.version, Path(settings.folder, "state"), place, say=say)
 

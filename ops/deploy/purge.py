@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...state.backups.inventory import kept_shards
-from ...state.backups.store import BackupStore, open_backup_store
+from ...state.files.file_store import FileStore, open_file_store
 from ...transport.bus import Bus
 from ...transport.errors import MissingCategory
 from ...transport.tables.maintenance_log import forget_maintenance, newest_maintenance
@@ -44,7 +44,7 @@ class Remains:
     name: str
     records: Records
     folders: tuple[Path, ...]
-    place: BackupStore | None
+    place: FileStore | None
     backups: int
     categories: tuple[str, ...]
     promises: tuple[WatermarkOwner, ...]
@@ -80,7 +80,7 @@ def remains_of(folder: Path, name: str, bus: Bus) -> Remains:
         deployment_named(folder, name)
         raise AssertionError("it says that there is none")
     settings = records.version(standing.version).settings
-    place = open_backup_store(settings.backup, settings.webhdfs) if settings.backup else None
+    place = open_file_store(settings.backup, settings.webhdfs) if settings.backup else None
     there = set(bus.catalog.names())
     return Remains(
         name,
@@ -130,9 +130,9 @@ def purge(remains: Remains, bus: Bus) -> None:
     remains.records.forget()
 
 
-def _delete_all(place: BackupStore, folder: str) -> None:
+def _delete_all(place: FileStore, folder: str) -> None:
     """Delete a folder's files; of each shard manifests before what they name, which stand deeper."""
-    contents = place.contents(folder)
+    contents = place.list_folder(folder)
     for name, size_bytes in contents.items():
         if size_bytes is not None:
             place.delete(f"{folder}/{name}")

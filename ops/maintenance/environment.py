@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...state.backups.store import BackupStore
+from ...state.files.file_store import FileStore
 from ...transport.bus import Bus
 
 
@@ -22,5 +22,5 @@ class Around:
 
     bus: Bus
     states: Path
-    backups: BackupStore | None = None
+    backups: FileStore | None = None
     store: str | None = field(default=None, repr=False)

@@ -10,7 +10,7 @@ from ...processors.declare.processor import Processor
 from ...state.backups.inventory import look, refuse_open
 from ...state.backups.manifest import BackupId
 from ...state.backups.shard import ShardBackups, damages_of
-from ...state.backups.store import BackupStore
+from ...state.files.file_store import FileStore
 from ...state.local.folder import shard_folder
 from ...state.local.rocksdb import RocksShardState
 from ...state.protocols import Offsets, ShardIdentity
@@ -33,7 +33,7 @@ class LocalStates:
 
     processor: type[Processor]
     root: Path
-    place: BackupStore | None
+    place: FileStore | None
 
     def identity(self, bucket: int) -> ShardIdentity:
         """Return what a shard's state is known by."""

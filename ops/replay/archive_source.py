@@ -20,8 +20,8 @@ from ...backfill.archive.archived_rows import archive_schema
 from ...backfill.warehouse.archive_settings import settings_of
 from ...backfill.warehouse.columns import Columns
 from ...backfill.warehouse.layout import EventFile, StoredFile
-from ...backfill.warehouse.protocols import Warehouse
 from ...backfill.warehouse.stored import StoredCategory
+from ...backfill.warehouse.warehouse import Warehouse
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...transport.bus import Bucket, Bus

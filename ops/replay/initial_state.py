@@ -20,8 +20,8 @@ from ...state.backups.errors import BackupDamaged
 from ...state.backups.manifest import BackupId, Manifest
 from ...state.backups.restore import install
 from ...state.backups.shard import ShardBackups
-from ...state.backups.store import BackupStore
 from ...state.checkpoints import is_remote
+from ...state.files.file_store import FileStore
 from ...state.local.folder import RocksStateFolder, shard_folder
 from ...state.protocols import MemoryShardState, Offsets, ShardIdentity, ShardState
 from ...transport.bus import Bucket
@@ -45,7 +45,7 @@ class AtStart:
         place: where backups are; None where none are known.
     """
 
-    place: BackupStore | None
+    place: FileStore | None
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FromBackup:
         backup: which.
     """
 
-    place: BackupStore
+    place: FileStore
     backup: BackupId
 
 

@@ -13,8 +13,8 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore, WriteMode
 from ...processors.errors import PenstockError
-from ...state.backups.store import BackupStore
 from ...state.checkpoints import Gap
+from ...state.files.file_store import FileStore
 from ...state.local.folder import RocksStateFolder
 from ...state.protocols import StateFolder
 from ...state.remote import compactor_of, remote_states
@@ -48,7 +48,7 @@ class Environment:
     """
 
     state: Path
-    backups: BackupStore | None = None
+    backups: FileStore | None = None
     backup_every: timedelta = timedelta(minutes=1)
     store: str | None = field(default=None, repr=False)
 

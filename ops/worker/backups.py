@@ -8,14 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Event
 
+from ...processors.retry import OutageLog
 from ...state.backups.backup_age import BackupAges
-from ...state.backups.errors import BackupAbandoned, BackupStoreUnreachable
-from ...state.backups.interruptible import InterruptibleBackupStore
-from ...state.backups.lag_log import LagLog
+from ...state.backups.errors import BackupAbandoned
 from ...state.backups.restore import restore_shard
 from ...state.backups.scheduler import BackupScheduler
 from ...state.backups.shard import newest_position
-from ...state.backups.store import BackupStore
+from ...state.errors import FileStoreUnreachable
+from ...state.files.file_store import FileStore
+from ...state.files.wrappers import InterruptibleFileStore
 from ...state.local.folder import current, shard_folder
 from ...state.local.rocksdb import RocksShardState, viewed
 from ...state.protocols import Offsets, ShardIdentity, ShardState
@@ -40,9 +41,9 @@ class WorkerBackups:
         every: how often a shard is backed up whose position goes on.
     """
 
-    def __init__(self, place: BackupStore, states: Path, every: timedelta) -> None:
+    def __init__(self, place: FileStore, states: Path, every: timedelta) -> None:
         self._closed = Event()
-        self._place = InterruptibleBackupStore(place, self._expect_open)
+        self._place = InterruptibleFileStore(place, self._expect_open)
         self._states = states
         self._keeper = BackupScheduler(place, every)
 
@@ -62,7 +63,7 @@ class WorkerBackups:
             return self._wait_for_backup(identity, dropped)
         try:
             return self._restore_newer(identity, local)
-        except BackupStoreUnreachable as error:
+        except FileStoreUnreachable as error:
             _LOG.warning("%s The state on this disk is caught up from the bus.", error)
             return False
 
@@ -77,13 +78,13 @@ class WorkerBackups:
 
     def _wait_for_backup(self, identity: ShardIdentity, dropped: Event) -> bool:
         # Not from the bus meanwhile: it may have dropped early events that only the backup still has.
-        waiting = LagLog(SAY_EVERY_S)
+        waiting = OutageLog(SAY_EVERY_S)
         while True:
             try:
                 restored = self._restore_newer(identity, {})
-            except BackupStoreUnreachable as error:
-                if waiting.is_to_be_said():
-                    self._say_waiting(identity, waiting.lasted_s(), error)
+            except FileStoreUnreachable as error:
+                if waiting.is_due():
+                    self._say_waiting(identity, waiting.duration_s(), error)
                 if dropped.wait(ASK_AGAIN_S):
                     raise BackupAbandoned("Nobody waits for this state any more; nothing was changed.") from error
             else:
@@ -94,7 +95,7 @@ class WorkerBackups:
                     )
                 return restored
 
-    def _say_waiting(self, identity: ShardIdentity, waited_s: float, error: BackupStoreUnreachable) -> None:
+    def _say_waiting(self, identity: ShardIdentity, waited_s: float, error: FileStoreUnreachable) -> None:
         _LOG.warning(
             "%s, bucket %d waits for its backup at %s%s, for it has no state on this disk: %s",
             identity.processor,

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from ...processors.backoff import pauses
 from ...processors.declare.processor import Processor
+from ...processors.retry import LogRateLimiter, backoff
 from ...state.checkpoints import Step, Steps, have_ids, is_remote, last_id, offsets_in, steps_of
 from ...state.protocols import Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ...state.remote.errors import StoreUnreachable
-from ...state.remote.retry import LogRateLimiter
 from ...state.topic_ids import of_other_topics, topic_marks
 from ...transport.bus import Bucket, Bus, Position, Topic
 from ...transport.changelog import told_position
@@ -202,7 +201,7 @@ class ShardLoader:
         self._records: dict[int, ShardRecord] = {}
         self._noting: Future[None] | None = None
         self._closed = Event()
-        self._seldom = LogRateLimiter()
+        self._log_limiter = LogRateLimiter()
 
     def begin(self, numbers: Sequence[int]) -> None:
         """Begin to open shards; returns at once."""
@@ -279,7 +278,7 @@ class ShardLoader:
 
     def _open(self, number: int, looked: Future[_Facts], dropped: Event) -> LoadedShard:
         """Try until the store answers: one that is away for long stops no worker."""
-        facts, waits = looked.result(), pauses()
+        facts, waits = looked.result(), backoff()
         while True:
             try:
                 return self._attempt(number, facts, dropped)
@@ -290,7 +289,7 @@ class ShardLoader:
                 facts = self._look()  # by the time the store answers, the bus may have dropped events
 
     def _tell_waiting(self, number: int, error: StoreUnreachable) -> None:
-        if self._seldom.due():
+        if self._log_limiter.is_due():
             _LOG.warning(
                 "%s reads no further in its buckets (%d, and maybe others) until the store of its state answers, which it is asked "
                 "to again and again. What is saved is safe, and what is not is read again: nothing is lost. %s",
@@ -340,7 +339,7 @@ class ShardLoader:
         Raises:
             BusUnreachable: the changelog does not show it.
         """
-        waits = pauses()
+        waits = backoff()
         for _ in range(REPLAYS):
             replay(self._bus, changelog, number, state, self._now_ms())
             if last_id(state.position()) >= last_id(committed) or dropped.wait(next(waits)):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ..backoff import pauses
 from ..errors import Deferred, Halted, PenstockError
+from ..retry import backoff
 from .cache import Cache, Cached, NoCache
 from .protocols import InvalidRow, LookupClient, LookupSource, LookupUnreachable, PreloadedTable
 
@@ -157,7 +157,7 @@ class Lookup:
                 f"{error} Start again when there is an answer, or let it be waited for (`unreachable = OnUnreachable.WAIT`)."
             )
         if self._outage is None:
-            self._outage = _Outage(self._outside.now_s(), pauses())
+            self._outage = _Outage(self._outside.now_s(), backoff())
             _LOG.warning("%s Its rows are waited for: it is asked again until it answers.", error)
         return Deferred(str(error))
 

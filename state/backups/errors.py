@@ -7,14 +7,6 @@ class BackupError(StateError):
     """A backup cannot be made, found or read; the state itself is untouched."""
 
 
-class BackupStoreUnreachable(BackupError):
-    """Where backups are kept does not answer, or refuses: try again later."""
-
-
-class NotStored(BackupError):
-    """A file is not where backups are kept."""
-
-
 class BackupDamaged(BackupError):
     """What is stored is not what was saved: use the backup before it."""
 

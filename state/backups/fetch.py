@@ -14,9 +14,10 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from ..errors import FileMissing, FileStoreUnreachable
 from ..files.durable import sync_folder
 from ..local.rocksdb import explained
-from .errors import BackupDamaged, BackupStoreUnreachable, NotStored
+from .errors import BackupDamaged
 from .manifest import Manifest, StoredFile
 from .shard import ShardBackups, damages_of
 
@@ -60,7 +61,7 @@ def read_checked(backups: ShardBackups, file: StoredFile, take: Callable[[bytes]
 
     Raises:
         BackupDamaged: the file is missing or was changed; in a few words that name it.
-        BackupStoreUnreachable: it cannot be read.
+        FileStoreUnreachable: it cannot be read.
     """
     digest, read_bytes = sha256(), 0
     try:
@@ -69,9 +70,9 @@ def read_checked(backups: ShardBackups, file: StoredFile, take: Callable[[bytes]
             digest.update(chunk)
             read_bytes += len(chunk)
             count.add(len(chunk))
-    except NotStored as error:
+    except FileMissing as error:
         raise BackupDamaged(f"files/{file.stored} ({file.name}) is missing") from error
-    except BackupStoreUnreachable:
+    except FileStoreUnreachable:
         count.add(-read_bytes)
         raise
     if digest.hexdigest() != file.sha256:
@@ -81,7 +82,7 @@ def read_checked(backups: ShardBackups, file: StoredFile, take: Callable[[bytes]
 def persistently(read: Callable[[], None]) -> None:
     """Do it again where the place did not answer."""
     for _ in range(TRIES - 1):
-        with suppress(BackupStoreUnreachable):
+        with suppress(FileStoreUnreachable):
             return read()
     return read()
 
@@ -91,7 +92,7 @@ def fetch(backups: ShardBackups, manifest: Manifest, target: Path, progress: Pro
 
     Raises:
         BackupDamaged: a file is missing or was changed; the folder is not to be used.
-        BackupStoreUnreachable: a file cannot be read; the same.
+        FileStoreUnreachable: a file cannot be read; the same.
     """
     with explained(target):
         shutil.rmtree(target, ignore_errors=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ..errors import StateError, StateInUse
+from ..files.file_store import FileStore
 from ..local.folder import current, shard_folder
 from ..local.rocksdb import RocksShardState, explained, viewed
 from ..protocols import Offsets, ShardIdentity
@@ -18,7 +19,6 @@ from ..topic_ids import without_topic_marks
 from .backup_age import is_late
 from .manifest import Manifest
 from .shard import ShardBackups, damages_of
-from .store import BackupStore
 
 _LOOKS = 3
 _T = TypeVar("_T")
@@ -101,7 +101,7 @@ class InventoryEntry:
     late: bool
 
 
-def inventory(root: Path, place: BackupStore | None, processor: str | None) -> list[InventoryEntry]:
+def inventory(root: Path, place: FileStore | None, processor: str | None) -> list[InventoryEntry]:
     """Return what there is of each shard: on this machine, and at a place.
 
     Args:
@@ -120,7 +120,7 @@ def local_shards(root: Path) -> list[ShardName]:
     return sorted(ShardName(path.parent.name, int(path.name)) for path in folders)
 
 
-def kept_shards(place: BackupStore) -> list[ShardName]:
+def kept_shards(place: FileStore) -> list[ShardName]:
     """Return the shards that have something at a place."""
     return sorted(
         ShardName(processor, int(bucket))
@@ -130,7 +130,7 @@ def kept_shards(place: BackupStore) -> list[ShardName]:
     )
 
 
-def _surveyed(root: Path, place: BackupStore | None, name: ShardName) -> InventoryEntry:
+def _surveyed(root: Path, place: FileStore | None, name: ShardName) -> InventoryEntry:
     local, problem = None, None
     try:
         # Before its backups: one that is made meanwhile is not taken for a late one.
@@ -151,8 +151,8 @@ def _is_behind(kept: StoredBackups, local: LocalDatabase) -> bool:
     return gone_on and is_late(kept.age_s, kept.interval_s)
 
 
-def _folders(place: BackupStore, folder: str) -> list[str]:
-    return [name for name, size_bytes in place.contents(folder).items() if size_bytes is None]
+def _folders(place: FileStore, folder: str) -> list[str]:
+    return [name for name, size_bytes in place.list_folder(folder).items() if size_bytes is None]
 
 
 def look(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:

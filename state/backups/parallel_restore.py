@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import StateError
+from ..files.file_store import FileStore
 from ..protocols import ShardIdentity
 from .errors import BackupAbandoned, BackupError
 from .fetch import Progress
@@ -16,14 +17,13 @@ from .inventory import ShardName, refuse_open
 from .manifest import BackupId, Manifest
 from .restore import install, restore_shard
 from .shard import ShardBackups
-from .store import BackupStore
 
 SHARDS_AT_ONCE = 4
 """How many shards are restored at once; each fetches several files at once."""
 
 
 def restore_in_parallel(
-    place: BackupStore,
+    place: FileStore,
     root: Path,
     shards: Sequence[ShardName],
     progress_of: Callable[[ShardName], Progress],
@@ -60,7 +60,7 @@ def restore_in_parallel(
             raise
 
 
-def _restore(place: BackupStore, root: Path, name: ShardName, progress: Progress, only: BackupId | None) -> Manifest:
+def _restore(place: FileStore, root: Path, name: ShardName, progress: Progress, only: BackupId | None) -> Manifest:
     backups, shard = ShardBackups(place, *name), name.folder(root)
     confirm = partial(refuse_open, shard)  # a worker may have been started meanwhile
     if only is not None:

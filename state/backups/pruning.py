@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from .manifest import BackupId, Manifest
 from .shard import damages_of
 
-# Also of one in the making, whose name `aside_name` made of it.
-_FILE = re.compile(r"\.?[0-9a-f]{64}-(\d{8})(\.[^.]+\.aside)?")
-_ASIDE = re.compile(r"\.(\d{8})-\d{8}\.json\.[^.]+\.aside")
+# Both match unfinished files, too; see `temporary_name`.
+_FILE = re.compile(r"\.?[0-9a-f]{64}-(\d{8})(\.[^.]+\.tmp)?")
+_TEMPORARY = re.compile(r"\.(\d{8})-\d{8}\.json\.[^.]+\.tmp")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def prunable(found: StoredFiles, epoch: int, keep: int) -> Prunable:
     return Prunable(
         manifests=[backup for backup in reversed(found.backups) if backup < oldest_kept],
         files=[name for name in found.files if name not in named and _is_of(_FILE, name, epoch)],
-        others=[name for name in found.others if _is_of(_ASIDE, name, epoch)],
+        others=[name for name in found.others if _is_of(_TEMPORARY, name, epoch)],
         claims=[claim for claim in found.claims if claim < epoch],
     )
 

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..errors import ForeignState
+from ..errors import FileStoreUnreachable, ForeignState
+from ..files.file_store import FileStore
 from ..local.folder import add_database
 from ..local.rocksdb import RocksShardState, viewed
 from ..protocols import ShardIdentity
-from .errors import BackupDamaged, BackupStoreUnreachable
+from .errors import BackupDamaged
 from .fetch import Progress, fetch, no_progress
 from .manifest import BackupId, Manifest
 from .shard import ShardBackups
-from .store import BackupStore
 
 _LOG = logging.getLogger("penstock.state")
 
@@ -32,13 +32,13 @@ def restore(backups: ShardBackups, target: Path, progress: Progress = no_progres
         progress: is told how far a backup is fetched; begins again with each.
 
     Raises:
-        BackupStoreUnreachable: there may be a good backup, but it cannot be read now.
+        FileStoreUnreachable: there may be a good backup, but it cannot be read now.
     """
     return _newest_good(backups, lambda manifest: fetch(backups, manifest, target, progress))
 
 
 def restore_shard(
-    place: BackupStore,
+    place: FileStore,
     identity: ShardIdentity,
     shard: Path,
     progress: Progress = no_progress,
@@ -55,7 +55,7 @@ def restore_shard(
 
     Raises:
         ForeignState: the backup is of another shape; nothing was changed.
-        BackupStoreUnreachable: there may be a good backup, but it cannot be read now; nothing was changed.
+        FileStoreUnreachable: there may be a good backup, but it cannot be read now; nothing was changed.
     """
     backups = ShardBackups(place, identity.processor, identity.bucket)
 
@@ -84,7 +84,7 @@ def install(
 
     Raises:
         BackupDamaged: it is not what was saved; nothing was changed.
-        BackupStoreUnreachable: it cannot be read now; nothing was changed.
+        FileStoreUnreachable: it cannot be read now; nothing was changed.
     """
 
     def make(target: Path) -> None:
@@ -105,16 +105,16 @@ def viewed_backup(backups: ShardBackups, manifest: Manifest, progress: Progress)
 
 def _newest_good(backups: ShardBackups, use: Callable[[Manifest], None]) -> Manifest | None:
     """Return the manifest of the newest backup that could be used."""
-    unread: BackupStoreUnreachable | None = None
+    unread: FileStoreUnreachable | None = None
     tried: set[BackupId] = set()
     while (backup := _newest_but(backups, tried)) is not None:
         tried.add(backup)
         try:
             manifest = backups.read(backup)
             use(manifest)
-        except (BackupDamaged, BackupStoreUnreachable) as error:
+        except (BackupDamaged, FileStoreUnreachable) as error:
             _LOG.warning("%s The backup before it is tried.", error)
-            unread = error if isinstance(error, BackupStoreUnreachable) else unread
+            unread = error if isinstance(error, FileStoreUnreachable) else unread
         else:
             return manifest
     if unread is not None:
@@ -131,7 +131,7 @@ def _newest_but(backups: ShardBackups, tried: set[BackupId]) -> BackupId | None:
     return next((backup for backup in backups.ids() if backup not in tried), None)
 
 
-def _expect(identity: ShardIdentity, manifest: Manifest, place: BackupStore) -> None:
+def _expect(identity: ShardIdentity, manifest: Manifest, place: FileStore) -> None:
     if manifest.identity != identity:
         raise ForeignState(
             f"Backup {manifest.id} at {place.location} is not this shard's: it is of {manifest.identity}, expected was {identity}. "

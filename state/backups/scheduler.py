@@ -11,17 +11,17 @@ import threading
 import time
 from datetime import timedelta
 
-from ..errors import StateError
+from ...processors.retry import OutageLog, RetrySchedule
+from ..errors import FileStoreUnreachable, StateError
+from ..files.file_store import FileStore
 from ..protocols import ShardIdentity
 from .backup_age import TOO_OLD, BackupAges
-from .errors import BackupAbandoned, BackupFenced, BackupStoreUnreachable
-from .lag_log import LagLog
-from .outage import Outage
+from .errors import BackupAbandoned, BackupFenced
 from .shard_backup import AdoptedShard, OpenState
-from .store import BackupStore
 
 _LOG = logging.getLogger("penstock.state")
 CLOSE_LIMIT_S = 2.0
+RETRY_PAUSES_S = 1.0, 60.0
 REMIND_EVERY_S = 600.0
 """How often it is said that backups are late, while they are."""
 
@@ -35,15 +35,16 @@ class BackupScheduler:
         keep: how many backups of a shard are kept.
     """
 
-    def __init__(self, place: BackupStore, interval: timedelta, keep: int = 3) -> None:
+    def __init__(self, place: FileStore, interval: timedelta, keep: int = 3) -> None:
         self._place = place
         self._interval_s = interval.total_seconds()
         self._keep = keep
         self._shards: dict[ShardIdentity, AdoptedShard] = {}
         self._changed = threading.Condition()
-        self._outage = Outage(self._interval_s)
+        self._schedule = RetrySchedule(*(min(pause_s, self._interval_s) for pause_s in RETRY_PAUSES_S))
+        self._is_catching_up = False
         self._thread: threading.Thread | None = None
-        self._behind = LagLog(REMIND_EVERY_S)
+        self._behind = OutageLog(REMIND_EVERY_S)
         self._closed = False
 
     def adopt(self, identity: ShardIdentity, state: OpenState) -> None:
@@ -92,7 +93,7 @@ class BackupScheduler:
         """Return the shard that has been due for longest; None when it is time to look again."""
         with self._changed:
             shard = min(self._shards.values(), key=lambda shard: shard.due_s, default=None)
-            at_s = time.monotonic() + self._interval_s if shard is None else max(shard.due_s, self._outage.until_s)
+            at_s = time.monotonic() + self._interval_s if shard is None else max(shard.due_s, self._schedule.due_s)
             wait_s = at_s - time.monotonic()
             if wait_s <= 0:
                 return shard
@@ -109,7 +110,7 @@ class BackupScheduler:
         except BackupFenced as error:
             _LOG.warning("%s", error)
             self._forget(shard)
-        except BackupStoreUnreachable as error:
+        except FileStoreUnreachable as error:
             self._note_outage(shard, error)
             return
         except StateError as error:
@@ -128,10 +129,12 @@ class BackupScheduler:
             if self._shards.get(shard.identity) is shard:
                 del self._shards[shard.identity]
 
-    def _note_outage(self, shard: AdoptedShard, error: BackupStoreUnreachable) -> None:
+    def _note_outage(self, shard: AdoptedShard, error: FileStoreUnreachable) -> None:
         # Behind the others that are due: it may be this shard's folder alone that is out of reach.
         shard.due_s = max(shard.due_s, time.monotonic())
-        if self._outage.failed():
+        self._schedule.record_failure()
+        if not self._is_catching_up:
+            self._is_catching_up = True
             self._behind.begin()
             _LOG.warning(
                 "Backups of %s do not keep up, the newest is of its state %.0f s ago: %s Work goes on; backups are tried again, "
@@ -142,18 +145,18 @@ class BackupScheduler:
             )
 
     def _note_answer(self, done: AdoptedShard) -> None:
-        self._outage.answered()
+        self._schedule.record_success()
         now_s = time.monotonic()
         with self._changed:
             behind = any(shard.due_s <= now_s for shard in self._shards.values() if shard is not done)
         if not behind:
-            self._outage.over()
+            self._is_catching_up = False
 
     def _tell_of_age(self) -> None:
         late = self.ages().late
-        if late and self._behind.is_to_be_said():
+        if late and self._behind.is_due():
             self._warn_of_age(late)
-        if late or self._outage.lasting:
+        if late or self._is_catching_up:
             return
         behind_s = self._behind.end()
         if behind_s is not None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from ..errors import FileMissing
+from ..files.file_store import FileStore
 from ..protocols import Offsets, ShardIdentity
-from .errors import BackupDamaged, NotStored
+from .errors import BackupDamaged
 from .manifest import BackupId, Manifest, StoredFile
-from .store import BackupStore
 
 _LOG = logging.getLogger("penstock.state")
 
 
 class ShardBackups:
-    """What is kept of one shard. Holds nothing: every call looks at the place, and raises BackupStoreUnreachable where it cannot.
+    """What is kept of one shard. Holds nothing: every call looks at the place, and raises FileStoreUnreachable where it cannot.
 
     Args:
         place: where it is kept.
@@ -22,7 +23,7 @@ class ShardBackups:
         bucket: the bucket number.
     """
 
-    def __init__(self, place: BackupStore, processor: str, bucket: int) -> None:
+    def __init__(self, place: FileStore, processor: str, bucket: int) -> None:
         self.place = place
         self._folder = f"{processor}/{bucket:05d}"
         self._name = f"{processor}, bucket {bucket}"
@@ -32,7 +33,7 @@ class ShardBackups:
 
     def ids(self) -> list[BackupId]:
         """Return the backups whose manifests are there, newest first; they may be unreadable."""
-        found = map(BackupId.of_file, self.place.contents(self._folder))
+        found = map(BackupId.of_file, self.place.list_folder(self._folder))
         return sorted((id_ for id_ in found if id_ is not None), reverse=True)
 
     def read(self, backup: BackupId) -> Manifest:
@@ -43,7 +44,7 @@ class ShardBackups:
         """
         try:
             return Manifest.decode(b"".join(self.place.read(self.manifest_path(backup))))
-        except (BackupDamaged, NotStored) as error:
+        except (BackupDamaged, FileMissing) as error:
             raise BackupDamaged(
                 f"Backup {backup} of {self} at {self.place.location} is damaged: its manifest cannot be read: "
                 f"{str(error).rstrip('.')}. It is not used."
@@ -63,17 +64,17 @@ class ShardBackups:
 
     def files(self) -> dict[str, int]:
         """Return the sizes in bytes of the files that backups share, by the name they are stored under."""
-        found = self.place.contents(f"{self._folder}/files")
+        found = self.place.list_folder(f"{self._folder}/files")
         return {name: size for name, size in found.items() if size is not None}
 
     def claims(self) -> list[int]:
         """Return the epochs of all who ever claimed to own the shard's backups."""
-        found = self.place.contents(f"{self._folder}/owners")
+        found = self.place.list_folder(f"{self._folder}/owners")
         return [int(name.removesuffix(".json")) for name in found if name[0].isdigit()]
 
     def others(self) -> list[str]:
         """Return the names of files beside the manifests, such as one in the making, or left so by a kill."""
-        return [name for name in self.place.contents(self._folder) if BackupId.of_file(name) is None]
+        return [name for name in self.place.list_folder(self._folder) if BackupId.of_file(name) is None]
 
     def manifest_path(self, backup: BackupId) -> str:
         """Return where a manifest is."""
@@ -105,7 +106,7 @@ def _damage_of(file: StoredFile, size_bytes: int | None) -> str | None:
     return None
 
 
-def newest_position(place: BackupStore, identity: ShardIdentity) -> Offsets | None:
+def newest_position(place: FileStore, identity: ShardIdentity) -> Offsets | None:
     """Return the position of a shard's newest readable backup; None where there is none. Downloads no state."""
     newest = ShardBackups(place, identity.processor, identity.bucket).newest()
     return None if newest is None else newest.position

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from ..files.file_store import FileStore
 from ..local.rocksdb import viewed
 from ..protocols import Offsets, ShardIdentity
 from .backup_age import BackupAge
 from .errors import BackupAbandoned
 from .shard import ShardBackups
 from .snapshots import drop_leftovers, snapshot_folder
-from .store import BackupStore
 from .writer import BackupWriter, claim
 
 
@@ -46,7 +46,7 @@ class AdoptedShard:
     """
 
     def __init__(
-        self, identity: ShardIdentity, state: OpenState, place: BackupStore, due_s: float, interval_s: float
+        self, identity: ShardIdentity, state: OpenState, place: FileStore, due_s: float, interval_s: float
     ) -> None:
         self.identity = identity
         self.due_s = due_s
@@ -78,7 +78,7 @@ class AdoptedShard:
         Raises:
             BackupAbandoned: the shard was released meanwhile; there is no new backup.
             BackupFenced: somebody else makes the shard's backups now.
-            BackupStoreUnreachable: there is no new backup, or old ones were not removed.
+            FileStoreUnreachable: there is no new backup, or old ones were not removed.
         """
         if self._is_current():
             return False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from .errors import BackupDamaged, BackupStoreUnreachable
+from ..errors import FileStoreUnreachable
+from .errors import BackupDamaged
 from .fetch import SIDE_BY_SIDE, Count, Progress, no_progress, persistently, read_checked
 from .manifest import BackupId, Manifest, StoredFile
 from .shard import ShardBackups, damages_of
@@ -30,7 +31,7 @@ def verify(backups: ShardBackups, progress: Progress = no_progress) -> list[Verd
     """Return what is wrong with each backup of a shard, newest first. A file that several share is read once.
 
     Raises:
-        BackupStoreUnreachable: the place as a whole cannot be read.
+        FileStoreUnreachable: the place as a whole cannot be read.
     """
     manifests = {backup: _manifest(backups, backup) for backup in backups.ids()}
     stored = backups.files()
@@ -61,7 +62,7 @@ def _fault(backups: ShardBackups, file: StoredFile, count: Count) -> str | None:
         persistently(lambda: read_checked(backups, file, lambda _: None, count))
     except BackupDamaged as error:
         return str(error)
-    except BackupStoreUnreachable as error:
+    except FileStoreUnreachable as error:
         backups.ids()  # raises where it is not this file alone that cannot be read
         return str(error)
     return None

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..files.local_files import CHUNK_BYTES
 from ..local.rocksdb import explained
 from ..protocols import Offsets, ShardIdentity
 from .errors import BackupDamaged, BackupFenced
@@ -26,7 +27,6 @@ from .fetch import Count, no_progress, read_checked
 from .manifest import FORMAT, Manifest, StoredFile
 from .pruning import StoredFiles, prunable
 from .shard import ShardBackups
-from .store import CHUNK_BYTES
 
 _IMMUTABLE = ".sst"
 _LOG = logging.getLogger("penstock.state")
@@ -84,12 +84,12 @@ class BackupWriter:
 
         Raises:
             BackupFenced: somebody else owns these backups.
-            BackupStoreUnreachable: there is no new backup, unless it was the answer to the last write that got lost.
+            FileStoreUnreachable: there is no new backup, unless it was the answer to the last write that got lost.
         """
         with self._writing:
             manifest = self._stored_whole(snapshot, position)
             self._expect_wanted()
-            self._place.put(self._backups.manifest_path(manifest.id), [manifest.encode()])
+            self._place.write(self._backups.manifest_path(manifest.id), [manifest.encode()])
             self._digests = {(file.name, file.size_bytes): file.sha256 for file in manifest.files}
             self._checked = {
                 file.stored: self._checked[file.stored] for file in manifest.files if file.stored in self._checked
@@ -150,7 +150,7 @@ class BackupWriter:
         own = msgspec.structs.replace(file, epoch=self._epoch)
         if own == file or not self._is_sound(own, there):
             self._expect_wanted()
-            self._place.put(self._backups.file_path(own.stored), self._chunks(path))
+            self._place.write(self._backups.file_path(own.stored), self._chunks(path))
             there[own.stored] = own.size_bytes
             self._checked[own.stored] = self._sequence + 1
         return own
@@ -238,10 +238,10 @@ def publish(backups: ShardBackups, manifest: Manifest) -> None:
 
     Raises:
         BackupFenced: somebody else has claimed the shard's backups since, and may have removed its files; it does not count.
-        BackupStoreUnreachable: it does not count, unless it was the answer that got lost.
+        FileStoreUnreachable: it does not count, unless it was the answer that got lost.
     """
     expect_owner(backups, manifest.epoch)
-    backups.place.put(backups.manifest_path(manifest.id), [manifest.encode()])
+    backups.place.write(backups.manifest_path(manifest.id), [manifest.encode()])
 
 
 def _signature() -> bytes:

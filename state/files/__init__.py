@@ -1,1 +1,1 @@
-"""Files that appear whole or not at all, on this machine and on HDFS."""
+"""File stores for backups and the warehouse, on this machine and on HDFS."""

@@ -1,4 +1,4 @@
-"""What makes a change on this machine's disk last."""
+"""Durable file operations on the local disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import uuid4
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names that were given in a folder last through a power cut."""
+    """Make creations, renames and deletions in a folder survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -16,18 +16,18 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def aside_name(name: str) -> str:
-    """Return a name for a file in the making; never the same twice, so that no late request of one try meets another's."""
-    return f".{name}.{uuid4().hex}.aside"
+def temporary_name(name: str) -> str:
+    """Return a unique name for an unfinished file. Since it is unique, a late request of one attempt cannot affect another attempt."""
+    return f".{name}.{uuid4().hex}.tmp"
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Put a file in the place of another, whole and lasting."""
+    """Write a file durably. It appears whole or not at all, and replaces an existing one in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(aside_name(path.name))
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+    temporary = path.with_name(temporary_name(path.name))
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
+    temporary.replace(path)
     sync_folder(path.parent)

@@ -1,7 +1,8 @@
 """State of aggregators in a store that others can read: PostgreSQL or Redis."""
 
+from ..errors import BadStoreAddress
 from .compaction import Compactor, compactor_of
-from .errors import BadStoreAddress, StoreFenced, StoreLibraryMissing, StoreRefused, StoreUnreachable
+from .errors import StoreFenced, StoreLibraryMissing, StoreRefused, StoreUnreachable
 from .folder import RemoteStates, remote_states
 from .reading import RemoteResults, read_results
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from .errors import BadStoreAddress
+from ..errors import BadStoreAddress
 
 POSTGRES = ("postgresql", "postgres")
 REDIS = ("redis", "rediss")

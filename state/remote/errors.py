@@ -19,10 +19,6 @@ class StoreRefused(StateError):
     """The store answers, but does not let us in or do our work: mend the address or the rights, then start again."""
 
 
-class BadStoreAddress(StateError):
-    """The address names no store that can be used: change it."""
-
-
 class StoreLibraryMissing(StateError):
     """The client library of this kind of store is not installed: install it."""
 

@@ -18,7 +18,7 @@ from .addresses import POSTGRES, Address, address_of
 from .errors import StoreLibraryMissing
 from .merging import Merging
 from .protocols import OwnedStore, Shard
-from .retry import RETRY_LIMIT_S, Retrying
+from .retry import RETRY_LIMIT_S, StoreRetry
 from .shard_state import RemoteShardState
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ class RemoteStates:
         retrying: how interruptions are met.
     """
 
-    def __init__(self, store: OwnedStore, processor: type[Aggregator], writing: WriteMode, retrying: Retrying) -> None:
+    def __init__(
+        self, store: OwnedStore, processor: type[Aggregator], writing: WriteMode, retrying: StoreRetry
+    ) -> None:
         self._store = store
         self._merging = Merging(processor.monoid)
         self._writing = writing
@@ -81,7 +83,7 @@ def remote_states(
         BadStoreAddress: it is none of these.
         StoreLibraryMissing: the client library is not installed.
     """
-    return RemoteStates(store_at(address_of(url)), processor, writing, Retrying(retry_limit_s))
+    return RemoteStates(store_at(address_of(url)), processor, writing, StoreRetry(retry_limit_s))
 
 
 def store_at(address: Address, *, read_only: bool = False) -> PostgresStore | RedisStore:

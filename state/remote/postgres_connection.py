@@ -14,9 +14,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from ...processors.errors import PenstockError
-from ..errors import StateError, StateUnwritable
+from ..errors import BadStoreAddress, StateError, StateUnwritable
 from .addresses import Address
-from .errors import BadStoreAddress, StoreInterrupted, StoreRefused
+from .errors import StoreInterrupted, StoreRefused
 
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 10,

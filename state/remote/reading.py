@@ -18,7 +18,7 @@ from .addresses import Address, address_of
 from .folder import store_at
 from .merging import Merging
 from .protocols import ReadStore, Shard
-from .retry import Retrying
+from .retry import StoreRetry
 from .state_shapes import foreign_shape
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class RemoteResults:
         retrying: how interruptions are met.
     """
 
-    def __init__(self, store: ReadStore, address: Address, processor: type[Aggregator], retrying: Retrying) -> None:
+    def __init__(self, store: ReadStore, address: Address, processor: type[Aggregator], retrying: StoreRetry) -> None:
         self._store = store
         self._address = address
         self._processor = processor
@@ -123,4 +123,4 @@ def read_results(url: str, processor: type[Aggregator]) -> RemoteResults:
         StoreLibraryMissing: the client library is not installed.
     """
     address = address_of(url)
-    return RemoteResults(store_at(address, read_only=True), address, processor, Retrying(_RETRY_LIMIT_S))
+    return RemoteResults(store_at(address, read_only=True), address, processor, StoreRetry(_RETRY_LIMIT_S))

@@ -27,7 +27,7 @@ from .addresses import Address, address_of
 from .errors import StoreMoved
 from .folder import RemoteStates, store_at
 from .protocols import RebuiltStore, Shard
-from .retry import RETRY_LIMIT_S, Retrying
+from .retry import RETRY_LIMIT_S, StoreRetry
 from .shard_state import RemoteShardState
 from .state_shapes import built_shape
 
@@ -58,7 +58,9 @@ class StoreRebuild:
         retrying: how interruptions are met.
     """
 
-    def __init__(self, store: RebuiltStore, address: Address, processor: type[Aggregator], retrying: Retrying) -> None:
+    def __init__(
+        self, store: RebuiltStore, address: Address, processor: type[Aggregator], retrying: StoreRetry
+    ) -> None:
         self._store = store
         self._address = address
         self._processor = processor
@@ -182,4 +184,4 @@ def rebuilds(url: str, processor: type[Aggregator], *, retry_limit_s: float = RE
         StoreLibraryMissing: the client library is not installed.
     """
     address = address_of(url)
-    return StoreRebuild(store_at(address), address, processor, Retrying(retry_limit_s))
+    return StoreRebuild(store_at(address), address, processor, StoreRetry(retry_limit_s))

@@ -13,9 +13,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ...processors.errors import PenstockError
-from ..errors import StateError, StateUnwritable
+from ..errors import BadStoreAddress, StateError, StateUnwritable
 from .addresses import Address
-from .errors import BadStoreAddress, StoreInterrupted, StoreRefused
+from .errors import StoreInterrupted, StoreRefused
 from .redis_scripts import STAGED_CHUNKS_ARE_MISSING
 
 _LOG = logging.getLogger("penstock.state")

@@ -1,57 +1,31 @@
-"""Repeating what was interrupted, up to a limit."""
+"""Retries of interrupted requests to a remote store."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ...processors.backoff import pauses
+from ...processors.retry import LogRateLimiter, Retry
 from .errors import StoreInterrupted, StoreUnreachable
 
 T = TypeVar("T")
 
 RETRY_LIMIT_S = 15.0
-"""How long one call waits for an unreachable store. A restart is over by then; what takes longer (a failover takes 10 to 40 s) finds
-the worker back at its last checkpoint, where it waits without a limit and goes on polling meanwhile, so that it stays in its group."""
-
-REPEAT_LINE_S = 30.0
-"""How long a log line that would say the same again is left out."""
+"""The time limit of one call to an unreachable store. It covers a restart. After a longer outage (a failover takes 10 to 40 s), the worker
+returns to its last checkpoint. There it waits without a limit, and keeps polling to stay in its group."""
 
 _LOG = logging.getLogger("penstock.state")
 
 
-class LogRateLimiter:
-    """Tells whether a line that says the same each time is due: the first time, then at most every 30 s. Any thread may ask.
+class StoreRetry:
+    """Repeats interrupted requests up to a time limit.
 
     Args:
-        clock: seconds, steadily growing.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._said_s: float | None = None
-        self._asking = threading.Lock()
-
-    def due(self) -> bool:
-        """Tell whether to say it now; who is told so says it."""
-        with self._asking:
-            now_s = self._clock()
-            if self._said_s is not None and now_s - self._said_s < REPEAT_LINE_S:
-                return False
-            self._said_s = now_s
-            return True
-
-
-class Retrying:
-    """Repeats an attempt until it succeeds or the limit is reached.
-
-    Args:
-        limit_s: seconds from the first failure.
-        clock: seconds, steadily growing.
-        pause: waits for so many seconds.
+        limit_s: seconds from the first failure on.
+        clock: monotonic seconds.
+        pause: sleeps for some seconds.
     """
 
     def __init__(
@@ -60,35 +34,23 @@ class Retrying:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._limit_s = limit_s
-        self._clock = clock
-        self._pause = pause
-        self._seldom = LogRateLimiter(clock)
+        self._retry = Retry(limit_s, clock=clock, pause=pause)
+        self._log_limiter = LogRateLimiter(clock=clock)
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """Return what the attempt returns. It must be fit for being repeated after an outcome that nobody knows.
+        """Return the result of an attempt, which must be repeatable after an unknown outcome.
 
         Raises:
-            StoreUnreachable: it was interrupted again and again, up to the limit.
+            StoreUnreachable: every attempt up to the limit was interrupted.
         """
         try:
-            return attempt()
+            return self._retry.call(attempt, StoreInterrupted, self._log_outage)
         except StoreInterrupted as error:
-            if self._seldom.due():
-                _LOG.warning("%s It is tried again for up to %.0f s.", error, self._limit_s)
-            return self._again(attempt, error)
+            raise StoreUnreachable(
+                f"{error} {self._retry.summary} The save either took effect as a whole, with its position, or not at all, so every checkpoint "
+                "is consistent. A worker waits for the store and resumes by itself; start other commands again when the store is back."
+            ) from error
 
-    def _again(self, attempt: Callable[[], T], error: StoreInterrupted) -> T:
-        deadline = self._clock() + self._limit_s
-        waits = pauses()
-        while self._clock() < deadline:
-            self._pause(min(next(waits), max(deadline - self._clock(), 0)))
-            try:
-                return attempt()
-            except StoreInterrupted as again:
-                error = again
-        raise StoreUnreachable(
-            f"{error} It was tried again for {self._limit_s:.0f} s. The store holds either all or nothing of what was being "
-            "saved, with the position that goes with it, so no checkpoint is torn: a worker waits for the store and goes on by itself; "
-            "anything else, start again when the store is back."
-        ) from error
+    def _log_outage(self, error: Exception) -> None:
+        if self._log_limiter.is_due():
+            _LOG.warning("%s The request is repeated for up to %.0f s.", error, self._retry.limit_s)

@@ -14,7 +14,7 @@ from ..protocols import Offsets, Outbox
 from .errors import StoreFenced, StoreUnreachable
 from .merging import Merging
 from .protocols import Claim, OwnedStore, Shard, SlotChanges, StoredShard, Write
-from .retry import Retrying
+from .retry import StoreRetry
 
 _encode_outbox = msgspec.msgpack.Encoder().encode
 _decode_outbox = msgspec.msgpack.Decoder(Outbox).decode
@@ -36,7 +36,14 @@ class RemoteShardState:
     """
 
     def __init__(
-        self, store: OwnedStore, shard: Shard, claim: Claim, *, merging: Merging, writing: WriteMode, retrying: Retrying
+        self,
+        store: OwnedStore,
+        shard: Shard,
+        claim: Claim,
+        *,
+        merging: Merging,
+        writing: WriteMode,
+        retrying: StoreRetry,
     ) -> None:
         self._store = store
         self._shard = shard

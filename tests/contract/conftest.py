@@ -1,14 +1,22 @@
-"""The stores for remote state, each in turn, and what stands between us and them."""
+"""Stores for remote state and file stores, each in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+from support.backups import ME, WatchedFileStore, go_on
 from support.databases import Postgres, Redis
 from support.proxy import Proxy
 from support.stores import Opened, Place
+
+from penstock.ops.dev_services import running_hdfs
+from penstock.state.files.file_store import FileStore, open_file_store
+from penstock.state.files.local_files import LocalFileStore
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.local.rocksdb import RocksShardState
 
 
 @pytest.fixture(scope="session", params=["postgres", "redis"])
@@ -40,3 +48,34 @@ def opened() -> Iterator[Opened]:
     """Opens states until the test ends."""
     with closing(Opened()) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A NameNode and a DataNode; their addresses."""
+    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as endpoints:
+        yield endpoints
+
+
+@pytest.fixture(params=["folder", "hdfs"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
+    """An empty file store of each lasting kind in turn."""
+    if request.param == "folder":
+        return LocalFileStore(tmp_path / "store")
+    endpoints = request.getfixturevalue("hdfs")
+    return open_file_store(f"{endpoints['rpc']}/{tmp_path.name}", endpoints["webhdfs"])
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> WatchedFileStore:
+    """A watched folder."""
+    return WatchedFileStore(LocalFileStore(tmp_path / "store"))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[RocksShardState]:
+    """An open state with one checkpoint."""
+    state = RocksStateFolder(tmp_path / "state").open(ME)
+    go_on(state, 0)
+    yield state
+    state.close()

@@ -33,7 +33,7 @@ from penstock.state.remote import RemoteStates, StoreUnreachable, postgres_conne
 from penstock.state.remote.addresses import address_of
 from penstock.state.remote.errors import StoreInterrupted
 from penstock.state.remote.folder import store_at
-from penstock.state.remote.retry import Retrying
+from penstock.state.remote.retry import StoreRetry
 
 
 @pytest.mark.parametrize("write", ["save", "save_together", "save_with_outbox"])
@@ -115,7 +115,7 @@ def test_pieces_that_are_missing_are_sent_again(redis_server: Redis, monkeypatch
     store = redis_store.RedisStore(address_of(redis_server.url))
     send = store._send_ahead
     monkeypatch.setattr(store, "_send_ahead", lambda *arguments: None)
-    retrying = Retrying(pause=lambda _: monkeypatch.setattr(store, "_send_ahead", send))
+    retrying = StoreRetry(pause=lambda _: monkeypatch.setattr(store, "_send_ahead", send))
     with closing(RemoteStates(store, processor, APPENDING, retrying)) as states:
         state = states.open(identity_of(processor))
         state.save(lifted(monoid, a=1))
@@ -139,7 +139,7 @@ def test_a_store_that_becomes_a_replica_is_waited_for(place: Place) -> None:
     """During a failover writes are refused; they are repeated until the new primary takes them."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
-    retrying = Retrying(pause=lambda _: promote(place))
+    retrying = StoreRetry(pause=lambda _: promote(place))
     with closing(RemoteStates(store_at(address_of(place.url)), processor, APPENDING, retrying)) as states:
         state = states.open(identity_of(processor))
         state.save(lifted(monoid, a=1))
@@ -266,7 +266,7 @@ def test_pauses_grow_and_end_at_the_limit() -> None:
         raise StoreInterrupted("It is away.")
 
     with pytest.raises(StoreUnreachable, match="It is away"):
-        Retrying(60.0, lambda: now, pause).call(attempt)
+        StoreRetry(60.0, lambda: now, pause).call(attempt)
 
     bounds = [min(0.05 * 2**n, 5.0) for n in range(len(pauses))]
     assert all(0 <= waited <= bound for waited, bound in zip(pauses, bounds, strict=True))

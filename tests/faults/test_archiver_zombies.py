@@ -19,7 +19,7 @@ from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.warehouse.layout import DAY_MS, Note, Stored, StoredFile
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.transport.bus import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus
 
@@ -46,7 +46,7 @@ def test_a_paused_archiver_changes_nothing_of_its_successors(
     processes: list[ForkServerProcess],
 ) -> None:
     """It was stopped right before it wrote events, or a note; its successor archived more, and both go on."""
-    category, warehouse = readings_of(f"{prefix}.readings"), LocalWarehouse(tmp_path)
+    category, warehouse = readings_of(f"{prefix}.readings"), open_warehouse(tmp_path)
     name = category.name
     kafka_bus.catalog.create(CategorySpec.of(category))
     writer = kafka_bus.writer()

@@ -31,9 +31,9 @@ from support.victims import Job
 from penstock.ops.dev_services import LocalServices
 from penstock.ops.dev_services.hdfs import Hdfs
 from penstock.ops.worker.assembly import Environment
-from penstock.state.backups import hdfs_store
 from penstock.state.backups.shard import newest_position
-from penstock.state.backups.store import BackupStore, open_backup_store
+from penstock.state.files import hdfs_files
+from penstock.state.files.file_store import FileStore, open_file_store
 from penstock.state.local.folder import current
 from penstock.state.protocols import Offsets, ShardIdentity
 from penstock.transport.kafka import KafkaBus
@@ -54,15 +54,15 @@ class Gated:
         gate: a folder; the gate is shut while it holds a file `shut`, and `reached` tells that an upload has come to it.
     """
 
-    def __init__(self, place: BackupStore, gate: Path) -> None:
+    def __init__(self, place: FileStore, gate: Path) -> None:
         self._place = place
         self._gate = gate
         self.location = place.location
         self.create, self.read = place.create, place.read
-        self.contents, self.delete = place.contents, place.delete
+        self.list_folder, self.delete = place.list_folder, place.delete
 
-    def put(self, path: str, chunks: Iterable[bytes]) -> None:
-        self._place.put(path, self._halved(chunks))
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        self._place.write(path, self._halved(chunks))
 
     def _halved(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
@@ -93,11 +93,11 @@ class BackedUp(Job):
     def around(self) -> Environment:
         """Prepare the worker's process, too."""
         logging.basicConfig(filename=self.gate / "log", level=logging.WARNING)
-        hdfs_store.ANSWER_LIMIT_S = self.answer_limit_s
+        hdfs_files.ANSWER_LIMIT_S = self.answer_limit_s
         return Environment(self.folder, Gated(self.place(), self.gate), EVERY)
 
-    def place(self) -> BackupStore:
-        return open_backup_store(self.location, self.webhdfs)
+    def place(self) -> FileStore:
+        return open_file_store(self.location, self.webhdfs)
 
     @property
     def category(self) -> str:

@@ -17,8 +17,8 @@ from support.verdicts import send
 from support.victims import REFUSED, Death, Job
 
 from penstock.state.backups.shard import newest_position
-from penstock.state.backups.store import LocalBackupStore
 from penstock.state.checkpoints import Gap, steps_of
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.protocols import Offsets, ShardIdentity
 from penstock.transport.kafka import KafkaBus
 
@@ -27,7 +27,7 @@ BEFORE, AFTER = events(200), events(150, start=200)
 
 def backed_up(job: Job) -> list[Offsets]:
     """Return the positions of each bucket's newest backup."""
-    place, shape = LocalBackupStore(job.backups or Path()), job.subject.make(job.prefix).state_shape() or ""
+    place, shape = LocalFileStore(job.backups or Path()), job.subject.make(job.prefix).state_shape() or ""
     identities = [ShardIdentity(f"{job.prefix}.subject", number, shape) for number in range(BUCKETS)]
     return [newest_position(place, identity) or {} for identity in identities]
 

@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus
 
@@ -25,7 +25,7 @@ class Reading(ps.Record, frozen=True):
     value: int
 
 
-def archive(bus: KafkaBus, category: ps.Category[Reading], warehouse: LocalWarehouse) -> None:
+def archive(bus: KafkaBus, category: ps.Category[Reading], warehouse: Warehouse) -> None:
     """Archive what is on the bus now."""
     ends = bus.catalog.describe(category.name).ends
     targets = {Bucket(category.name, number): end for number, end in ends.items()}
@@ -35,7 +35,7 @@ def archive(bus: KafkaBus, category: ps.Category[Reading], warehouse: LocalWareh
 def test_runs_one_after_the_other_archive_every_event_once(kafka_bus: KafkaBus, unique: str, tmp_path: Path) -> None:
     """Each run goes on where the last one stopped, in the middle of a segment; the group's position says so."""
     category = ps.Category(unique[-100:], Reading, key="sensor", event_time="at", buckets=3)
-    warehouse = LocalWarehouse(tmp_path)
+    warehouse = open_warehouse(tmp_path)
     kafka_bus.catalog.create(CategorySpec.of(category))
     writer = kafka_bus.writer()
     for first in (0, 1000):

@@ -28,8 +28,8 @@ from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, By, Note, StoredFile
 from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_note
-from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.backfill.warehouse.schema_evolution import content_of
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
@@ -104,7 +104,7 @@ class World:
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         self.folder = folder
         self.spark = spark
-        self.warehouse = LocalWarehouse(folder)
+        self.warehouse = open_warehouse(folder)
         self.bus = MemoryBus(lambda: NOW_MS)
 
     def archive(self, name: str, record: type[ps.Record], by: By, events: list[ps.Record]) -> None:
@@ -193,7 +193,7 @@ def test_records_within_records_are_read_of_settled_files_and_of_those_that_may_
     """Both as one table, although only one of them is read by Spark itself."""
     columns = Columns(Trip)
     schema = archive_schema(columns)
-    warehouse = LocalWarehouse(tmp_path)
+    warehouse = open_warehouse(tmp_path)
     write_note(warehouse, Note("trips", ARCHIVE), ArchiveSettings.of(By.EVENT_TIME, 1, schema))
     sent = [Trip(at, [Stop("A", at), Stop("B", 1)], {"A": Stop("A", at)}) for at in range(3)]
     for offset, trip in enumerate(sent):

@@ -23,7 +23,7 @@ from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.spark.progress import Reached, Stage, silent
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket
@@ -152,7 +152,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.warehouse = LocalWarehouse(folder / "warehouse")
+        self.warehouse = open_warehouse(folder / "warehouse")
         driver = Driver(sys.modules[__name__])
         # In several parts, so that windows are updated again and again, as late visits come in.
         events = made_up_visits()
@@ -180,7 +180,7 @@ class World:
             **options,
         )
 
-    def over(self, warehouse: LocalWarehouse) -> World:
+    def over(self, warehouse: Warehouse) -> World:
         """Return the same over another archive."""
         other = copy(self)
         other.warehouse = warehouse
@@ -260,7 +260,7 @@ def test_nothing_is_left_beside_the_output(world: World) -> None:
 def test_a_chain_needs_no_archive_of_what_lies_between(world: World, tmp_path: Path) -> None:
     """Over the first category alone: the windows are the same, of the days asked for; the archive's order is not, as it was nowhere."""
     shutil.copytree(world.folder / "warehouse" / "category=visits", tmp_path / "category=visits")
-    alone = world.over(LocalWarehouse(tmp_path))
+    alone = world.over(open_warehouse(tmp_path))
     with pytest.raises(BackfillRefused, match=r"CountVisits reads long_visits, .*--chained"):
         alone.backfill(APP, "alone")
     alone.backfill(APP, "alone", chained=True)
@@ -278,8 +278,8 @@ def test_a_chain_needs_no_archive_of_what_lies_between(world: World, tmp_path: P
 
 def test_an_input_is_taken_from_an_earlier_output(world: World, tmp_path: Path) -> None:
     """Of the days that it has, with the same result but for rounding; the warehouse need not have it."""
-    alone = world.over(LocalWarehouse(tmp_path))
-    earlier = {"long_visits": LocalWarehouse(world.folder / "batch")}
+    alone = world.over(open_warehouse(tmp_path))
+    earlier = {"long_visits": open_warehouse(world.folder / "batch")}
     [result] = alone.backfill(AppName(Path(__file__), "CountVisits"), "taken", places=earlier)
     parts = [
         sorted(
@@ -339,7 +339,7 @@ def test_an_altered_result_is_found(world: World, tmp_path: Path) -> None:
 
 def test_what_spark_wrote_is_explained_without_spark(world: World) -> None:
     """The batch's own files stand beside the archive's, window by window."""
-    trees = LocalWarehouse(world.folder / "warehouse"), LocalWarehouse(world.folder / "batch")
+    trees = open_warehouse(world.folder / "warehouse"), open_warehouse(world.folder / "batch")
     found = explain(AppName(Path(__file__), "CountVisits"), *trees, "page 3", Days(FIRST, LAST), limit=10_000)
 
     assert {outcome.verdict for outcome in found.outcomes} == {"equal"}

@@ -18,7 +18,7 @@ from penstock.backfill.errors import BackfillFailed, BackfillRefused
 from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.run.plans import Order
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
@@ -177,7 +177,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
     """Twenty readings of an older type, in a warehouse, once more under another name; and a Spark session."""
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: nothing of the backfill is tested")
-    bus, warehouse = MemoryBus(lambda: 0), LocalWarehouse(tmp_path_factory.mktemp("warehouse"))
+    bus, warehouse = MemoryBus(lambda: 0), open_warehouse(tmp_path_factory.mktemp("warehouse"))
     before = ps.Category("rekeyed", OldReading, key="sensor", event_time="at", buckets=2)
     for category in (old_readings, before):
         bus.create(CategorySpec.of(category))
@@ -286,7 +286,7 @@ def test_a_file_that_cannot_be_read_is_named(
     harm(harmed)
     order = Order.EVENT_TIME if processor == "SumUpLately" else None
     with pytest.raises(BackfillFailed, match=rf"file:\S+/ds=1970-01-01/{harmed.name}\W.*{says}") as failed:
-        backfill(LocalWarehouse(tmp_path / "harmed"), processor, tmp_path / "output", order)
+        backfill(open_warehouse(tmp_path / "harmed"), processor, tmp_path / "output", order)
 
     assert "\n" not in str(failed.value)
     assert list((tmp_path / "output").iterdir()) == []

@@ -21,7 +21,7 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillFailed
 from penstock.backfill.run.backfill import run_backfill
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import MemoryBus
@@ -72,7 +72,7 @@ def site(tmp_path: Path) -> Path:
     for at in range(EVENTS):
         bus.append("readings", Outgoing(b"k", msgspec.json.encode(Reading(at)), at % 2))
     ends = {Bucket("readings", number): end for number, end in bus.ends("readings").items()}
-    Archiver(bus, [category], LocalWarehouse(tmp_path / "warehouse")).run(lambda it: it.has_reached(ends))
+    Archiver(bus, [category], open_warehouse(tmp_path / "warehouse")).run(lambda it: it.has_reached(ends))
     (tmp_path / "app.py").write_text(APP)
     return tmp_path
 
@@ -89,7 +89,7 @@ def alone(site: Path) -> Iterator[Cli]:
 def backfill(site: Path) -> list[int]:
     """Run the app in this process; return what it wrote."""
     run_backfill(
-        AppName(site / "app.py"), LocalWarehouse(site / "warehouse"), first=DAY, last=DAY, output=str(site / "out")
+        AppName(site / "app.py"), open_warehouse(site / "warehouse"), first=DAY, last=DAY, output=str(site / "out")
     )
     return sorted(row["at"] for row in pq.read_table(site / "out" / "category=passed").to_pylist())
 

@@ -17,7 +17,7 @@ from penstock.backfill.compare.comparison import Comparison, compare
 from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.run.plans import Order
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket
@@ -31,7 +31,7 @@ class World:
     """A stream that has run, and its archive."""
 
     folder: Path
-    warehouse: LocalWarehouse
+    warehouse: Warehouse
 
     def backfill(self, order: Order | None) -> list[NodeResult]:
         return run_backfill(
@@ -54,7 +54,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or later on PATH: nothing of the backfill is tested")
     folder = tmp_path_factory.mktemp("world")
-    warehouse = LocalWarehouse(folder / "warehouse")
+    warehouse = open_warehouse(folder / "warehouse")
     driver = Driver(shop)
     for part in shop.parts():
         for category, events in part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,15 +20,15 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.run.bootstrap import Bootstrapped, Destination, bootstrap
 from penstock.backfill.spark.session import spark_session
-from penstock.backfill.warehouse.layout import DAY_MS, Stored, StoredFile
+from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.maintenance_check import MoveUnfinished
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.processors.declare.apps import AppName
 from penstock.processors.declare.processor import Processor
-from penstock.state.backups.store import LocalBackupStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
@@ -54,21 +54,14 @@ class DyingBus(MemoryBus):
         super().set_committed(group, positions)
 
 
-class OnlyALaterDay:
-    """A warehouse whose user is killed while it writes events: the file of one day is there, and nothing else of that save."""
+class OnlyALaterDay(LocalFileStore):
+    """The files of a warehouse whose user is killed while it writes events: the file of one day is there, and nothing else of that save."""
 
-    def __init__(self, warehouse: LocalWarehouse) -> None:
-        self._warehouse = warehouse
-        self.location = warehouse.location
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._warehouse, name)
-
-    def write(self, file: Stored, content: bytes) -> None:
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write the one, or die."""
-        if isinstance(file, StoredFile) and file.day != LATER_DAY:
+        if path.endswith(".parquet") and f"/ds={LATER_DAY}/" not in path:
             raise Killed
-        self._warehouse.write(file, content)
+        super().write(path, chunks)
 
 
 class World:
@@ -81,8 +74,8 @@ class World:
         for category in APP.load().categories():
             self.bus.create(CategorySpec.of(category))
         ensure(self.bus, WATERMARKS)
-        self.warehouse = LocalWarehouse(folder / "warehouse")
-        self.place = LocalBackupStore(folder / "backups")
+        self.warehouse = open_warehouse(folder / "warehouse")
+        self.place = LocalFileStore(folder / "backups")
         self.parts = list(shop.parts())
 
     def send(self, parts: Any) -> None:
@@ -232,7 +225,7 @@ def test_files_behind_the_archivers_position_are_not_counted(tmp_path: Path, spa
     for world in (whole, torn):
         world.send([[(shop.orders, orders_on_two_days())]])
     with pytest.raises(Killed):
-        torn.archive(OnlyALaterDay(torn.warehouse))
+        torn.archive(Warehouse(OnlyALaterDay(Path(torn.warehouse.files.location))))
     left = Listing.of(torn.warehouse, "orders")
 
     built = torn.bootstrap(shop.Numbered)

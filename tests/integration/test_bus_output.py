@@ -15,7 +15,7 @@ from penstock.backfill.errors import BackfillFailed, BackfillRefused
 from penstock.backfill.outputs import bus_output
 from penstock.backfill.outputs.bus_output import SentCategory, is_to_be_computed, send_batch
 from penstock.backfill.warehouse.layout import DAY_MS, Days
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.transport.bus import Bucket, Bus, CategorySpec, Position
 from penstock.transport.codecs.by_category import Codecs
@@ -79,12 +79,12 @@ class World:
         self.category = ps.Category(name, Total, key="meter", event_time="at", buckets=3, codec="avro")
         bus.catalog.create(CategorySpec.of(self.category))
 
-    def write(self, records: list[Total], folder: str = "batch") -> LocalWarehouse:
+    def write(self, records: list[Total], folder: str = "batch") -> Warehouse:
         """Write a batch to files."""
         write_batch(self.folder / folder, self.category, records)
-        return LocalWarehouse(self.folder / folder)
+        return open_warehouse(self.folder / folder)
 
-    def send(self, batch: LocalWarehouse, days: Days = DAYS, bus: Any = None) -> SentCategory:
+    def send(self, batch: Warehouse, days: Days = DAYS, bus: Any = None) -> SentCategory:
         """Send it."""
         return send_batch(bus or self.bus, batch, self.category, days, lambda *_: None)
 
@@ -136,7 +136,7 @@ def test_each_record_is_on_the_bus_once_wherever_the_sending_dies(
 def test_what_is_on_the_bus_is_not_sent_again(world: World) -> None:
     """Neither the batch, nor another of its days; other days are sent."""
     with pytest.raises(BackfillRefused, match="writes to a category"):
-        is_to_be_computed(world.bus, LocalWarehouse(world.folder), [], DAYS)
+        is_to_be_computed(world.bus, open_warehouse(world.folder), [], DAYS)
     batch = world.write(totals(10))
     world.send(batch)
     with pytest.raises(BackfillRefused, match="is on the bus already, all 10 records"):
@@ -172,7 +172,7 @@ def test_a_batch_that_is_on_its_way_is_finished_first(world: World, monkeypatch:
 
 def test_a_batch_without_records_is_sent_once_too(world: World) -> None:
     """Nothing is on the bus but that it was."""
-    nothing = LocalWarehouse(world.folder / "nothing")
+    nothing = open_warehouse(world.folder / "nothing")
     assert world.send(nothing).records == 0
 
     with pytest.raises(BackfillRefused, match="all 0 records"):

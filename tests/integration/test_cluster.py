@@ -22,10 +22,10 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.run.bootstrap import Destination, bootstrap
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
-from penstock.state.backups.store import LocalBackupStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
 
@@ -113,7 +113,7 @@ class World:
 
     folder: Path
     cluster: SparkCluster
-    warehouse: LocalWarehouse
+    warehouse: Warehouse
     bus: MemoryBus
     stream: dict[str, list[Any]]
 
@@ -150,7 +150,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (folder / "app.py").write_text(APP.replace("{kill}", str(folder / "kill")))
     (folder / "beside.py").write_text("def shout(word): return word.upper()\n")
     (folder / "places.csv").write_text("meter,name\n" + "".join(f"m{n},place {n}\n" for n in range(6)))
-    warehouse = LocalWarehouse(folder / "warehouse")
+    warehouse = open_warehouse(folder / "warehouse")
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
         bus, written = streamed(AppName(folder / "app.py"), warehouse)
@@ -158,7 +158,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             yield World(folder, cluster, warehouse, bus, written)
 
 
-def streamed(name: AppName, warehouse: LocalWarehouse) -> tuple[MemoryBus, dict[str, list[Any]]]:
+def streamed(name: AppName, warehouse: Warehouse) -> tuple[MemoryBus, dict[str, list[Any]]]:
     """Let the stream run, and archive all of it; return its bus, and what it wrote last for each key and time."""
     app = name.load()
     driver = Driver([processor for processor in app.processors if processor.__name__ != "See"])
@@ -259,14 +259,14 @@ def not_run(world: World) -> MemoryBus:
 @pytest.mark.usefixtures("spark")
 def test_executors_store_the_states_that_they_build(world: World) -> None:
     """A worker finds a backup of each bucket in the place that it shares with them."""
-    bus, place = not_run(world), LocalBackupStore(world.folder / "backups")
+    bus, place = not_run(world), LocalFileStore(world.folder / "backups")
     done = bootstrap(
         AppName(world.app, "Number"), world.warehouse, Destination(bus, place), master=world.cluster.master
     )
 
     assert sum(shard.events for shard in done.shards) == EVENTS
     assert bus.committed("number", "readings") == {shard.bucket: shard.position["readings"] for shard in done.shards}
-    assert len(place.contents("number")) == 2
+    assert len(place.list_folder("number")) == 2
 
 
 @pytest.mark.usefixtures("spark")

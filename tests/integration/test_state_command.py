@@ -29,8 +29,9 @@ from penstock.processors.time.timers import Clock, Timers
 from penstock.processors.time.watermarks import BoundedOutOfOrderness
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.shard import ShardBackups
-from penstock.state.backups.store import BackupStore, LocalBackupStore, open_backup_store
 from penstock.state.backups.writer import claim
+from penstock.state.files.file_store import FileStore, open_file_store
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder, current, shard_folder
 from penstock.state.local.rocksdb import RocksShardState
 from penstock.state.protocols import Delta, ShardIdentity
@@ -93,9 +94,9 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> LocalBackupStore:
+def place(tmp_path: Path) -> LocalFileStore:
     """Where backups are: `--backup place`."""
-    return LocalBackupStore(tmp_path / "place")
+    return LocalFileStore(tmp_path / "place")
 
 
 def declared(folder: Path, name: str) -> type[Any]:
@@ -131,7 +132,7 @@ def fill_totals(root: Path, totals: type[Stateful], bucket: int = 0, offset: int
         state.save_together(dict(totals_by_meter), {"readings": offset})
 
 
-def back_up(place: BackupStore, root: Path, processor: type[Processor], bucket: int = 0) -> Manifest:
+def back_up(place: FileStore, root: Path, processor: type[Processor], bucket: int = 0) -> Manifest:
     """Make one more backup of a shard."""
     me = identity_of(processor, bucket)
     owner = claim(ShardBackups(place, me.processor, bucket), me)
@@ -152,7 +153,7 @@ def worker(root: Path, me: ShardIdentity) -> Iterator[None]:
         process.kill()
 
 
-def damage(place: LocalBackupStore, folder: Path, manifest: Manifest, name: str = ".sst") -> str:
+def damage(place: LocalFileStore, folder: Path, manifest: Manifest, name: str = ".sst") -> str:
     """Change one byte of a file of a backup; return what the file is called there."""
     file = next(file for file in manifest.files if file.name.endswith(name) or file.name.startswith(name))
     path = (
@@ -169,7 +170,7 @@ def damage(place: LocalBackupStore, folder: Path, manifest: Manifest, name: str 
 # list
 
 
-def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalBackupStore) -> None:
+def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalFileStore) -> None:
     """For people as a table, for programs as JSON; a shard that is only here or only there is among them."""
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals, 0)
@@ -190,14 +191,14 @@ def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalBac
     assert [shard["kept"] for shard in here] == [None, None]
 
 
-def back_up_long_ago(place: BackupStore, root: Path, totals: type[Stateful], bucket: int) -> None:
+def back_up_long_ago(place: FileStore, root: Path, totals: type[Stateful], bucket: int) -> None:
     """Make a backup as it was made an hour ago by a worker that makes one each minute."""
     manifest = back_up(place, root, totals, bucket)
     aged = msgspec.structs.replace(manifest, time_ms=manifest.time_ms - HOUR, interval_s=60.0)
-    place.put(ShardBackups(place, totals.name, bucket).manifest_path(manifest.id), [aged.encode()])
+    place.write(ShardBackups(place, totals.name, bucket).manifest_path(manifest.id), [aged.encode()])
 
 
-def test_list_shows_how_old_backups_are(command: Cli, root: Path, place: LocalBackupStore) -> None:
+def test_list_shows_how_old_backups_are(command: Cli, root: Path, place: LocalFileStore) -> None:
     """Late is one behind which the state has gone on; a state that has none, or none that is whole, is named."""
     totals = declared(command.folder, "Totals")
     for bucket in range(4):
@@ -227,14 +228,14 @@ def test_list_shows_how_old_backups_are(command: Cli, root: Path, place: LocalBa
 
 
 def test_a_backup_that_does_not_say_how_often_they_are_made_is_not_called_late(
-    command: Cli, root: Path, place: LocalBackupStore
+    command: Cli, root: Path, place: LocalFileStore
 ) -> None:
     """Its age is shown, and whoever looks may judge."""
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals)
     manifest = back_up(place, root, totals)
     aged = msgspec.structs.replace(manifest, time_ms=manifest.time_ms - 72 * HOUR)
-    place.put(ShardBackups(place, "totals", 0).manifest_path(manifest.id), [aged.encode()])
+    place.write(ShardBackups(place, "totals", 0).manifest_path(manifest.id), [aged.encode()])
     fill_totals(root, totals, offset=8)
     shown = command("state", "list", "--backup", "place")
 
@@ -273,7 +274,7 @@ def test_list_shows_a_damaged_state_beside_the_others(command: Cli, root: Path) 
 # verify
 
 
-def test_verify_finds_a_good_backup_behind_a_damaged_one(command: Cli, root: Path, place: LocalBackupStore) -> None:
+def test_verify_finds_a_good_backup_behind_a_damaged_one(command: Cli, root: Path, place: LocalFileStore) -> None:
     """Exit code 0, for there is something to restore; the damaged file is named, and what to do."""
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals)
@@ -290,7 +291,7 @@ def test_verify_finds_a_good_backup_behind_a_damaged_one(command: Cli, root: Pat
     assert [verdict["good"] for verdict in found] == [False, True]
 
 
-def test_verify_fails_where_there_is_no_good_backup(command: Cli, root: Path, place: LocalBackupStore) -> None:
+def test_verify_fails_where_there_is_no_good_backup(command: Cli, root: Path, place: LocalFileStore) -> None:
     """With the bucket's name, also for a manifest that is not whole."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
@@ -311,7 +312,7 @@ def test_verify_fails_where_there_is_no_good_backup(command: Cli, root: Path, pl
 # restore
 
 
-def test_restore_brings_lost_states_back(command: Cli, root: Path, place: LocalBackupStore) -> None:
+def test_restore_brings_lost_states_back(command: Cli, root: Path, place: LocalFileStore) -> None:
     """Several buckets side by side; the rate is told."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
@@ -331,7 +332,7 @@ def test_restore_brings_lost_states_back(command: Cli, root: Path, place: LocalB
     assert positions == [{"readings": 5}, {"readings": 6}]
 
 
-def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place: LocalBackupStore) -> None:
+def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place: LocalFileStore) -> None:
     """An older one than the newest, or none."""
     totals = declared(command.folder, "Totals")
     for offset in (5, 8):
@@ -350,9 +351,7 @@ def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place:
     assert restored[0]["position"] == position == {"readings": 5}
 
 
-def test_restore_is_refused_while_a_worker_has_the_state_open(
-    command: Cli, root: Path, place: LocalBackupStore
-) -> None:
+def test_restore_is_refused_while_a_worker_has_the_state_open(command: Cli, root: Path, place: LocalFileStore) -> None:
     """Of no bucket anything is changed; when the worker is gone, it works."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
@@ -369,9 +368,7 @@ def test_restore_is_refused_while_a_worker_has_the_state_open(
     assert restored.returncode == 0
 
 
-def test_restore_goes_on_past_a_bucket_that_has_no_good_backup(
-    command: Cli, root: Path, place: LocalBackupStore
-) -> None:
+def test_restore_goes_on_past_a_bucket_that_has_no_good_backup(command: Cli, root: Path, place: LocalFileStore) -> None:
     """The other bucket is restored, this one stays as it was, and the exit code tells."""
     totals = declared(command.folder, "Totals")
     for bucket in (0, 1):
@@ -411,7 +408,7 @@ def test_inspect_decodes_the_state_of_a_worker_at_work(command: Cli, root: Path)
     assert found["entries"] == [{"key": "m2", "window": None, "value": {"litres": 20, "readings": 2}}]
 
 
-def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalBackupStore) -> None:
+def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalFileStore) -> None:
     """An aggregator's keys, windows and the monoid's values; also of a backup, whatever the state is by now."""
     hours: type[Aggregator] = declared(command.folder, "Hours")
     monoid = hours.monoid
@@ -519,7 +516,7 @@ def test_states_travel_over_hdfs(command: Cli, root: Path, tmp_path_factory: pyt
     fill_totals(root, totals)
     with running_hdfs(tmp_path_factory.mktemp("hdfs")) as endpoints:
         where = ["--backup", f"{endpoints['rpc']}/backups", "--webhdfs", endpoints["webhdfs"]]
-        manifest = back_up(open_backup_store(where[1], where[3]), root, totals)
+        manifest = back_up(open_file_store(where[1], where[3]), root, totals)
         fill_totals(root, totals, offset=50)
         listed = json.loads(command.ok("state", "list", "--json", *where))
         verified = json.loads(command.ok("state", "verify", "--json", *where))
@@ -543,7 +540,7 @@ def test_a_run_says_how_old_its_backups_are(cli: Cli, app: Path, prefix: str, wa
     cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
     bare = json.loads(cli.ok("run", f"{app}:Totals", "--until-end", "--json"))
     worker = cli.start("run", f"{app}:Totals", "--json", "--backup", "place", "--backup-every", "1")
-    shards = [ShardBackups(LocalBackupStore(cli.folder / "place"), f"{prefix}.totals", bucket) for bucket in range(4)]
+    shards = [ShardBackups(LocalFileStore(cli.folder / "place"), f"{prefix}.totals", bucket) for bucket in range(4)]
     for count in (1, 2):  # with the second, the run has long seen the first
         cli.ok("category", "send", f"{prefix}.large", "--app", str(app), stdin=readings(100))
         wait_until(lambda count=count: all(len(shard.ids()) >= count for shard in shards))

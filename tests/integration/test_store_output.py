@@ -18,7 +18,7 @@ from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.run.store_backfill import Refilled, StoreDestination, bootstrap_store, refill_store
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.processors.declare.aggregator import Aggregator
@@ -119,7 +119,7 @@ class World:
         self.bus = MemoryBus(lambda: self.now_ms)
         self.bus.create(CategorySpec.of(uses))
         ensure(self.bus, WATERMARKS)
-        self.warehouse = LocalWarehouse(folder / "warehouse")
+        self.warehouse = open_warehouse(folder / "warehouse")
         self.destination = StoreDestination(self.bus, url)
 
     def send(self, events: list[Use]) -> None:
@@ -263,7 +263,7 @@ def test_what_would_be_wrong_is_refused(world: World) -> None:
     with pytest.raises(BackfillRefused, match="give the earlier one first"):
         world.refill(Refused, SECOND_DAY, START)
     world.archive()
-    other = LocalWarehouse(world.folder / "other")
+    other = open_warehouse(world.folder / "other")
     with pytest.raises(BackfillRefused, match="does not say that it has the events before"):
         refill_store(app(Refused), other, world.destination, first=START, last=START, master=MASTER)
 

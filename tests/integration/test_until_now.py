@@ -29,12 +29,12 @@ from penstock.backfill.sources.source import Source
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.spark.shipped_app import ShippedApp
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.cli.main import app
 from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.processors.declare.apps import AppName
-from penstock.state.backups.store import LocalBackupStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.internal_topics import ensure
@@ -135,7 +135,7 @@ class World:
 
     def __init__(self, folder: Path, bus: KafkaBus) -> None:
         self.folder, self.bus = folder, bus
-        self.warehouse = LocalWarehouse(folder / "warehouse")
+        self.warehouse = open_warehouse(folder / "warehouse")
         self.sent = made_up_calls()
         self.unarchived = [Call(f"caller {n % 7}", START_MS + DAY_MS + n, n) for n in range(300)]
         for category in (*APP.load().categories(), calls, unarchived):
@@ -207,7 +207,7 @@ class World:
 
     def stream(self, processor: type[ps.Processor], backups: str = "backups") -> list[Any]:
         """Run a worker to the end of what is on the bus; return all that its output has."""
-        around = Environment(self.folder / "states", LocalBackupStore(self.folder / backups), timedelta(seconds=0.5))
+        around = Environment(self.folder / "states", LocalFileStore(self.folder / backups), timedelta(seconds=0.5))
         targets = {
             bucket: self.bus.catalog.stable_ends(bucket.category)[bucket.number]
             for bucket in ends_of(processor.inputs(), self.bus)
@@ -334,7 +334,7 @@ def test_a_state_is_built_of_both_sides_and_the_stream_goes_on_behind(
     world: World, results: dict[str, NodeResult]
 ) -> None:
     """Its positions are those up to which the bus was read; what comes then is numbered on."""
-    destination = Destination(world.bus, LocalBackupStore(world.folder / "built"))
+    destination = Destination(world.bus, LocalFileStore(world.folder / "built"))
     built = bootstrap(AppName(APP.path, "Number"), world.warehouse, destination, master=MASTER, until_now=world.bus)
     more = [Call(f"caller {n % 60}", START_MS + 4 * DAY_MS + n, 3000 + n) for n in range(200)]
     world.plain(calls, more)
@@ -364,7 +364,7 @@ def test_an_archiver_may_go_on_meanwhile(world: World, results: dict[str, NodeRe
 
 def test_a_file_that_grows_loses_nothing(world: World, tmp_path: Path) -> None:
     """Whoever listed it when it was small reads at least what it held, also without a border; Spark would pass over all of it."""
-    dice, bus, warehouse = random.Random(5), MemoryBus(), LocalWarehouse(tmp_path)
+    dice, bus, warehouse = random.Random(5), MemoryBus(), open_warehouse(tmp_path)
     category = ps.Category("growing", Call, key="caller", event_time="at", buckets=1)
     bus.create(CategorySpec.of(category))
 
@@ -412,7 +412,7 @@ def test_what_is_in_neither_is_refused(world: World, tmp_path: Path) -> None:
     category = ps.Category("until_now.short_lived", Call, key="caller", event_time="at", buckets=1)
     world.bus.catalog.create(CategorySpec.of(category))
     world.plain(category, world.sent[:100])
-    warehouse = LocalWarehouse(tmp_path)
+    warehouse = open_warehouse(tmp_path)
     Archiver(world.bus, [category], warehouse).run(lambda it: it.has_reached({Bucket(category.name, 0): 100}))
     world.plain(category, world.sent[:100])
     whole = borders_of(world.bus, warehouse, category.name).by_bucket
@@ -426,7 +426,7 @@ def test_what_is_in_neither_is_refused(world: World, tmp_path: Path) -> None:
     ):
         borders_of(world.bus, warehouse, category.name)
     with pytest.raises(BackfillRefused, match=r"does not say that it has the events before. Nothing was started"):
-        borders_of(world.bus, LocalWarehouse(tmp_path / "other"), category.name)
+        borders_of(world.bus, open_warehouse(tmp_path / "other"), category.name)
 
 
 def test_a_state_until_another_day_is_refused() -> None:

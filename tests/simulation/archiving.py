@@ -8,15 +8,17 @@ from concurrent.futures import Executor, Future
 from datetime import timedelta
 from typing import Any
 
-from support.warehouses import MemoryWarehouse
+from support.warehouses import MemoryFileStore, MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.errors import BackfillRefused, WarehouseError
+from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.sources.handoff_offsets import borders_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import table_of
+from penstock.backfill.warehouse.warehouse import Warehouse
+from penstock.state.errors import FileStoreUnreachable
 from penstock.transport.bus import Bucket, Bus
 from penstock.transport.memory import MemoryBus
 
@@ -39,8 +41,8 @@ class OneByOne(Executor):
         return future
 
 
-class SimulatedWarehouse:
-    """A process's way to the warehouse: before and after each call the world may interfere.
+class SimulatedFiles:
+    """A process's way to the files of the warehouse: before and after each call the world may interfere.
 
     Args:
         stored: what all processes share.
@@ -48,7 +50,7 @@ class SimulatedWarehouse:
         is_away: tells whether it does not answer.
     """
 
-    def __init__(self, stored: MemoryWarehouse, scheduler: Scheduler, is_away: Callable[[], bool]) -> None:
+    def __init__(self, stored: MemoryFileStore, scheduler: Scheduler, is_away: Callable[[], bool]) -> None:
         self._stored = stored
         self._scheduler = scheduler
         self._is_away = is_away
@@ -63,20 +65,22 @@ class SimulatedWarehouse:
             self._scheduler.point(f"warehouse {name}")
             if self._is_away():
                 self._scheduler.sleep(1.0)
-                raise WarehouseError("The warehouse does not answer.")
+                raise FileStoreUnreachable("The warehouse does not answer.")
             answer = call(*args, **kwargs)
+            if name == "read":
+                answer = iter(list(answer))  # it is read now, not when somebody looks
             self._scheduler.point(f"after warehouse {name}")
             return answer
 
         return asked
 
 
-def archiver(bus: Bus, categories: list[ps.Category[Any]], warehouse: Any, clock: SimulatedClock) -> Archiver:
+def archiver(bus: Bus, categories: list[ps.Category[Any]], files: Any, clock: SimulatedClock) -> Archiver:
     """Return an archiver."""
     return Archiver(
         bus,
         categories,
-        warehouse,
+        Warehouse(files),
         segment_events=SEGMENT_EVENTS,
         write_every=WRITE_EVERY,
         monotonic_s=clock.monotonic_s,

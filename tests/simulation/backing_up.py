@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from penstock.state.backups.errors import BackupStoreUnreachable
+from penstock.state.errors import FileStoreUnreachable
 from penstock.state.protocols import Offsets, ShardIdentity
 
 from .disks import Content, Database, Disk, SimulatedState
@@ -67,7 +67,7 @@ class BackupsOf:
         self.scheduler.point(what)
         if self.scheduler.now_ms < self.place.away_until_ms:
             self.scheduler.sleep(1.0)
-            raise BackupStoreUnreachable("The place of backups does not answer.")
+            raise FileStoreUnreachable("The place of backups does not answer.")
         return self.place
 
 
@@ -156,5 +156,5 @@ class Keeper:
                 backup = Backup(epoch, state.database.content.twin())
                 try:
                     self._backups.asked("back up").store(identity, backup)
-                except BackupStoreUnreachable:
+                except FileStoreUnreachable:
                     break

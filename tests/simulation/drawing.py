@@ -62,7 +62,7 @@ ARCHIVING = (
     "warehouse write",
     "after warehouse write",
     "warehouse read",
-    "warehouse contents",
+    "warehouse list_folder",
 )
 """The points at which archivers die or stand still."""
 ARCHIVERS_SHARE = 0.8

@@ -18,7 +18,7 @@ from penstock.state.checkpoints import Gap
 from penstock.state.protocols import StateFolder
 from penstock.transport.memory import MemoryBus
 
-from .archiving import SimulatedWarehouse, archiver
+from .archiving import SimulatedFiles, archiver
 from .backing_up import EVERY, BackupsOf
 from .disks import Disk, SimulatedStates
 from .network import SimulatedLine
@@ -146,7 +146,7 @@ class Machines:
 
     def _archive(self, bus: MemoryBus) -> None:
         world = self._world
-        away = SimulatedWarehouse(world.warehouse, self._scheduler, world.troubles.warehouse_is_away)
+        away = SimulatedFiles(world.warehouse.memory, self._scheduler, world.troubles.warehouse_is_away)
         categories = {c.name: c for one in world.processors.values() for c in one.inputs()}
         archiver(bus, [categories[name] for name in world.scenario.sources], away, world.clock).run()
 

@@ -17,7 +17,6 @@ from unittest.mock import patch
 from support import kinds
 
 from penstock.backfill.archive import archiver, category_archive, segments
-from penstock.backfill.archive.retrying_warehouse import RetryingWarehouse
 from penstock.backfill.warehouse import archive_settings
 from penstock.ops.worker import (
     backups,
@@ -28,7 +27,7 @@ from penstock.ops.worker import (
     transaction_sweeper,
     watermark_publisher,
 )
-from penstock.processors import backoff
+from penstock.processors import retry
 from penstock.processors.operators import (
     early_results,
     ordered_delivery,
@@ -107,12 +106,12 @@ class SimulatedThread:
         self._scheduler.spawn(self._scheduler.current.process, self._name, self._call)
 
 
-def _lasting(scheduler: Scheduler) -> Callable[..., RetryingWarehouse]:
-    def lasting(*args: Any, **kwargs: Any) -> RetryingWarehouse:
-        ours: dict[str, Any] = {"monotonic_s": lambda: scheduler.now_ms / 1000, "pause": scheduler.sleep}
-        return RetryingWarehouse(*args, **{**kwargs, **ours})
+def _retry(scheduler: Scheduler) -> Callable[..., retry.Retry]:
+    def simulated_retry(*args: Any, **kwargs: Any) -> retry.Retry:
+        ours: dict[str, Any] = {"clock": lambda: scheduler.now_ms / 1000, "pause": scheduler.sleep}
+        return retry.Retry(*args, **{**kwargs, **ours})
 
-    return lasting
+    return simulated_retry
 
 
 @contextmanager
@@ -126,7 +125,7 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (transaction_sweeper, "Thread", SimulatedThread.of(scheduler)),
         (backups, "Event", lambda: SimulatedEvent(scheduler)),
         (backups, "time", SimpleNamespace(monotonic=lambda: scheduler.now_ms / 1000)),
-        (backups, "InterruptibleBackupStore", lambda backups, _: backups),
+        (backups, "InterruptibleFileStore", lambda backups, _: backups),
         (backups, "shard_folder", ours.shard_of),
         (backups, "current", ours.database_of),
         (backups, "viewed", ours.seen),
@@ -137,8 +136,8 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (category_archive, "ThreadPoolExecutor", OneByOne),
         (segments, "ThreadPoolExecutor", OneByOne),
         (archive_settings, "ThreadPoolExecutor", OneByOne),
-        (archiver, "RetryingWarehouse", _lasting(scheduler)),
-        (backoff, "random", lots),
+        (archiver, "Retry", _retry(scheduler)),
+        (retry, "random", lots),
         (kinds, "random", lots),
         (log_category, "DELETIONS", DELETIONS),
         (changelog_replay, "DELETIONS", DELETIONS),

@@ -15,7 +15,7 @@ from penstock.state.protocols import Offsets, ShardIdentity
 from penstock.state.remote.errors import StoreInterrupted
 from penstock.state.remote.folder import RemoteStates
 from penstock.state.remote.protocols import UNKNOWN, Claim, Parts, Shard, StoredShard, Write
-from penstock.state.remote.retry import RETRY_LIMIT_S, Retrying
+from penstock.state.remote.retry import RETRY_LIMIT_S, StoreRetry
 
 from .faults import Fault, What
 from .scheduler import Process, Scheduler
@@ -156,5 +156,5 @@ class Session:
 
 def states_in(session: Session, scheduler: Scheduler, processor: type[Aggregator], writing: WriteMode) -> RemoteStates:
     """Return the states of a processor in the store: the library's own."""
-    retrying = Retrying(RETRY_LIMIT_S, clock=lambda: scheduler.now_ms / 1000, pause=scheduler.sleep)
+    retrying = StoreRetry(RETRY_LIMIT_S, clock=lambda: scheduler.now_ms / 1000, pause=scheduler.sleep)
     return RemoteStates(session, processor, writing, retrying)

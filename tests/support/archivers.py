@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from datetime import timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.warehouse.layout import Note, Stored, StoredFile
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.layout import Stored, StoredFile
+from penstock.backfill.warehouse.warehouse import Warehouse
 from penstock.ops.cli.signals import stopping_on_signals
+from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 from .victims import HASTY, forking
@@ -33,7 +35,7 @@ def readings_of(name: str) -> ps.Category[Reading]:
     return ps.Category(name, Reading, key="sensor", event_time="at", buckets=1)
 
 
-class SleepyWarehouse(LocalWarehouse):
+class SleepyFiles(LocalFileStore):
     """A folder whose user is stopped (SIGSTOP), once, right before it writes a kind of file.
 
     Args:
@@ -45,14 +47,15 @@ class SleepyWarehouse(LocalWarehouse):
         super().__init__(root)
         self._before = before
 
-    def write(self, file: Stored, content: bytes) -> None:
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Store a file."""
-        is_time = isinstance(file, StoredFile) if self._before is StoredFile else isinstance(file, Note) and self._wrote
+        is_events = path.endswith(".parquet")
+        is_time = is_events if self._before is StoredFile else self._wrote and not is_events
         if self._before is not None and is_time:
             self._before = None
             os.kill(os.getpid(), signal.SIGSTOP)
-        self._wrote = self._wrote or isinstance(file, StoredFile)
-        super().write(file, content)
+        self._wrote = self._wrote or is_events
+        super().write(path, chunks)
 
     _wrote = False
 
@@ -66,7 +69,7 @@ def start(kafka: str, category: str, folder: Path, before: type[Stored] | None =
 
 def _archive(kafka: str, category: str, folder: Path, before: type[Stored] | None) -> None:
     bus = KafkaBus(KafkaSettings(kafka, HASTY))
-    warehouse = SleepyWarehouse(folder, before)
+    warehouse = Warehouse(SleepyFiles(folder, before))
     archiver = Archiver(
         bus, [readings_of(category)], warehouse, segment_events=SEGMENT, write_every=timedelta(milliseconds=200)
     )

@@ -16,7 +16,7 @@ from penstock.ops.testing import Inline
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.shard_loader import Backups, NoBackups
 from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.state.backups.store import LocalBackupStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder, current
 from penstock.state.local.rocksdb import viewed
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
@@ -38,7 +38,7 @@ class Machine:
 
     folder: Path
     bus: MemoryBus
-    place: LocalBackupStore
+    place: LocalFileStore
     clock: SteeredClock = field(default_factory=lambda: SteeredClock(YEAR_2100_MS))
 
     @property

@@ -26,8 +26,8 @@ from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.until_end import UntilEnd
 from penstock.processors.errors import PenstockError
-from penstock.state.backups.store import LocalBackupStore
 from penstock.state.checkpoints import Gap
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.rocksdb import RocksShardState
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.kafka.reader import GroupReader
@@ -110,7 +110,7 @@ class Job:
 
     def around(self) -> Environment:
         """Return what the worker has around it."""
-        place = None if self.backups is None else LocalBackupStore(self.backups)
+        place = None if self.backups is None else LocalFileStore(self.backups)
         return Environment(self.folder, place, timedelta(seconds=1), self.store)
 
     def start(self, death: Death | None = None, up: Event | None = None) -> ForkServerProcess:

@@ -1,87 +1,90 @@
-"""A warehouse in memory, and one whose user dies."""
+"""A file store in memory, a warehouse on it, and one whose user dies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from penstock.backfill.errors import NotStored
-from penstock.backfill.warehouse.layout import Stored
-from penstock.backfill.warehouse.protocols import Warehouse
+from penstock.backfill.warehouse.warehouse import Warehouse
+from penstock.state.errors import FileMissing
+from penstock.state.files.file_store import FileStore
+from penstock.state.files.wrappers import WrappedFileStore
 
 T = TypeVar("T")
 
 
-class MemoryWarehouse:
-    """A warehouse that lives as long as the object."""
+class MemoryFileStore:
+    """A file store that lives as long as the object."""
 
     location = "memory:"
 
     def __init__(self) -> None:
         self.stored: dict[str, bytes] = {}
 
-    def write(self, file: Stored, content: bytes) -> None:
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Store a file."""
-        self.stored[file.path] = content
+        self.stored[path] = b"".join(chunks)
 
-    def create(self, file: Stored, content: bytes) -> bool:
+    def create(self, path: str, content: bytes) -> bool:
         """Store a file where there is none."""
-        return self.stored.setdefault(file.path, content) is content
+        return self.stored.setdefault(path, content) is content
 
-    def read(self, file: Stored, start: int = 0) -> bytes:
-        """Return what is stored, from a byte on."""
-        if file.path not in self.stored:
-            raise NotStored(f"{file.path} is not there.")
-        return self.stored[file.path][start:]
+    def read(self, path: str, start: int = 0) -> Iterator[bytes]:
+        """Yield what is stored, from a byte on."""
+        if path not in self.stored:
+            raise FileMissing(f"{path} does not exist.")
+        yield self.stored[path][start:]
 
-    def remove(self, file: Stored) -> None:
-        """Remove a file."""
-        self.stored.pop(file.path, None)
-
-    def contents(self, folder: str) -> dict[str, int | None]:
+    def list_folder(self, folder: str) -> dict[str, int | None]:
         """Return the sizes of what is in a folder."""
         found: dict[str, int | None] = {}
+        prefix = f"{folder}/" if folder else ""
         for path, content in list(self.stored.items()):
-            if path.startswith(f"{folder}/"):
-                name, _, below = path.removeprefix(f"{folder}/").partition("/")
+            if path.startswith(prefix):
+                name, _, below = path.removeprefix(prefix).partition("/")
                 found[name] = None if below else len(content)
         return found
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        self.stored.pop(path, None)
+
+
+class MemoryWarehouse(Warehouse):
+    """A warehouse that lives as long as the object."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryFileStore()
+        super().__init__(self.memory)
+
+    @property
+    def stored(self) -> dict[str, bytes]:
+        """The content of every file by path."""
+        return self.memory.stored
+
+    @stored.setter
+    def stored(self, stored: dict[str, bytes]) -> None:
+        self.memory.stored = stored
 
 
 class Killed(Exception):
     """The process died."""
 
 
-class DyingWarehouse:
-    """A warehouse whose user is killed right before its n-th call."""
+class DyingFileStore(WrappedFileStore):
+    """A file store whose user is killed right before its n-th call."""
 
-    def __init__(self, warehouse: Warehouse, calls: int) -> None:
-        self._warehouse = warehouse
+    def __init__(self, files: FileStore, calls: int) -> None:
+        super().__init__(files)
         self._left = calls
-        self.location = warehouse.location
 
-    def write(self, file: Stored, content: bytes) -> None:
-        """Store a file, or die."""
-        self._call(lambda: self._warehouse.write(file, content))
-
-    def create(self, file: Stored, content: bytes) -> bool:
-        """Store a file where there is none, or die."""
-        return self._call(lambda: self._warehouse.create(file, content))
-
-    def read(self, file: Stored, start: int = 0) -> bytes:
-        """Return what is stored, or die."""
-        return self._call(lambda: self._warehouse.read(file, start))
-
-    def remove(self, file: Stored) -> None:
-        """Remove a file, or die."""
-        self._call(lambda: self._warehouse.remove(file))
-
-    def contents(self, folder: str) -> dict[str, int | None]:
-        """Return what is there, or die."""
-        return self._call(lambda: self._warehouse.contents(folder))
-
-    def _call(self, ask: Callable[[], T]) -> T:
+    def _call(self, request: Callable[[], T]) -> T:
         self._left -= 1
         if self._left <= 0:
             raise Killed  # and whatever else its threads still try
-        return ask()
+        return request()
+
+
+def dying_warehouse(warehouse: Warehouse, calls: int) -> Warehouse:
+    """Return a warehouse whose user is killed right before its n-th call."""
+    return Warehouse(DyingFileStore(warehouse.files, calls))

@@ -17,7 +17,7 @@ from penstock.backfill.sources.handoff_offsets import CategoryEnds, HandoffOffse
 from penstock.backfill.sources.open_segments import OpenSegments
 from penstock.backfill.warehouse.layout import Note, StoredFile
 from penstock.backfill.warehouse.notes import ARCHIVE
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
 from penstock.transport.memory import MemoryBus
 
@@ -118,9 +118,9 @@ def test_files_that_may_change_are_those_of_the_open_segment(border: int, segmen
 
 
 @pytest.fixture
-def half(tmp_path: Path) -> tuple[MemoryBus, LocalWarehouse]:
+def half(tmp_path: Path) -> tuple[MemoryBus, Warehouse]:
     """A bus with a category of three buckets, of which the first half is archived, and its warehouse."""
-    bus, warehouse = MemoryBus(), LocalWarehouse(tmp_path)
+    bus, warehouse = MemoryBus(), open_warehouse(tmp_path)
     bus.create(CategorySpec.of(calls))
     messages = [Outgoing(None, b'{"caller": "c", "at": 1}')] * 30
     bus.writer().send(calls.name, messages)
@@ -130,14 +130,14 @@ def half(tmp_path: Path) -> tuple[MemoryBus, LocalWarehouse]:
     return bus, warehouse
 
 
-def test_the_border_is_where_the_archiver_is(half: tuple[MemoryBus, LocalWarehouse]) -> None:
+def test_the_border_is_where_the_archiver_is(half: tuple[MemoryBus, Warehouse]) -> None:
     """Of each bucket, and the end is that of the bus."""
     found = borders_of(*half, calls.name)
 
     assert found == HandoffOffsets(calls.name, dict.fromkeys(range(3), HandoffOffset(10, 20)), 4)
 
 
-def test_an_archiver_whose_group_was_forgotten_begins_at_the_bus_again(half: tuple[MemoryBus, LocalWarehouse]) -> None:
+def test_an_archiver_whose_group_was_forgotten_begins_at_the_bus_again(half: tuple[MemoryBus, Warehouse]) -> None:
     """It writes anew what the files hold from there on, so all of that comes from the bus."""
     bus, warehouse = half
     forgetful = MemoryBus()
@@ -161,7 +161,7 @@ class Trimmed(MemoryBus):
 
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (7, 7), (15, 10)])
 def test_an_expired_archiver_has_archived_what_the_bus_dropped(
-    half: tuple[MemoryBus, LocalWarehouse], start: int, end: int
+    half: tuple[MemoryBus, Warehouse], start: int, end: int
 ) -> None:
     """It begins again at the first event on the bus, so what lies before that one, and was archived, stays."""
     _, warehouse = half
@@ -172,16 +172,16 @@ def test_an_expired_archiver_has_archived_what_the_bus_dropped(
     assert archived_ends(forgetful, warehouse, calls.name) == dict.fromkeys(range(3), end)
 
 
-def test_files_without_notes_are_not_left_out_in_silence(half: tuple[MemoryBus, LocalWarehouse]) -> None:
+def test_files_without_notes_are_not_left_out_in_silence(half: tuple[MemoryBus, Warehouse]) -> None:
     """What files there are and how long their segments is not known then."""
     bus, warehouse = half
-    warehouse.remove(Note(calls.name, ARCHIVE))
+    warehouse.delete(Note(calls.name, ARCHIVE))
 
     with pytest.raises(BackfillRefused, match="let the archiver run once"):
         borders_of(bus, warehouse, calls.name)
 
 
-def test_a_bus_with_fewer_buckets_is_another(half: tuple[MemoryBus, LocalWarehouse]) -> None:
+def test_a_bus_with_fewer_buckets_is_another(half: tuple[MemoryBus, Warehouse]) -> None:
     """What the archive has of the others would be left out."""
     bus = MemoryBus()
     bus.create(CategorySpec(calls.name, 2))

@@ -9,8 +9,8 @@ import pytest
 from support.machines import Machine, created, read, write
 
 import penstock as ps
-from penstock.state.backups.store import LocalBackupStore
 from penstock.state.checkpoints import steps_of
+from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Bucket
 from penstock.transport.changelog import DELETIONS
 from penstock.transport.memory import MemoryBus
@@ -62,7 +62,7 @@ class Stays(Plain):
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus that forgets."""
-    machine = Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
+    machine = Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
     machine.bus.cluster.now_ms = machine.clock.now_ms
     created(machine.bus, [Stays])
     return machine

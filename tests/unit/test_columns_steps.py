@@ -28,8 +28,8 @@ from penstock.backfill.steps.stateless_mapper import file_mapper
 from penstock.backfill.steps.step import Step
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
-from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.backfill.warehouse.schema_evolution import content_of
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError
 from penstock.processors.monoids import Count, First, KLargest, MapOf, Max, Mean, Min, Monoid, Sum, TopKeys, TupleOf
@@ -188,7 +188,7 @@ def one_each(keys: pa.Array[Any], items: pa.Array[Any]) -> pa.Array[Any]:
 def files(tmp_path: Path) -> Files:
     """Sales of three days, in files of both buckets; the older ones without the field that came later."""
     dice = random.Random(1)
-    warehouse = LocalWarehouse(tmp_path)
+    warehouse = open_warehouse(tmp_path)
     columns = Columns(Sale)
     for day, bucket, segment in [(d, b, s) for d in range(3) for b in range(2) for s in range(2)]:
         events = [

@@ -24,7 +24,7 @@ from penstock.ops.deploy.purge import purge, remains_of
 from penstock.ops.deploy.registry import Records, Standing, deployment_named, deployments
 from penstock.ops.deploy.version import Pods, Settings, Shape, Target
 from penstock.processors.declare.processor import Processor
-from penstock.state.backups.store import LocalBackupStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import ShardIdentity
 from penstock.transport.bus import CategorySpec
@@ -158,7 +158,7 @@ def fits(
 ) -> None:
     """Ask whether state fits a processor."""
     version = None if last is None else replace(version_of(folder, 1), name=processor.name, shape=last)
-    target, place = f"app.py:{processor.__name__}", LocalBackupStore(folder / "backups")
+    target, place = f"app.py:{processor.__name__}", LocalFileStore(folder / "backups")
     expect_compatible(processor, target, version, folder / "state", place, say=print, move=move)
 
 

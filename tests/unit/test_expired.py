@@ -18,8 +18,8 @@ from penstock.backfill.run.bootstrap import refuse_begun
 from penstock.ops.testing import Crash, Driver
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.resume_point import AmbiguousTransaction, PositionsExpired
-from penstock.state.backups.store import LocalBackupStore
 from penstock.state.checkpoints import Step
+from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import CategoryState
 from penstock.transport.errors import OffsetOutOfRange
 from penstock.transport.memory import MemoryBus
@@ -140,7 +140,7 @@ class Trimmed(MemoryBus):
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    machine = Machine(tmp_path / "one", Trimmed(), LocalBackupStore(tmp_path / "place"))
+    machine = Machine(tmp_path / "one", Trimmed(), LocalFileStore(tmp_path / "place"))
     created(machine.bus, [*STATELESS, *LOCAL])
     write(machine.bus, readings, made(0, 60))
     return machine

@@ -17,8 +17,8 @@ from penstock.backfill.compare.explanation import Explanation, explain
 from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.backfill.warehouse.layout import By, Days
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.protocols import LocalWarehouse
 from penstock.backfill.warehouse.schema_evolution import content_of, table_of
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
 from penstock.transport.bus import Bucket
@@ -97,7 +97,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         driver.send(ticks, [event])
     categories = APP.load().categories()
     ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.describe(c.name).ends.items()}
-    Archiver(driver.bus, categories, LocalWarehouse(root / "archive"), segment_events=2).run(
+    Archiver(driver.bus, categories, open_warehouse(root / "archive"), segment_events=2).run(
         lambda it: it.has_reached(ends)
     )
     counts = [Hourly("a", 24 * HOUR, 2), Hourly("a", 48 * HOUR, 2), Hourly("a", 50 * HOUR, 1)]
@@ -108,7 +108,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def explained(root: Path, key: str, processor: str | None = None, limit: int = 50) -> Explanation:
     app = AppName(APP.path, processor)
-    return explain(app, LocalWarehouse(root / "archive"), LocalWarehouse(root / "batch"), key, DAYS, limit=limit)
+    return explain(app, open_warehouse(root / "archive"), open_warehouse(root / "batch"), key, DAYS, limit=limit)
 
 
 def test_the_events_of_a_key_are_shown_with_how_late_they_were(root: Path) -> None:
@@ -164,7 +164,7 @@ def test_by_arrival_and_half_compacted_the_same_is_found(root: Path, tmp_path: P
         driver.send(ticks, [event])
     categories = APP.load().categories()
     ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.describe(c.name).ends.items()}
-    warehouse = LocalWarehouse(tmp_path / "archive")
+    warehouse = open_warehouse(tmp_path / "archive")
     Archiver(driver.bus, categories, warehouse, segment_events=2, by=By.ARRIVAL).run(lambda it: it.has_reached(ends))
     [day] = Listing.of(warehouse, "ticks").days
     parts = Listing.of(warehouse, "ticks").of_day(day)[:2]
@@ -192,4 +192,4 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     day.mkdir(parents=True)
     (day / "part-0.parquet").write_bytes(b"rubbish")
     with pytest.raises(WarehouseError, match=r"ds=1970-01-02/part-0\.parquet does not read as Parquet"):
-        explain(AppName(APP.path, "Hours"), LocalWarehouse(tmp_path), LocalWarehouse(tmp_path), "a", DAYS, limit=1)
+        explain(AppName(APP.path, "Hours"), open_warehouse(tmp_path), open_warehouse(tmp_path), "a", DAYS, limit=1)

@@ -57,7 +57,7 @@ ROWS = {
     "a worker stands still longer than its session, and goes on": (
         ZOMBIES,
         "contract/test_remote_fencing.py::test_a_zombie_changes_nothing",
-        "contract/test_backups.py::test_an_owner_that_was_paused_takes_nothing_from_a_later_one",
+        "contract/test_backup_owners.py::test_an_owner_that_was_paused_takes_nothing_from_a_later_one",
     ),
     "the only replica of a bucket is killed, with transactions open": (
         "faults/test_killed_broker.py::test_what_a_killed_broker_left_open_neither_counts_nor_blocks",
@@ -96,7 +96,7 @@ ROWS = {
     "the place of backups is down": (
         "faults/test_hdfs_outage.py::test_an_hdfs_that_hangs_for_long_costs_nothing",
         "faults/test_hdfs_outage.py::test_a_lost_state_waits_for_an_hdfs_that_hangs",
-        "contract/test_backups.py::test_a_missing_state_waits_for_its_place_and_says_so_seldom",
+        "contract/test_backup_waiting.py::test_a_missing_state_waits_for_its_place_and_says_so_seldom",
     ),
     "PostgreSQL or Redis is down": (
         "contract/test_remote_outages.py::test_a_save_whose_answer_is_lost_counts_once",

@@ -26,8 +26,8 @@ from penstock.state.backups.errors import BackupFenced
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.shard import ShardBackups
 from penstock.state.backups.snapshots import snapshot_folder
-from penstock.state.backups.store import LocalBackupStore
 from penstock.state.backups.writer import claim
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
@@ -79,7 +79,7 @@ def made(begin: int, end: int, litres: int = 1) -> list[Reading]:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
+    return Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
 
 
 def beside(machine: Machine, name: str) -> Machine:

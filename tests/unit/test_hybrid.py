@@ -24,7 +24,7 @@ from penstock.backfill.compare.hybrid_results import (
 )
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.warehouse.layout import DAY_MS, Days, folder_of
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.cli.querying import query
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
@@ -122,7 +122,7 @@ def root_with(folder: Path, complete: Iterable[str], *, batch: Iterable[Any] = (
         marked.mkdir(parents=True)
         (marked / "_SUCCESS").touch()
     write_batch(folder / "batch", category, list(batch))
-    return BatchSide(LocalWarehouse(folder / "archive"), LocalWarehouse(folder / "batch"))
+    return BatchSide(open_warehouse(folder / "archive"), open_warehouse(folder / "batch"))
 
 
 def nobody(since_ms: int) -> Mapping[HybridSource, Any]:
@@ -181,7 +181,7 @@ def test_a_window_without_an_end_is_never_complete(tmp_path: Path) -> None:
 
 def test_a_batch_that_was_never_run_is_told(tmp_path: Path) -> None:
     """With where it was looked for."""
-    empty = LocalWarehouse(tmp_path)
+    empty = open_warehouse(tmp_path)
     with pytest.raises(BackfillRefused, match=r"has no hours, the output of Hours\. Run the backfill first"):
         hybrid_results(Hours, BatchSide(empty, empty), nobody, DAYS)
 

@@ -34,8 +34,8 @@ from penstock.ops.maintenance.user_function import StateFunction, function_named
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
 from penstock.processors.errors import AppFileError
-from penstock.state.backups.store import LocalBackupStore
 from penstock.state.errors import ForeignState
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import Delta, ShardIdentity
 from penstock.transport.bus import Bucket
@@ -201,7 +201,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
+    return Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
 
 
 def around(machine: Machine, *, backups: bool = True) -> Around:
@@ -256,7 +256,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     def outputs_of(kind: Kind) -> list[Any]:
         if kind.before not in known:
             folder = tmp_path_factory.mktemp("undisturbed")
-            machine = Machine(folder / "one", MemoryBus(), LocalBackupStore(folder / "place"))
+            machine = Machine(folder / "one", MemoryBus(), LocalFileStore(folder / "place"))
             begun(machine, kind)
             known[kind.before] = ended(machine, kind.before)
         return known[kind.before]

@@ -16,7 +16,7 @@ from support.replays import ALL, Wish, at, by_key
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.warehouse.protocols import LocalWarehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.replay.archive_source import ArchiveEventSource
 from penstock.ops.replay.bus_source import BusEventSource, is_gone
 from penstock.ops.replay.errors import ReplayRefused, ReplayStopped
@@ -31,8 +31,8 @@ from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.shard import ShardBackups
 from penstock.state.backups.snapshots import snapshot_folder
-from penstock.state.backups.store import LocalBackupStore
 from penstock.state.backups.writer import claim
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import ShardIdentity
 from penstock.transport import memory
@@ -218,7 +218,7 @@ def test_without_a_state_it_counts_from_the_beginning_of_the_span() -> None:
     assert [one.value["litres"] for one in whole.taking.warming] == [1, 3]
 
 
-def backed_up(place: LocalBackupStore, folder: Path, saved: list[tuple[int, int]]) -> list[Manifest]:
+def backed_up(place: LocalFileStore, folder: Path, saved: list[tuple[int, int]]) -> list[Manifest]:
     """Store backups of the meter's shard: of a total, at an offset."""
     identity = ShardIdentity(Totals.name, bucket_of(b"m", 2), Totals.state_shape())
     owner = claim(ShardBackups(place, identity.processor, identity.bucket), identity)
@@ -235,7 +235,7 @@ def backed_up(place: LocalBackupStore, folder: Path, saved: list[tuple[int, int]
 def test_the_newest_backup_before_the_span_is_brought_up_to_it(tmp_path: Path) -> None:
     """Not an older one, nor one that has read into the span; what lies between is read for the state alone."""
     driver = sent(Totals, 1, 2, 3, 4)
-    place = LocalBackupStore(tmp_path / "backups")
+    place = LocalFileStore(tmp_path / "backups")
     backed_up(place, tmp_path, [(50, 0), (100, 1), (1000, 4)])
     wish = Wish(Totals, driver.bus, Span(at(START_MS + 2000)), AtStart(place), numbers=[bucket_of(b"m", 2)])
     replayed = wish.run()
@@ -247,7 +247,7 @@ def test_the_newest_backup_before_the_span_is_brought_up_to_it(tmp_path: Path) -
 def test_a_backup_may_be_named(tmp_path: Path) -> None:
     """One that has read into the span is taken as it is."""
     driver = sent(Totals, 1, 2, 3, 4)
-    place = LocalBackupStore(tmp_path / "backups")
+    place = LocalFileStore(tmp_path / "backups")
     _, late = backed_up(place, tmp_path, [(50, 0), (1000, 4)])
     wish = Wish(Totals, driver.bus, Span(at(START_MS + 2000)), FromBackup(place, late.id), numbers=[bucket_of(b"m", 2)])
 
@@ -257,7 +257,7 @@ def test_a_backup_may_be_named(tmp_path: Path) -> None:
 def test_a_backup_of_another_shape_is_refused(tmp_path: Path) -> None:
     """It would be misread."""
     driver = sent(Totals, 1, 2)
-    place = LocalBackupStore(tmp_path / "backups")
+    place = LocalFileStore(tmp_path / "backups")
     backed_up(place, tmp_path, [(50, 0)])
 
     class Other(Totals):
@@ -279,7 +279,7 @@ class Forgetful(BusEventSource):
 def test_a_state_that_is_not_to_be_had_is_refused_with_the_choices(tmp_path: Path) -> None:
     """No backup is old enough, or what lies between is gone."""
     driver = sent(Totals, 1, 2, 3, 4)
-    place, number = LocalBackupStore(tmp_path / "backups"), bucket_of(b"m", 2)
+    place, number = LocalFileStore(tmp_path / "backups"), bucket_of(b"m", 2)
 
     def past(running: ps.Processor) -> Forgetful:
         return Forgetful(running, driver.bus)
@@ -432,7 +432,7 @@ def test_the_warehouse_gives_the_same_as_the_bus(tmp_path: Path) -> None:
     driver = shopped.__wrapped__(shop.Silence)
     categories = list(shop.Silence.inputs())
     ends = {Bucket(c.name, n): end for c in categories for n, end in driver.bus.ends(c.name).items()}
-    warehouse = LocalWarehouse(tmp_path)
+    warehouse = open_warehouse(tmp_path)
     Archiver(driver.bus, categories, warehouse, segment_events=50).run(lambda it: it.has_reached(ends))
     driver.send(shop.orders, shop.made_up(shop.Purchase, 100, 3))
 
@@ -451,7 +451,7 @@ def test_a_category_that_is_not_archived_is_refused(tmp_path: Path) -> None:
     driver = sent(Resized, 1)
 
     def past(running: ps.Processor) -> ArchiveEventSource:
-        return ArchiveEventSource(running, LocalWarehouse(tmp_path), driver.bus)
+        return ArchiveEventSource(running, open_warehouse(tmp_path), driver.bus)
 
     with pytest.raises(ReplayRefused, match="readings is not archived"):
         Wish(Resized, driver.bus, Span(at(START_MS)), past=past).run()

@@ -19,7 +19,7 @@ from penstock.ops.maintenance.reset_target import Edge, Offsets, ResetTarget, pa
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
 from penstock.processors.declare.partitioner import bucket_of
-from penstock.state.backups.store import LocalBackupStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Bucket
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
@@ -103,7 +103,7 @@ def made(begin: int, end: int, record: type[Any] = Reading) -> list[Any]:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
+    return Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
 
 
 def around(machine: Machine, *, backups: bool = True) -> Around:
@@ -241,7 +241,7 @@ def test_a_state_that_is_kept_leaves_out_what_is_passed_over(machine: Machine) -
 def test_a_time_is_that_of_arrival(tmp_path: Path) -> None:
     """As `category tail --from` has it."""
     now_ms = 1_000_000
-    machine = Machine(tmp_path / "one", MemoryBus(lambda: now_ms), LocalBackupStore(tmp_path / "place"))
+    machine = Machine(tmp_path / "one", MemoryBus(lambda: now_ms), LocalFileStore(tmp_path / "place"))
     created(machine.bus, [Copies])
     write(machine.bus, readings, made(0, 10))
     now_ms = 2_000_000

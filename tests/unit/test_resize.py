@@ -23,7 +23,7 @@ from penstock.ops.maintenance.resize import MisplacedKeys, Resize, ResizeGap, Re
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
 from penstock.processors.declare.partitioner import bucket_of
-from penstock.state.backups.store import LocalBackupStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Outgoing
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import BucketMismatch, GroupInUse
@@ -117,7 +117,7 @@ def send(bus: MemoryBus, processor: type[ps.Processor], events: Callable[[type[A
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
+    return Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
 
 
 def around(machine: Machine) -> Around:
@@ -165,7 +165,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     def outputs_of(processor: type[ps.Processor]) -> list[Any]:
         if processor.name not in known:
             folder = tmp_path_factory.mktemp("undisturbed")
-            other = Machine(folder / "one", MemoryBus(), LocalBackupStore(folder / "place"))
+            other = Machine(folder / "one", MemoryBus(), LocalFileStore(folder / "place"))
             begun(other, processor)
             known[processor.name] = ended(other, processor)
         return known[processor.name]

@@ -14,11 +14,11 @@ from support.subjects import EXACT, LEAST, MOST, Subject
 from penstock.ops.worker.resume_point import AmbiguousTransaction, counts, expect_reached, first_kept, resume
 from penstock.ops.worker.shard import new_shard
 from penstock.ops.worker.shard_loader import LoadedShard, NoBackups, ShardLoader
+from penstock.processors.retry import LOG_EVERY_S, LogRateLimiter
 from penstock.state.checkpoints import next_id
 from penstock.state.local.overlay import Overlay
 from penstock.state.protocols import Delta, MemoryShardState, Offsets, ShardIdentity, StateFolder
 from penstock.state.remote.errors import StoreRefused, StoreUnreachable
-from penstock.state.remote.retry import REPEAT_LINE_S, LogRateLimiter
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position, RawBatch
 from penstock.transport.errors import OffsetOutOfRange
 from penstock.transport.memory import MemoryBus, StoredMessage
@@ -263,10 +263,10 @@ def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder],
 
 def test_a_line_is_said_at_first_and_then_seldom() -> None:
     """Not more than once in half a minute."""
-    now = iter([5.0, 6.0, 5.0 + REPEAT_LINE_S, 6.0 + REPEAT_LINE_S])
-    seldom = LogRateLimiter(lambda: next(now))
+    now = iter([5.0, 6.0, 5.0 + LOG_EVERY_S, 6.0 + LOG_EVERY_S])
+    limiter = LogRateLimiter(clock=lambda: next(now))
 
-    assert [seldom.due() for _ in range(4)] == [True, False, True, False]
+    assert [limiter.is_due() for _ in range(4)] == [True, False, True, False]
 
 
 @given(first=st.integers(0, 20), size=st.integers(1, 20), begin=st.integers(0, 40), border=st.integers(0, 40))

@@ -17,7 +17,7 @@ from penstock.ops.maintenance.reset_target import Edge
 from penstock.ops.testing import Driver
 from penstock.ops.worker.preflight import OtherInputs
 from penstock.ops.worker.topic_watch import LOOK_EVERY_S, MISSING_LOOKS
-from penstock.state.backups.store import LocalBackupStore
+from penstock.state.files.local_files import LocalFileStore
 from penstock.state.topic_ids import of_other_topics, topic_marks, without_topic_marks
 from penstock.transport.bus import CategorySpec, Polled
 from penstock.transport.errors import BucketMismatch, TopicRecreated
@@ -210,7 +210,7 @@ def test_a_worker_without_new_buckets_stops_too() -> None:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine on a bus of its own, where processors have run, and whose input was deleted and created again since."""
-    machine = Machine(tmp_path / "one", MemoryBus(), LocalBackupStore(tmp_path / "place"))
+    machine = Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
     created(machine.bus, KINDS)
     write(machine.bus, readings, made(100))
     return machine

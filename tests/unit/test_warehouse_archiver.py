@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
+from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
 from penstock.backfill.archive import category_archive, segments
@@ -22,7 +22,7 @@ from penstock.backfill.errors import ArchiveGap, ArchiveRefused
 from penstock.backfill.warehouse.layout import DAY_MS, StoredFile
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.owners import bucket_notes
-from penstock.backfill.warehouse.protocols import LocalWarehouse, Warehouse
+from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.time.watermarks import BucketProgress
 from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
 from penstock.transport.memory import MemoryBus, StoredMessage
@@ -114,7 +114,7 @@ def values(warehouse: Warehouse) -> list[int]:
 
 def test_every_event_is_archived_with_where_it_lay(tmp_path: Path) -> None:
     """The file of an event follows from its bucket, its offset and its event time alone."""
-    bus, warehouse = bus_with(readings(0, 1000)), LocalWarehouse(tmp_path)
+    bus, warehouse = bus_with(readings(0, 1000)), open_warehouse(tmp_path)
     tally = archive(bus, warehouse).tally
     table = pq.read_table(BytesIO(warehouse.read(files_of(warehouse)[0])), partitioning=None)
 
@@ -136,7 +136,7 @@ def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypa
     for calls in count(1):
         bus, warehouse = bus_with(readings(0, 90)), MemoryWarehouse()
         try:
-            archive(bus, DyingWarehouse(warehouse, calls), segment_events=SHORT_SEGMENT)
+            archive(bus, dying_warehouse(warehouse, calls), segment_events=SHORT_SEGMENT)
         except Killed:
             bus.kill_members(group_of("readings"))
             send(bus, readings(90, 20))
@@ -150,11 +150,11 @@ def test_a_kill_at_any_call_of_the_warehouse_changes_nothing_in_the_end(monkeypa
 
 def test_an_unfinished_segment_is_written_anew_by_its_next_owner(tmp_path: Path) -> None:
     """Small runs, one after the other, end with the events in the files of one long run, and leave no others."""
-    bus, warehouse = bus_with([]), LocalWarehouse(tmp_path / "often")
+    bus, warehouse = bus_with([]), open_warehouse(tmp_path / "often")
     for first in range(0, 500, 40):
         send(bus, readings(first, 40))
         archive(bus, warehouse)
-    once = LocalWarehouse(tmp_path / "once")
+    once = open_warehouse(tmp_path / "once")
     archive(bus_with(readings(0, 520)), once)
 
     assert rows(warehouse) == rows(once)
@@ -163,7 +163,7 @@ def test_an_unfinished_segment_is_written_anew_by_its_next_owner(tmp_path: Path)
 
 def test_what_the_bus_has_dropped_since_stays_archived(tmp_path: Path) -> None:
     """A slow category's segment is open for longer than the bus keeps its events."""
-    bus, warehouse = bus_with(readings(0, 200)), LocalWarehouse(tmp_path)
+    bus, warehouse = bus_with(readings(0, 200)), open_warehouse(tmp_path)
     archive(bus, warehouse)
     bus.kept_from = min(bus.describe("readings").ends.values())
     send(bus, readings(200, 100))
@@ -174,7 +174,7 @@ def test_what_the_bus_has_dropped_since_stays_archived(tmp_path: Path) -> None:
 
 def test_a_gap_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
     """Events that the bus dropped before they were archived are never passed over in silence."""
-    bus, warehouse = bus_with(readings(0, 30)), LocalWarehouse(tmp_path)
+    bus, warehouse = bus_with(readings(0, 30)), open_warehouse(tmp_path)
     archive(bus, warehouse)
     send(bus, readings(30, 270))
     bus.kept_from = min(bus.describe("readings").ends.values()) - 5
@@ -189,7 +189,7 @@ def test_a_gap_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("running", [False, True])
 def test_a_category_created_again_is_not_written_over_the_archive(tmp_path: Path, *, running: bool) -> None:
     """Its offsets are those of files with other events; the positions of its group are gone with the topic."""
-    bus, warehouse = bus_with(readings(0, 300)), LocalWarehouse(tmp_path)
+    bus, warehouse = bus_with(readings(0, 300)), open_warehouse(tmp_path)
     archiver = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
     for _ in range(3):
         archiver.turn()
@@ -210,7 +210,7 @@ def test_a_category_created_again_is_not_written_over_the_archive(tmp_path: Path
 def test_what_has_no_columns_is_counted_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A message that does not decode, or holds a number beyond 64 bits, is not lost in silence."""
     bad = [b"{", b'{"sensor":"s0","at":1,"value":123456789012345678901234}']
-    bus, warehouse = bus_with([*readings(0, 20), *bad, *readings(20, 20)]), LocalWarehouse(tmp_path)
+    bus, warehouse = bus_with([*readings(0, 20), *bad, *readings(20, 20)]), open_warehouse(tmp_path)
     tally = archive(bus, warehouse).tally
 
     assert (tally.events, tally.undecodable) == (40, 2)
@@ -220,7 +220,7 @@ def test_what_has_no_columns_is_counted_and_told(tmp_path: Path, caplog: pytest.
 
 def test_archivers_share_the_buckets(tmp_path: Path) -> None:
     """A bucket that moves is written by its old owner before the new one takes up its open segment."""
-    bus, warehouse = bus_with(readings(0, 400)), LocalWarehouse(tmp_path)
+    bus, warehouse = bus_with(readings(0, 400)), open_warehouse(tmp_path)
     first = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
     first.turn()
     second = Archiver(bus, [READINGS], warehouse, segment_events=SEGMENT)
@@ -237,7 +237,7 @@ def test_archivers_share_the_buckets(tmp_path: Path) -> None:
 
 def test_what_is_held_is_written_when_it_is_due(tmp_path: Path) -> None:
     """A reader of the warehouse waits no longer than was declared, however slowly a segment fills."""
-    bus, warehouse, now_s = bus_with(readings(0, 30)), LocalWarehouse(tmp_path), [0.0]
+    bus, warehouse, now_s = bus_with(readings(0, 30)), open_warehouse(tmp_path), [0.0]
     archiver = Archiver(
         bus,
         [READINGS],

@@ -6,7 +6,7 @@ from itertools import count
 
 import msgspec
 import pytest
-from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
+from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
@@ -16,8 +16,8 @@ from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.errors import ArchiveRefused
 from penstock.backfill.warehouse.layout import DAY_MS, day_of
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.protocols import Warehouse
 from penstock.backfill.warehouse.schema_evolution import table_of
+from penstock.backfill.warehouse.warehouse import Warehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
 
@@ -122,7 +122,7 @@ def test_a_kill_at_any_call_leaves_every_event_once(site: Site) -> None:
     for calls in count(1):
         site = Site()
         try:
-            list(compact(DyingWarehouse(site.warehouse, calls), "readings"))
+            list(compact(dying_warehouse(site.warehouse, calls), "readings"))
         except Killed:
             assert site.is_whole, calls
             list(compact(site.warehouse, "readings"))

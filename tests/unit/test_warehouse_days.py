@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
+from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
 from penstock.backfill.archive import category_archive, segments
@@ -21,8 +21,9 @@ from penstock.backfill.errors import ArchiveRefused
 from penstock.backfill.warehouse.layout import DAY_MS, By, Note, day_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, read_note
-from penstock.backfill.warehouse.protocols import Warehouse
 from penstock.backfill.warehouse.schema_evolution import table_of
+from penstock.backfill.warehouse.warehouse import Warehouse
+from penstock.state.files.file_store import FileStore
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
@@ -68,17 +69,17 @@ class Away:
 
 
 class Interrupted:
-    """A warehouse in which something happens before the next file is written."""
+    """A file store in which something happens before the next file is written."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
-        self._warehouse = warehouse
+    def __init__(self, files: FileStore) -> None:
+        self._files = files
         self.before_write: Callable[[], object] | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name == "write" and self.before_write is not None:
             happens, self.before_write = self.before_write, None
             happens()
-        return getattr(self._warehouse, name)
+        return getattr(self._files, name)
 
 
 class Site:
@@ -229,12 +230,12 @@ def test_a_bucket_that_speaks_now_and_then_is_not_idle(site: Site) -> None:
 def test_an_event_that_comes_while_files_are_written_is_waited_for(site: Site) -> None:
     """What was idle before a long write need not be so after it."""
     site.send(0, range(60))
-    warehouse = Interrupted(site.warehouse)
-    archiver = site.archiver(warehouse=warehouse)
+    files: Any = Interrupted(site.warehouse.files)
+    archiver = site.archiver(warehouse=Warehouse(files))
     site.work(archiver, 70)
     site.send(0, [61])
     site.work(archiver, 1)
-    warehouse.before_write = lambda: site.send(1, [3])
+    files.before_write = lambda: site.send(1, [3])
     archiver.save()
     early = site.complete
     site.work(archiver, 70)
@@ -310,7 +311,7 @@ def test_a_kill_at_any_call_changes_neither_days_nor_late_additions(monkeypatch:
         for bucket in (0, 1):
             site.send(bucket, [5, 6, 73, 74])
         try:
-            site.archive(warehouse=DyingWarehouse(site.warehouse, calls))
+            site.archive(warehouse=dying_warehouse(site.warehouse, calls))
         except Killed:
             site.bus.kill_members(group_of("readings"))
             site.archive()

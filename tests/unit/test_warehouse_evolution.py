@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.warehouses import DyingWarehouse, Killed, MemoryWarehouse
+from support.warehouses import Killed, MemoryWarehouse, dying_warehouse
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
@@ -105,7 +105,7 @@ def test_a_kill_while_files_are_widened_is_made_good() -> None:
         site = Site()
         site.archive(Old, *OLD)
         with pytest.raises(Killed):
-            site.archive(New, *NEW, warehouse=DyingWarehouse(site.warehouse, calls))
+            site.archive(New, *NEW, warehouse=dying_warehouse(site.warehouse, calls))
         site.bus.kill_members(group_of("readings"))
         site.archive(New)
         rows = [
@@ -143,7 +143,7 @@ def test_files_from_before_notes_are_taken_up_as_they_are() -> None:
     """A category that was archived by an older version is by event time, with the columns that its files have."""
     site = Site()
     site.archive(Old, *OLD)
-    site.warehouse.remove(Note("readings", ARCHIVE))
+    site.warehouse.delete(Note("readings", ARCHIVE))
     site.archive(New, *NEW)
 
     assert len(Listing.of(site.warehouse, "readings").files) == 3

@@ -24,8 +24,8 @@ from penstock.backfill.warehouse.layout import DAY_MS, Note, day_of
 from penstock.backfill.warehouse.listing import Listing, read_events
 from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, epochs_among, late_note, read_note
 from penstock.backfill.warehouse.owners import Owners, bucket_notes, claim
-from penstock.backfill.warehouse.protocols import Warehouse
 from penstock.backfill.warehouse.schema_evolution import table_of
+from penstock.backfill.warehouse.warehouse import Warehouse
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.memory import MemoryBus
 
@@ -46,7 +46,7 @@ class Reading(ps.Record, frozen=True):
 READINGS = ps.Category("readings", Reading, key=lambda _: "k", event_time="at", buckets=BUCKETS)
 
 
-_CHANGING = {"write", "create", "remove", "commit"}
+_CHANGING = {"write", "create", "delete", "commit"}
 
 
 @lru_cache(maxsize=4096)
@@ -102,6 +102,12 @@ class Stepped:
         return call
 
 
+def stepped(warehouse: Warehouse, steps: Steps) -> Warehouse:
+    """Return a warehouse whose every call is a step."""
+    files: Any = Stepped(warehouse.files, steps)
+    return Warehouse(files)
+
+
 class Site:
     """A bus, a warehouse, and what is true of them."""
 
@@ -124,7 +130,7 @@ class Site:
     def archiver(self, steps: Steps | None = None) -> Archiver:
         """Return one, which is to take steps."""
         bus: Any = self.bus if steps is None else Stepped(self.bus, steps)
-        warehouse: Warehouse = self.warehouse if steps is None else Stepped(self.warehouse, steps)
+        warehouse: Warehouse = self.warehouse if steps is None else stepped(self.warehouse, steps)
         return Archiver(
             bus,
             [READINGS],
@@ -277,7 +283,7 @@ def test_a_paused_compaction_changes_nothing_of_the_next_one(limits: tuple[int, 
         site.send(*range(20), *[3] * 12, 60, 70)
         site.run(site.archiver())
         site.bus.kill_members(GROUP)
-        list(compact(Stepped(site.warehouse, steps), "readings", limit_bytes=limits[0]))
+        list(compact(stepped(site.warehouse, steps), "readings", limit_bytes=limits[0]))
         site.expect_whole()
         if not steps.paused:
             break

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.backfill.errors import WarehouseError
-from penstock.backfill.warehouse.hdfs import HdfsWarehouse
 from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
 from penstock.backfill.warehouse.listing import Listing
-from penstock.backfill.warehouse.protocols import LocalWarehouse, open_warehouse
+from penstock.backfill.warehouse.warehouse import open_warehouse
+from penstock.state.files.hdfs_files import HdfsFileStore
 
 FILE = StoredFile("departures", "2013-01-31", 3, 250_000)
 
@@ -47,7 +47,7 @@ def test_a_range_of_days_includes_both() -> None:
 
 def test_what_is_written_is_read_listed_and_replaced(tmp_path: Path) -> None:
     """A file holds what was written last."""
-    warehouse = LocalWarehouse(tmp_path)
+    warehouse = open_warehouse(tmp_path)
     other = FILE._replace(day="2013-01-30")
     for file, content in [(FILE, b"first"), (other, b"other"), (FILE, b"second")]:
         warehouse.write(file, content)
@@ -58,12 +58,12 @@ def test_what_is_written_is_read_listed_and_replaced(tmp_path: Path) -> None:
 
 def test_a_category_that_was_never_written_has_no_files(tmp_path: Path) -> None:
     """Not even the warehouse's folder needs to exist."""
-    assert LocalWarehouse(tmp_path / "nowhere").contents("departures") == {}
+    assert open_warehouse(tmp_path / "nowhere").list_folder("departures") == {}
 
 
 def test_files_that_are_being_written_are_not_listed(tmp_path: Path) -> None:
     """What a killed writer leaves behind is passed over."""
-    warehouse = LocalWarehouse(tmp_path)
+    warehouse = open_warehouse(tmp_path)
     warehouse.write(FILE, b"whole")
     folder = (tmp_path / FILE.path).parent
     (folder / f"_{Path(FILE.path).name}.0f").write_bytes(b"ha")
@@ -75,13 +75,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk, say, costs nothing that was there."""
-    warehouse = LocalWarehouse(tmp_path)
+    warehouse = open_warehouse(tmp_path)
     warehouse.write(FILE, b"whole")
 
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("penstock.backfill.warehouse.protocols.os.fsync", full)
+    monkeypatch.setattr("penstock.state.files.local_files.os.fsync", full)
     with pytest.raises(WarehouseError, match="was not written: No space left on device"):
         warehouse.write(FILE, b"half")
 
@@ -92,7 +92,7 @@ def test_a_location_says_what_kind_of_warehouse_it_is(tmp_path: Path) -> None:
     """Spark is given the same place as the archiver."""
     assert open_warehouse(str(tmp_path)).location == f"file://{tmp_path}"
     assert open_warehouse(f"file://{tmp_path}").location == f"file://{tmp_path}"
-    assert isinstance(open_warehouse("hdfs://127.0.0.1:8020/warehouse"), HdfsWarehouse)
+    assert isinstance(open_warehouse("hdfs://127.0.0.1:8020/warehouse").files, HdfsFileStore)
     assert open_warehouse("hdfs://127.0.0.1:8020/warehouse/").location == "hdfs://127.0.0.1:8020/warehouse"
 
 
@@ -108,4 +108,4 @@ def test_an_unreachable_hdfs_is_told_with_the_address_that_was_asked() -> None:
     warehouse = open_warehouse("hdfs://127.0.0.1:8020/warehouse", "http://127.0.0.1:9")
 
     with pytest.raises(WarehouseError, match=r"was not listed: ConnectionError: .*http://127\.0\.0\.1:9"):
-        warehouse.contents("departures")
+        warehouse.list_folder("departures")

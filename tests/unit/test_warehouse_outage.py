@@ -1,73 +1,87 @@
-"""A warehouse that is away: the archiver waits for it, or stops with a sentence, and every event is archived once."""
+"""An outage of the warehouse: the archiver waits, or stops with an error, and every event is archived once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
-from support.warehouses import MemoryWarehouse
+from support.warehouses import MemoryFileStore
 
-from penstock.backfill.archive.retrying_warehouse import RetryingWarehouse
-from penstock.backfill.errors import NotStored, WarehouseError
-from penstock.backfill.warehouse.layout import Note, Stored
+from penstock.backfill.archive.archiver import OUTAGE_ADVICE
+from penstock.backfill.errors import WarehouseError, WarehouseFileMissing
+from penstock.backfill.warehouse.layout import Note
+from penstock.backfill.warehouse.warehouse import Warehouse
+from penstock.processors.retry import Retry
+from penstock.state.errors import FileStoreUnreachable
+from penstock.state.files.wrappers import RetryingFileStore
 
 NOTE = Note("readings", "_note.json")
+LIMIT = timedelta(minutes=1)
 
 
-class AwayWarehouse(MemoryWarehouse):
-    """A warehouse that is away until some time."""
+class UnreachableFileStore(MemoryFileStore):
+    """A file store that is unreachable until some time."""
 
     def __init__(self, back_s: float) -> None:
         super().__init__()
         self.back_s = back_s
         self.now_s = 0.0
 
-    def write(self, file: Stored, content: bytes) -> None:
-        """Store a file, if it is not away."""
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Store a file, unless the store is unreachable."""
         if self.now_s < self.back_s:
-            raise WarehouseError("The NameNode does not answer.")
-        super().write(file, content)
+            raise FileStoreUnreachable("The NameNode does not answer.")
+        super().write(path, chunks)
 
     def pause(self, seconds: float) -> None:
-        """Let time pass."""
-        self.now_s += seconds
+        """Advance the clock."""
+        self.now_s += max(seconds, 0.001)
 
-    def lasting(self, *, is_over: bool = False) -> RetryingWarehouse:
-        """Return it with a minute's patience."""
-        return RetryingWarehouse(self, timedelta(minutes=1), lambda: is_over, lambda: self.now_s, self.pause)
-
-
-def test_what_is_back_in_time_gets_what_was_to_be_stored() -> None:
-    """Nobody else notices but for the time."""
-    away = AwayWarehouse(back_s=30)
-    away.lasting().write(NOTE, b"content")
-
-    assert away.read(NOTE) == b"content"
-    assert 30 <= away.now_s < 60
-
-
-def test_what_stays_away_is_told_with_what_it_means() -> None:
-    """After as long as was declared."""
-    away = AwayWarehouse(back_s=1e9)
-    with pytest.raises(WarehouseError, match=r"does not answer\. .* start the archiver again, .* every event once"):
-        away.lasting().write(NOTE, b"content")
-
-    assert 60 <= away.now_s < 80
+    def retrying(self, *, is_stopping: bool = False) -> Warehouse:
+        """Return a warehouse that retries for a minute."""
+        retry = Retry(
+            LIMIT.total_seconds(),
+            0.25,
+            10.0,
+            is_stopping=lambda: is_stopping,
+            clock=lambda: self.now_s,
+            pause=self.pause,
+        )
+        return Warehouse(RetryingFileStore(self, retry, OUTAGE_ADVICE))
 
 
-def test_nobody_waits_who_was_asked_to_stop() -> None:
-    """The next run goes on there."""
-    away = AwayWarehouse(back_s=1e9)
+def test_a_write_succeeds_once_the_store_is_reachable_again() -> None:
+    """The caller only notices the delay."""
+    files = UnreachableFileStore(back_s=30)
+    files.retrying().write(NOTE, b"content")
+
+    assert files.stored == {NOTE.path: b"content"}
+    assert 30 <= files.now_s < 60
+
+
+def test_a_long_outage_ends_with_an_error_that_explains_its_effect() -> None:
+    """At the declared limit."""
+    files = UnreachableFileStore(back_s=1e9)
+    with pytest.raises(WarehouseError, match=r"does not answer\. .* Start the archiver again: .* every event once"):
+        files.retrying().write(NOTE, b"content")
+
+    assert 60 <= files.now_s < 61
+
+
+def test_an_archiver_that_is_stopping_does_not_wait() -> None:
+    """The next run continues from there."""
+    files = UnreachableFileStore(back_s=1e9)
     with pytest.raises(WarehouseError):
-        away.lasting(is_over=True).write(NOTE, b"content")
+        files.retrying(is_stopping=True).write(NOTE, b"content")
 
-    assert away.now_s == 0
+    assert files.now_s == 0
 
 
-def test_a_file_that_is_not_there_is_no_outage() -> None:
-    """It will not come by itself."""
-    away = AwayWarehouse(back_s=0)
-    with pytest.raises(NotStored):
-        away.lasting().read(NOTE)
+def test_a_missing_file_is_not_an_outage() -> None:
+    """Retries would not create it."""
+    files = UnreachableFileStore(back_s=0)
+    with pytest.raises(WarehouseFileMissing):
+        files.retrying().read(NOTE)
 
-    assert away.now_s == 0
+    assert files.now_s == 0

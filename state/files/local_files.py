@@ -1,0 +1,116 @@
+"""A file store in a local or mounted folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..errors import FileMissing, FileStoreUnreachable
+from .durable import sync_folder, temporary_name
+
+CHUNK_BYTES = 2**20
+
+
+class LocalFileStore:
+    """A folder on this machine, or a mounted one.
+
+    Args:
+        root: the folder; the first write creates it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+
+    @property
+    def location(self) -> str:
+        """The root as a path."""
+        return str(self._root)
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Store a file: write a temporary one, then rename it."""
+        target = self._root / path
+        with _translated_errors(f"{target} was not written"):
+            with _temporary(target, chunks) as temporary:
+                temporary.replace(target)
+            sync_folder(target.parent)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Store a file unless the path exists: write a temporary one, then link it to the path."""
+        target = self._root / path
+        with _translated_errors(f"{target} was not written"):
+            with _temporary(target, [content]) as temporary:
+                try:
+                    os.link(temporary, target)
+                except FileExistsError:
+                    return False
+            sync_folder(target.parent)
+            return True
+
+    def read(self, path: str, start: int = 0) -> Iterator[bytes]:
+        """Yield the bytes of a file."""
+        target = self._root / path
+        with _translated_errors(f"{target} was not read"):
+            try:
+                with target.open("rb") as file:
+                    file.seek(start)
+                    while chunk := file.read(CHUNK_BYTES):
+                        yield chunk
+            except FileNotFoundError as error:
+                raise FileMissing(f"{target} does not exist.") from error
+
+    def list_folder(self, folder: str) -> dict[str, int | None]:
+        """Return the sizes of the files in a folder."""
+        with _translated_errors(f"{self._root / folder} was not listed"):
+            return _sizes(self._root / folder) if (self._root / folder).exists() else {}
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        target = self._root / path
+        with _translated_errors(f"{target} was not deleted"):
+            if target.parent.is_dir():
+                target.unlink(missing_ok=True)
+                sync_folder(target.parent)
+
+
+@contextmanager
+def _temporary(target: Path, chunks: Iterable[bytes]) -> Iterator[Path]:
+    """Write a temporary file beside a target, durably; remove what is left of it at the end."""
+    _make_folder(target.parent)
+    temporary = target.with_name(temporary_name(target.name))
+    try:
+        with temporary.open("wb") as out:
+            out.writelines(chunks)
+            out.flush()
+            os.fsync(out.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def _sizes(folder: Path) -> dict[str, int | None]:
+    sizes: dict[str, int | None] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # renamed or deleted since the scan
+                sizes[entry.name] = None if entry.is_dir() else entry.stat().st_size
+    return sizes
+
+
+@contextmanager
+def _translated_errors(failure: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileStoreUnreachable(
+            f"{failure}: {error.strerror or error}. Files stored earlier are intact. Check the folder: its path, permissions, free space "
+            "and mount."
+        ) from error

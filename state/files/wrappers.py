@@ -1,0 +1,110 @@
+"""File stores around another one: interruptible, or retrying while the other is unreachable."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from ...processors.retry import Retry
+from ..errors import FileStoreUnreachable
+from .file_store import FileStore
+
+_LOG = logging.getLogger("penstock.state")
+T = TypeVar("T")
+
+
+class WrappedFileStore(ABC):
+    """Passes every request to another store through `_call`.
+
+    Args:
+        files: the other store.
+    """
+
+    def __init__(self, files: FileStore) -> None:
+        self._files = files
+
+    @abstractmethod
+    def _call(self, request: Callable[[], T]) -> T:
+        """Make a request and return its answer."""
+
+    @property
+    def location(self) -> str:
+        """The root."""
+        return self._files.location
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Store a file."""
+        self._call(lambda: self._files.write(path, chunks))
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Store a file unless the path exists."""
+        return self._call(lambda: self._files.create(path, content))
+
+    def read(self, path: str, start: int = 0) -> Iterator[bytes]:
+        """Yield the bytes of a file."""
+        return iter(self._call(lambda: [b"".join(self._files.read(path, start))]))
+
+    def list_folder(self, folder: str) -> dict[str, int | None]:
+        """Return the sizes of the files in a folder."""
+        return self._call(lambda: self._files.list_folder(folder))
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        self._call(lambda: self._files.delete(path))
+
+
+class InterruptibleFileStore(WrappedFileStore):
+    """Checks before each request and each chunk whether to continue. So a store that hangs costs one time limit and no retry.
+
+    Args:
+        files: the other store.
+        expect_wanted: raises to interrupt.
+    """
+
+    def __init__(self, files: FileStore, expect_wanted: Callable[[], None]) -> None:
+        super().__init__(files)
+        self._expect_wanted = expect_wanted
+
+    def _call(self, request: Callable[[], T]) -> T:
+        self._expect_wanted()
+        return request()
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Store a file."""
+        super().write(path, self._checked(chunks))
+
+    def read(self, path: str, start: int = 0) -> Iterator[bytes]:
+        """Yield the bytes of a file, without collecting them first."""
+        self._expect_wanted()
+        return self._checked(self._files.read(path, start))
+
+    def _checked(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self._expect_wanted()
+            yield chunk
+
+
+class RetryingFileStore(WrappedFileStore):
+    """Repeats requests while the other store is unreachable, up to a limit. The chunks of a write must be a collection.
+
+    Args:
+        files: the other store.
+        retry: the time limit and the pauses.
+        advice: ends the error at the limit: what it means for the data and what to do.
+    """
+
+    def __init__(self, files: FileStore, retry: Retry, advice: str) -> None:
+        super().__init__(files)
+        self._retry = retry
+        self._advice = advice
+
+    def _call(self, request: Callable[[], T]) -> T:
+        try:
+            return self._retry.call(request, FileStoreUnreachable, self._log_outage)
+        except FileStoreUnreachable as error:
+            raise FileStoreUnreachable(f"{error} {self._retry.summary} {self._advice}") from error
+
+    def _log_outage(self, error: Exception) -> None:
+        _LOG.warning("%s The request is repeated for up to %.0f s.", error, self._retry.limit_s)

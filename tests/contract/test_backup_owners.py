@@ -1,0 +1,260 @@
+"""Owners of backups: killed, fenced or pruning, they leave complete backups."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support.backups import (
+    ME,
+    Killed,
+    WatchedFileStore,
+    back_up,
+    backups_at,
+    go_on,
+    halve,
+    listing,
+    newest_backup,
+    path_of,
+    restored,
+)
+
+from penstock.state.backups.errors import BackupFenced
+from penstock.state.backups.manifest import Manifest, StoredFile
+from penstock.state.backups.verification import verify
+from penstock.state.backups.writer import BackupWriter, claim
+from penstock.state.files.file_store import FileStore
+from penstock.state.local.rocksdb import RocksShardState
+
+
+def test_a_kill_at_any_step_leaves_a_complete_backup(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """Before each write of claiming, saving and pruning: no backup is half there, and what is restored was saved before, or now."""
+    watched = WatchedFileStore(store)
+    _claim_save_prune(watched, state, tmp_path, 0)
+    last, kill = 0, 0
+    while True:
+        number = kill + 1
+        watched.before, begun = _death_at(kill)
+        died = _dies(partial(_claim_save_prune, watched, state, tmp_path, number))
+        watched.before = WatchedFileStore.before
+        found = int((restored(store, tmp_path / "target") or {})[b"last"])
+
+        assert found in (last, number), f"killed before {begun[-1]}"
+        assert not any(verdict.damages for verdict in verify(backups_at(store))), f"killed before {begun[-1]}"
+        if not died:
+            break
+        last, kill = found, kill + 1
+
+    assert kill > 6, "it died too seldom to prove anything"
+    assert found == number
+    assert len(backups_at(store).ids()) == 1
+    assert set(backups_at(store).files()) == {file.stored for file in newest_backup(store).files}
+
+
+def _death_at(number: int) -> tuple[Callable[[str, str], None], list[str]]:
+    """Return what dies at the given one of the steps that change the store, and the list of those that were begun."""
+    begun: list[str] = []
+
+    def step(kind: str, path: str) -> None:
+        if kind in ("write", "create", "delete"):
+            begun.append(f"{kind} {path}")
+            if len(begun) > number:
+                raise Killed
+
+    return step, begun
+
+
+def _dies(work: Callable[[], None]) -> bool:
+    try:
+        work()
+    except Killed:
+        return True
+    return False
+
+
+def _claim_save_prune(store: FileStore, state: RocksShardState, folder: Path, number: int) -> None:
+    owner = claim(backups_at(store), ME)
+    back_up(owner, state, folder, number)
+    owner.prune(1)
+
+
+def test_a_killed_process_leaves_no_half_file(
+    store: FileStore, state: RocksShardState, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """SIGKILL in the middle of a table: the earlier backup is restored, and the next owner's pruning removes what was left."""
+    back_up(claim(backups_at(store), ME), state, tmp_path, 1)
+    state.save({b"large": os.urandom(20_000_000)})
+    go_on(state, 2)
+    state.snapshot(tmp_path / "snapshot")
+    webhdfs = repr(request.getfixturevalue("hdfs")["webhdfs"]) if "hdfs" in store.location else None
+    program = (
+        "import os, signal, sys; sys.path.insert(0, 'tests')\n"
+        "from pathlib import Path\n"
+        "from support import backups as t\n"
+        "from penstock.state.files.file_store import open_file_store\n"
+        "from penstock.state.backups.writer import claim\n"
+        "sizes = []\n"
+        "def die(step, path):\n"
+        "    sizes.append(step)\n"
+        "    if sizes.count('chunk') > 8: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"store = t.WatchedFileStore(open_file_store({store.location!r}, {webhdfs}), after=die)\n"
+        f"claim(t.backups_at(store), t.ME).save(Path({str(tmp_path / 'snapshot')!r}), {{'flights': 2}})\n"
+    )
+    root = Path(__file__).parents[2]
+    died = subprocess.run([sys.executable, "-c", program], cwd=root, check=False, capture_output=True, text=True)
+    left = [name for name in store.list_folder(f"{ME.processor}/{ME.bucket:05d}/files") if name.startswith(".")]
+    values = restored(store, tmp_path / "target")
+    owner = claim(backups_at(store), ME)
+    back_up(owner, state, tmp_path)
+    owner.prune(1)
+
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert left
+    assert (values or {})[b"last"] == b"1"
+    assert set(backups_at(store).files()) == {file.stored for file in newest_backup(store).files}
+
+
+def test_a_fenced_owner_writes_nothing(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """Neither a backup nor a removal; it is told who owns them now."""
+    old = claim(backups_at(store), ME)
+    back_up(old, state, tmp_path, 1)
+    back_up(claim(backups_at(store), ME), state, tmp_path, 2)
+    there = listing(store)
+    go_on(state, 3)
+    with pytest.raises(BackupFenced, match="owner 2 does"):
+        back_up(old, state, tmp_path)
+    with pytest.raises(BackupFenced, match="owner 2 does"):
+        old.prune(1)
+
+    assert listing(store) == there
+
+
+@pytest.mark.parametrize("stored", ["one file", "all files"])
+def test_an_owner_that_is_fenced_while_it_saves_makes_no_backup(
+    stored: str, watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """It finds out before the next file, and before the manifest."""
+    old = claim(backups_at(watched), ME)
+    state.snapshot(tmp_path / "snapshot")
+    limit = 1 if stored == "one file" else len(list((tmp_path / "snapshot").iterdir()))
+
+    def take_over(step: str, path: str) -> None:
+        if step == "write" and len(watched.stored()) == limit:
+            claim(backups_at(watched.store), ME)
+
+    watched.after = take_over
+    with pytest.raises(BackupFenced):
+        old.save(tmp_path / "snapshot", state.position())
+
+    assert backups_at(watched).ids() == []
+    assert len(watched.stored()) == limit
+
+
+@pytest.mark.parametrize("paused_at", [("list_folder", "/files"), ("delete", "")])
+def test_an_owner_that_was_paused_takes_nothing_from_a_later_one(
+    paused_at: tuple[str, str], watched: WatchedFileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """Fenced in the middle of its pruning, it goes on to remove: the later owner's backup, of the same files, stays whole."""
+    old = claim(backups_at(watched), ME)
+    for number in (1, 2):
+        back_up(old, state, tmp_path, number)
+    lost = back_up(old, state, tmp_path, 3)
+    watched.store.delete(backups_at(watched).manifest_path(lost.id))  # its files now belong to no backup
+    later: list[Manifest] = []
+
+    def take_over(step: str, path: str) -> None:
+        if step == paused_at[0] and path.endswith(paused_at[1]) and not later:
+            later.append(back_up(claim(backups_at(watched.store), ME), state, tmp_path))
+
+    watched.before = take_over
+    old.prune(1)
+
+    assert [manifest.id for manifest in later] == [newest_backup(watched).id]
+    assert verify(backups_at(watched))[0].damages == ()
+    assert (restored(watched, tmp_path / "target") or {})[b"last"] == b"3"
+
+
+def test_who_claims_last_owns(store: FileStore) -> None:
+    """Of many who claim at once each gets an epoch of its own, and only the last is not refused."""
+    owners: list[BackupWriter] = []
+    threads = [threading.Thread(target=lambda: owners.append(claim(backups_at(store), ME))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refused = 0
+    for owner in owners:
+        try:
+            owner.expect_newest()
+        except BackupFenced:
+            refused += 1
+
+    assert sorted(backups_at(store).claims()) == [1, 2, 3, 4, 5, 6]
+    assert refused == 5
+
+
+def test_an_emptied_place_is_begun_anew(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """The owner stores everything again, and the next owner's backups count as newer."""
+    owner = claim(backups_at(store), ME)
+    owner = claim(backups_at(store), ME)
+    back_up(owner, state, tmp_path, 1)
+    for path in listing(store):
+        store.delete(path)
+    back_up(owner, state, tmp_path, 2)
+    back_up(claim(backups_at(store), ME), state, tmp_path, 3)
+
+    assert [verdict.damages for verdict in verify(backups_at(store))] == [(), ()]
+    assert (restored(store, tmp_path / "target") or {})[b"last"] == b"3"
+
+
+def test_the_last_good_backups_stay(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """Damaged ones are not counted: of five, two of them damaged, the last two good ones stay, and what is newer than these."""
+    owner = claim(backups_at(store), ME)
+    manifests = [back_up(owner, state, tmp_path, number) for number in range(5)]
+    store.delete(path_of(store, _own_file(manifests, 3)))
+    halve(store, manifests[2], manifests[1])
+    owner.prune(2)
+
+    good = [verdict.backup for verdict in verify(backups_at(store)) if not verdict.damages]
+    assert good == [manifests[4].id, manifests[1].id]
+    assert backups_at(store).ids() == [manifest.id for manifest in reversed(manifests[1:])]
+
+
+def _own_file(manifests: list[Manifest], number: int) -> StoredFile:
+    """Return a file that is in one backup alone: RocksDB's own manifest differs each time."""
+    return next(file for file in manifests[number].files if file.name.startswith("MANIFEST"))
+
+
+def test_a_place_with_no_good_backup_loses_nothing_more(
+    store: FileStore, state: RocksShardState, tmp_path: Path
+) -> None:
+    """Perhaps somebody brings the missing files back."""
+    owner = claim(backups_at(store), ME)
+    manifests = [back_up(owner, state, tmp_path, number) for number in range(2)]
+    for number in range(2):
+        store.delete(path_of(store, _own_file(manifests, number)))
+    there = listing(store)
+    owner.prune(1)
+
+    assert listing(store) == there
+
+
+def test_files_that_no_kept_backup_names_go(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
+    """What is left is exactly the newest backup, its owner's claim, and what is not ours."""
+    for number in range(3):
+        owner = claim(backups_at(store), ME)
+        back_up(owner, state, tmp_path, number)
+    store.write(backups_at(store).file_path("README"), [b"not ours"])
+    owner.prune(1)
+    newest = newest_backup(store)
+
+    assert backups_at(store).claims() == [3]
+    assert set(backups_at(store).files()) == {file.stored for file in newest.files} | {"README"}
+    assert backups_at(store).ids() == [newest.id]

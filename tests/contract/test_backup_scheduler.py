@@ -1,0 +1,334 @@
+"""The backup scheduler, while the file store is reachable, slow, broken or away."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from contextlib import closing
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.backups import (
+    ME,
+    OFTEN,
+    Switch,
+    WaitUntil,
+    WatchedFileStore,
+    backups_at,
+    go_on,
+    keeping,
+    newest_backup,
+    restored,
+)
+
+from penstock.ops.dev_services import LocalServices
+from penstock.state.backups.manifest import Manifest
+from penstock.state.backups.scheduler import BackupScheduler
+from penstock.state.backups.shard import newest_position
+from penstock.state.backups.verification import verify
+from penstock.state.files.file_store import FileStore, open_file_store
+from penstock.state.local.rocksdb import RocksShardState
+from penstock.state.protocols import ShardIdentity
+
+
+def test_a_state_that_goes_on_is_backed_up(
+    store: FileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """By itself, again and again; old backups go, and no snapshot stays beside the state."""
+    with keeping(store, state, keep=1):
+        for number in range(1, 4):
+            go_on(state, number)
+            wait_until(lambda number=number: newest_position(store, ME) == {"flights": number})  # type: ignore[misc]  # a default binds the loop's value
+        wait_until(lambda: len(backups_at(store).ids()) == 1)
+
+    assert (restored(store, tmp_path / "target") or {})[b"last"] == b"3"
+    assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
+
+
+def test_a_state_that_does_not_go_on_is_not_backed_up_again(
+    watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
+) -> None:
+    """And does not age: its backup is what it is."""
+    looked: list[float] = []
+    position = state.position
+
+    def counted() -> dict[str, int]:
+        looked.append(time.monotonic())
+        return position()
+
+    state.position = counted  # type: ignore[method-assign]
+    with keeping(watched, state) as keeper:
+        wait_until(lambda: len(backups_at(watched.store).ids()) == 1)
+        seen = len(looked)
+        wait_until(lambda: len(looked) > seen + 5)
+        age = keeper.ages().of[ME]
+
+    assert len(backups_at(watched.store).ids()) == 1
+    assert age.seconds < 5 * OFTEN.total_seconds()
+    assert age.known
+
+
+def test_a_place_that_is_down_at_the_start_is_waited_for(
+    watched: WatchedFileStore,
+    state: RocksShardState,
+    wait_until: WaitUntil,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Told once, with the age; ages grow, then shrink; and it is told when all has caught up."""
+    watched.before = switch = Switch()
+    with keeping(watched, state) as keeper:
+        wait_until(lambda: len(watched.asked) > 4)
+        wait_until(lambda: "more than 3 intervals" in caplog.text)
+        old = keeper.ages()
+        switch.on = True
+        wait_until(lambda: "caught up" in caplog.messages[-1])
+        young = keeper.ages()
+
+    assert old.late[ME] > 3 * OFTEN.total_seconds() > young.of[ME].seconds
+    assert (old.oldest_s, old.without) == (None, 1)
+    assert (young.oldest_s, young.without, young.late) == (young.of[ME].seconds, 0, {})
+    assert len([text for text in caplog.messages if "do not keep up" in text]) == 1
+    assert newest_position(watched, ME) == {"flights": 0}
+
+
+def test_lateness_is_said_seldom_and_taken_back_with_how_long_it_was(
+    watched: WatchedFileStore,
+    state: RocksShardState,
+    wait_until: WaitUntil,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often it is tried; also where the store answers and is merely slow."""
+    monkeypatch.setattr("penstock.state.backups.scheduler.REMIND_EVERY_S", 1.0)
+    slow, tries = threading.Event(), 20
+
+    def said(text: str) -> list[str]:
+        return [message for message in caplog.messages if text in message]
+
+    def take_long(step: str, path: str) -> None:
+        if step == "write":
+            slow.wait(1.0)
+
+    watched.before = Switch()
+    with keeping(watched, state):
+        wait_until(lambda: len(watched.asked) > tries)
+        wait_until(lambda: len(said("more than 3 intervals")) == 2)
+        watched.before = Switch(on=True)
+        wait_until(lambda: len(said("caught up. They were behind for")) == 1)
+        watched.before = take_long
+        go_on(state, 1)
+        wait_until(lambda: len(said("more than 3 intervals")) == 3)
+        slow.set()
+        wait_until(lambda: len(said("caught up. They were behind for")) == 2)
+
+    assert len(said("do not keep up")) == 1
+    assert int(re.findall(r"behind for (\d+) s", caplog.text)[0]) >= 1
+
+
+def test_a_backup_says_how_often_they_are_made(
+    watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
+) -> None:
+    """In its manifest; one that does not say it is as good."""
+    with keeping(watched, state):
+        wait_until(lambda: backups_at(watched).ids() != [])
+    manifest = newest_backup(watched)
+    said = json.loads(msgspec.json.encode(manifest))
+    body = json.dumps({name: value for name, value in said.items() if name != "interval_s"})
+    sealed = f'{{"checksum": "{sha256(body.encode()).hexdigest()}", "manifest": {body}}}'
+
+    assert manifest.interval_s == OFTEN.total_seconds()
+    assert Manifest.decode(sealed.encode()) == msgspec.structs.replace(manifest, interval_s=None)
+
+
+def test_a_place_that_goes_down_in_the_middle_is_waited_for(
+    watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """What was stored of the broken backup is no backup, and the next one is whole."""
+    switch = Switch(on=True)
+
+    def break_off(step: str, path: str) -> None:
+        if step == "write" and len(watched.stored()) == 2:
+            switch.on = False
+        switch(step, path)
+
+    watched.before = break_off
+    with keeping(watched, state):
+        wait_until(lambda: not switch.on)
+        broken = backups_at(watched.store).ids()
+        go_on(state, 1)
+        watched.before = Switch(on=True)
+        wait_until(lambda: newest_position(watched.store, ME) == {"flights": 1})
+
+    assert broken == []
+    assert [verdict.damages for verdict in verify(backups_at(watched))] == [()]
+    assert (restored(watched, tmp_path / "target") or {})[b"last"] == b"1"
+
+
+class Hanging:
+    """Makes the second file's step hang until it is let go."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.let_go = threading.Event()
+        self.files = 0
+
+    def __call__(self, step: str, path: str) -> None:
+        self.files += step == "write"
+        if step == "write" and self.files == 2:
+            self.reached.set()
+            self.let_go.wait(60)
+
+
+def test_a_release_does_not_wait_for_a_place_that_hangs(
+    watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
+) -> None:
+    """The state can be closed and taken away at once; what was being stored is given up."""
+    watched.before = hanging = Hanging()
+    with closing(BackupScheduler(watched, OFTEN)) as keeper:
+        keeper.adopt(ME, state)
+        assert hanging.reached.wait(30)
+        begun_s = time.monotonic()
+        keeper.release(ME)
+        took_s = time.monotonic() - begun_s
+        state.close()
+        hanging.let_go.set()
+        wait_until(lambda: len(list(state.folder.parent.iterdir())) == 1)
+
+    assert took_s < 0.1
+    assert keeper.ages().of == {}
+    assert backups_at(watched).ids() == []
+    assert len(watched.stored()) == 2
+
+
+def test_a_release_waits_for_a_snapshot_that_is_being_made(
+    watched: WatchedFileStore, state: RocksShardState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it has returned, the keeper does not touch the state."""
+    begun, released = threading.Event(), threading.Event()
+    order: list[str] = []
+    snapshot = state.snapshot
+
+    def slow(target: Path) -> None:
+        begun.set()
+        released.wait(0.5)  # which it is not, before this ends
+        snapshot(target)
+        order.append("snapshot made")
+
+    monkeypatch.setattr(state, "snapshot", slow)
+    with closing(BackupScheduler(watched, OFTEN)) as keeper:
+        keeper.adopt(ME, state)
+        assert begun.wait(30)
+        keeper.release(ME)
+        released.set()
+        order.append("released")
+
+    assert order == ["snapshot made", "released"]
+
+
+def test_closing_leaves_a_request_that_hangs_behind(watched: WatchedFileStore, state: RocksShardState) -> None:
+    """Within the two seconds it is given; when it comes back, nothing more is written."""
+    watched.before = hanging = Hanging()
+    keeper = BackupScheduler(watched, OFTEN)
+    keeper.adopt(ME, state)
+    assert hanging.reached.wait(30)
+    begun_s = time.monotonic()
+    keeper.close()
+    took_s = time.monotonic() - begun_s
+    hanging.let_go.set()
+    next(thread for thread in threading.enumerate() if thread.name == "penstock-backups").join(30)
+
+    assert took_s < 3
+    assert backups_at(watched).ids() == []
+    assert len(watched.stored()) == 2
+
+
+def test_of_two_keepers_the_older_is_fenced(
+    watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so, and leaves the shard to the newer one, whose backups go on."""
+    with keeping(watched, state) as older:
+        wait_until(lambda: backups_at(watched).ids() != [])
+        with keeping(watched, state) as newer:
+            wait_until(lambda: newest_backup(watched).epoch == 2)
+            go_on(state, 1)
+            wait_until(lambda: older.ages().of == {})
+            wait_until(lambda: newest_position(watched, ME) == {"flights": 1})
+            ages = newer.ages()
+
+    assert "owner 2 does" in caplog.text
+    assert list(ages.of) == [ME]
+    assert newest_backup(watched).epoch == 2
+
+
+def test_shards_are_spread_over_the_interval(watched: WatchedFileStore, state: RocksShardState) -> None:
+    """Those that were adopted together are not due together, and all within one interval."""
+    with closing(BackupScheduler(watched, timedelta(hours=1))) as keeper:
+        begun_s = time.monotonic()
+        for bucket in range(20):
+            keeper.adopt(ShardIdentity(ME.processor, bucket, ME.shape), state)
+        dues_s = [shard.due_s - begun_s for shard in keeper._shards.values()]
+
+    assert 0 <= min(dues_s) < max(dues_s) < 3601
+    assert max(dues_s) - min(dues_s) > 600
+
+
+def test_snapshots_of_killed_processes_are_removed(
+    watched: WatchedFileStore, state: RocksShardState, wait_until: WaitUntil
+) -> None:
+    """They would keep tables on the disk that the database itself needs no more."""
+    state.snapshot(state.folder.parent / ".backup-of-the-dead")
+    with keeping(watched, state):
+        wait_until(lambda: backups_at(watched).ids() != [])
+
+    assert [path.name for path in state.folder.parent.iterdir()] == [state.folder.name]
+
+
+def test_an_unexpected_error_ends_neither_the_keeper_nor_other_backups(
+    watched: WatchedFileStore,
+    state: RocksShardState,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is told with its trace, and the shard is tried again."""
+    errors = [ZeroDivisionError("of the store"), OSError("also")]
+
+    def fail(step: str, path: str) -> None:
+        if ME.processor in path and errors:
+            raise errors.pop()
+
+    watched.before = fail
+    with keeping(watched, state):
+        wait_until(lambda: backups_at(watched.store).ids() != [])
+
+    assert "ZeroDivisionError: of the store" in caplog.text
+
+
+def test_an_hdfs_that_stops_and_comes_back_is_waited_for(
+    state: RocksShardState, tmp_path: Path, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stopped for real while the state goes on: backups catch up by themselves, and a restore gives the newest."""
+    services = LocalServices(tmp_path / "services")
+    endpoints = services.up(["hdfs"], lambda _: None)["hdfs"].endpoints
+    try:
+        store = open_file_store(f"{endpoints['rpc']}/backups", endpoints["webhdfs"])
+        with keeping(store, state) as keeper:
+            wait_until(lambda: newest_position(store, ME) == {"flights": 0})
+            services.down(["hdfs"], lambda _: None)
+            go_on(state, 1)
+            wait_until(lambda: keeper.ages().of[ME].seconds > 1.0)
+            services.up(["hdfs"], lambda _: None)
+            wait_until(lambda: newest_position(store, ME) == {"flights": 1})
+            wait_until(lambda: "caught up" in caplog.messages[-1])
+            wait_until(lambda: keeper.ages().of[ME].seconds < 1.0)
+        values = restored(store, tmp_path / "target")
+    finally:
+        services.down(["hdfs"], lambda _: None)
+
+    assert (values or {})[b"last"] == b"1"
+    assert "do not keep up" in caplog.text

@@ -1,0 +1,154 @@
+"""A worker that waits for a backup, and a database that is read while its owner has it open."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from support.backups import (
+    ME,
+    OFTEN,
+    Switch,
+    WaitUntil,
+    WatchedFileStore,
+    back_up,
+    backups_at,
+)
+
+from penstock.ops.worker.backups import WorkerBackups
+from penstock.state.backups.errors import BackupAbandoned
+from penstock.state.backups.inventory import look
+from penstock.state.backups.writer import claim
+from penstock.state.errors import FileStoreUnreachable, StateDamaged
+from penstock.state.files.file_store import FileStore
+from penstock.state.local.folder import RocksStateFolder, current, shard_folder
+from penstock.state.local.rocksdb import RocksShardState, viewed
+from penstock.state.protocols import Delta
+
+
+@contextmanager
+def refreshing(
+    store: FileStore, states: Path, dropped: threading.Event | None = None
+) -> Iterator[tuple[WorkerBackups, Future[bool]]]:
+    """Have a worker look for a state that its group has committed for; in a thread of its own."""
+    with closing(WorkerBackups(store, states, OFTEN)) as backups, ThreadPoolExecutor(1) as threads:
+        refreshed = threads.submit(backups.refresh, ME, {"flights": 1}, dropped or threading.Event())
+        try:
+            yield backups, refreshed
+        finally:
+            backups.close()
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["no state", "an empty state"])
+def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
+    begun: bool,
+    watched: WatchedFileStore,
+    state: RocksShardState,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At once, then now and then, after a while with what can be done; not at each try."""
+    for name, value in {"ASK_AGAIN_S": 0.01, "SAY_EVERY_S": 0.5, "LONG_WAIT_S": 0.6}.items():
+        monkeypatch.setattr(f"penstock.ops.worker.backups.{name}", value)
+    back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
+    if begun:
+        RocksStateFolder(tmp_path / "other").open(ME).close()
+    watched.before = switch = Switch()
+    asked = len(watched.asked)
+    with refreshing(watched, tmp_path / "other") as (_, refreshed):
+        wait_until(lambda: len(watched.asked) > asked + 2)
+        at_once = [text for text in caplog.messages if "waits for its backup" in text]
+        wait_until(lambda: "Mend the place, or name the one" in caplog.text)
+        tries, said = len(watched.asked) - asked, caplog.text.count("waits for its backup")
+        switch.on = True
+        refreshed.result(30)
+
+    assert len(at_once) == 1
+    assert said < tries / 2
+    assert "has waited" in caplog.text
+    with viewed(current(shard_folder(tmp_path / "other", ME)) or Path()) as found:
+        assert found.position() == {"flights": 1}
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["saved", "prepared alone"])
+def test_a_state_that_is_here_waits_for_no_place(
+    prepared: bool, watched: WatchedFileStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is caught up from the bus, or is so already by what its first checkpoint had prepared."""
+    state = RocksStateFolder(tmp_path / "other").open(ME)
+    if prepared:
+        state.prepare(Delta({}, {"flights": 1}, {b"key": b"value"}))
+    else:
+        state.save_together({b"key": b"value"}, {"more": 1})
+    state.close()
+    watched.before = Switch()
+    with refreshing(watched, tmp_path / "other") as (_, refreshed):
+        refreshed.result(30)
+
+    assert "caught up from the bus" in caplog.text
+
+
+def test_whoever_stops_waiting_for_a_place_that_hangs_asks_it_no_more(
+    watched: WatchedFileStore, state: RocksShardState, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The request it hangs in is its last, however many files there are, and no half restored state is left."""
+    back_up(claim(backups_at(watched), ME), state, tmp_path, 1)
+    reached, let_go = threading.Event(), threading.Event()
+
+    def hang(step: str, path: str) -> None:
+        if step == "read" and "/files/" in path:
+            reached.set()
+            let_go.wait(30)
+            raise FileStoreUnreachable(f"{path} was not read: timeout.")
+
+    watched.before = hang
+    with refreshing(watched, tmp_path / "other") as (backups, refreshed):
+        assert reached.wait(30)
+        backups.close()
+        asked = len(watched.asked)
+        let_go.set()
+        with pytest.raises(BackupAbandoned, match="nothing was changed"):
+            refreshed.result(30)
+
+    assert len(watched.asked) - asked <= 8, "beyond the files that are fetched side by side"
+    assert not list(shard_folder(tmp_path / "other", ME).glob("*"))
+
+
+def test_a_shard_that_went_elsewhere_waits_for_no_place(
+    watched: WatchedFileStore, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """It does not keep those from being opened that are still wanted."""
+    watched.before, dropped = Switch(), threading.Event()
+    with refreshing(watched, tmp_path / "other", dropped) as (_, refreshed):
+        wait_until(lambda: watched.asked != [])
+        dropped.set()
+        with pytest.raises(BackupAbandoned, match="Nobody waits"):
+            refreshed.result(30)
+
+
+def test_a_look_is_repeated_where_the_owner_merges_files(
+    state: RocksShardState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table may be gone between its name and its content; damage that stays is told."""
+    errors = [StateDamaged("Can't access /000020.sst"), StateDamaged("Can't access /000021.sst")]
+
+    @contextmanager
+    def merging(folder: Path) -> Iterator[RocksShardState]:
+        if errors:
+            raise errors.pop()
+        with viewed(folder) as seen:
+            yield seen
+
+    monkeypatch.setattr("penstock.state.backups.inventory.viewed", merging)
+    position = look(state.folder.parent, RocksShardState.position)
+    errors += [StateDamaged("again")] * 3
+
+    assert position == {"flights": 0}
+    with pytest.raises(StateDamaged, match="again"):
+        look(state.folder.parent, RocksShardState.position)

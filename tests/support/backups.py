@@ -1,0 +1,168 @@
+"""Backups of one shard: a watched file store, an open state, and what is stored of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from penstock.state.backups.manifest import Manifest, StoredFile
+from penstock.state.backups.restore import restore
+from penstock.state.backups.scheduler import BackupScheduler
+from penstock.state.backups.shard import ShardBackups
+from penstock.state.backups.writer import BackupWriter
+from penstock.state.errors import FileStoreUnreachable
+from penstock.state.files.file_store import FileStore
+from penstock.state.local.rocksdb import RocksShardState, viewed
+from penstock.state.protocols import ShardIdentity
+
+ME = ShardIdentity("scorer", 3, "float by route")
+OFTEN = timedelta(milliseconds=100)
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+class Ended(BaseException):
+    """The process ended: nothing that is raised in its store is seen."""
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+@dataclass
+class WatchedFileStore:
+    """A store that works, and does what it is told before or after each step: wait, fail, act. Knows what it was asked."""
+
+    store: FileStore
+    before: Callable[[str, str], None] = lambda _step, _path: None
+    after: Callable[[str, str], None] = lambda _step, _path: None
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def location(self) -> str:
+        return self.store.location
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        with self._step("write", path):
+            self.store.write(path, self._watched(path, chunks))
+
+    def create(self, path: str, content: bytes) -> bool:
+        with self._step("create", path):
+            return self.store.create(path, content)
+
+    def read(self, path: str, start: int = 0) -> Iterator[bytes]:
+        with self._step("read", path):
+            yield from self.store.read(path, start)
+
+    def list_folder(self, folder: str) -> dict[str, int | None]:
+        with self._step("list_folder", folder):
+            return self.store.list_folder(folder)
+
+    def delete(self, path: str) -> None:
+        with self._step("delete", path):
+            self.store.delete(path)
+
+    def stored(self) -> list[str]:
+        """Return the paths of what was put."""
+        return [path for step, path in self.asked if step == "write"]
+
+    def _watched(self, path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+            self.after("chunk", path)
+
+    @contextmanager
+    def _step(self, step: str, path: str) -> Iterator[None]:
+        self.asked.append((step, path))
+        self.before(step, path)
+        yield
+        self.after(step, path)
+
+
+def go_on(state: RocksShardState, number: int) -> None:
+    """Save a checkpoint."""
+    state.save_together({b"last": b"%d" % number, b"key %d" % number: b"value" * 100}, {"flights": number})
+
+
+def back_up(owner: BackupWriter, state: RocksShardState, folder: Path, number: int | None = None) -> Manifest:
+    """Go on, where a number is given, and back up."""
+    if number is not None:
+        go_on(state, number)
+    snapshot = folder / f"snapshot-{time.monotonic_ns()}"
+    state.snapshot(snapshot)
+    return owner.save(snapshot, state.position())
+
+
+def backups_at(store: FileStore) -> ShardBackups:
+    return ShardBackups(store, ME.processor, ME.bucket)
+
+
+def restored(store: FileStore, target: Path) -> dict[bytes, bytes] | None:
+    """Restore and read everything; None where there is nothing to restore."""
+    if restore(backups_at(store), target) is None:
+        return None
+    with viewed(target) as state:
+        values = dict(state.items())
+        assert {"flights": int(values[b"last"])} == state.position()
+    return values
+
+
+def listing(store: FileStore, folder: str = "") -> dict[str, bytes]:
+    """Return all that is stored, by path."""
+    found: dict[str, bytes] = {}
+    for name, size in store.list_folder(folder).items():
+        path = f"{folder}/{name}".lstrip("/")
+        found |= listing(store, path) if size is None else {path: b"".join(store.read(path))}
+    return found
+
+
+def path_of(store: FileStore, file: StoredFile) -> str:
+    return backups_at(store).file_path(file.stored)
+
+
+def table_of(manifest: Manifest, but: Manifest | None = None) -> StoredFile:
+    """Return a table that is in one backup and not in the other."""
+    others = {file.stored for file in but.files} if but else set()
+    return next(file for file in tables_of(manifest) if file.stored not in others)
+
+
+def tables_of(manifest: Manifest) -> list[StoredFile]:
+    return [file for file in manifest.files if file.name.endswith(".sst")]
+
+
+def rewrite(store: FileStore, manifest: Manifest, change: Callable[[bytes], bytes]) -> None:
+    path = backups_at(store).manifest_path(manifest.id)
+    store.write(path, [change(b"".join(store.read(path)))])
+
+
+def halve(store: FileStore, manifest: Manifest, before: Manifest) -> None:
+    rewrite(store, manifest, lambda content: content[: len(content) // 2])
+
+
+def newest_backup(store: FileStore) -> Manifest:
+    newest = backups_at(store).newest()
+    assert newest is not None
+    return newest
+
+
+@dataclass
+class Switch:
+    """A store's state of health: while it is off, every step fails."""
+
+    on: bool = False
+
+    def __call__(self, step: str, path: str) -> None:
+        if not self.on:
+            raise FileStoreUnreachable(f"{path} was not reached: the store is off.")
+
+
+@contextmanager
+def keeping(store: FileStore, state: RocksShardState, keep: int = 3) -> Iterator[BackupScheduler]:
+    """Keep backups of the one state, often."""
+    with closing(BackupScheduler(store, OFTEN, keep)) as keeper:
+        keeper.adopt(ME, state)
+        yield keeper
