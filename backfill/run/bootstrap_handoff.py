@@ -20,7 +20,7 @@ import msgspec
 from ...processors.declare.processor import Processor
 from ...state.backups.fetch import no_progress
 from ...state.backups.manifest import Manifest
-from ...state.backups.restore import viewed_backup
+from ...state.backups.restore import opened_backup
 from ...state.backups.shard import ShardBackups
 from ...state.backups.writer import expect_owner, publish
 from ...state.checkpoints import Step, steps_of
@@ -206,7 +206,7 @@ class BootstrapHandoff:
         if Step.LOG_CHANGES in steps_of(self.processor):
             changelog = changelog_spec(self.processor)
             ensure(self.bus, changelog)
-            with viewed_backup(self._backups(bucket), manifest, no_progress) as state:
+            with opened_backup(self._backups(bucket), manifest, no_progress) as state:
                 rewrite(self.bus, changelog.name, bucket, state.items(), manifest.position)
 
     def _going_back(self, built: Mapping[int, Manifest]) -> set[int]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...state.backups.manifest import Manifest
 from ...state.backups.shard import ShardBackups
-from ...state.backups.snapshots import snapshot_folder
+from ...state.backups.shard_backup import snapshot_folder
 from ...state.backups.writer import claim
 from ...state.files.file_store import open_file_store
 from ...state.local.rocksdb import RocksShardState

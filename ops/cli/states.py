@@ -15,16 +15,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
-from ...state.backups.backup_age import TOO_OLD
+from ...state.backups.backup_age import LATE_INTERVALS
 from ...state.backups.decoded_state import Inspection, inspection
 from ...state.backups.errors import BackupError
 from ...state.backups.fetch import Progress as Fetched
-from ...state.backups.inventory import InventoryEntry, ShardName, inventory, kept_shards, local_shards, look
+from ...state.backups.inventory import InventoryEntry, ShardName, backed_up_shards, inventory, local_shards, look
 from ...state.backups.manifest import BackupId, Manifest
-from ...state.backups.parallel_restore import restore_in_parallel
-from ...state.backups.restore import viewed_backup
+from ...state.backups.restore import opened_backup, restore_in_parallel
 from ...state.backups.shard import ShardBackups
-from ...state.backups.verification import Verdict
+from ...state.backups.verification import BackupCheck
 from ...state.backups.verification import verify as verify_shard
 from ...state.errors import StateError
 from ...state.files.file_store import FileStore, open_file_store
@@ -87,7 +86,7 @@ def verify(
     Example: penstock state verify --backup hdfs://namenode:8020/backups
     """
     place = _place(backup, webhdfs)
-    shards = _chosen(kept_shards(place), processor, bucket, place.location)
+    shards = _chosen(backed_up_shards(place), processor, bucket, place.location)
     with _byte_bars() as bars:
         found = {name: verify_shard(ShardBackups(place, *name), _bar(bars, name)) for name in shards}
     verdicts = [(name, verdict) for name in shards for verdict in found[name]]
@@ -118,7 +117,7 @@ def restore(
     Example: penstock state restore scorer --backup hdfs://namenode:8020/backups
     """
     place = _place(backup, webhdfs)
-    shards = _chosen(kept_shards(place), processor, bucket, place.location)
+    shards = _chosen(backed_up_shards(place), processor, bucket, place.location)
     only = None if backup_id is None else _backup_of_one(backup_id, shards)
     begun_s = time.monotonic()
     with _byte_bars() as bars:
@@ -152,7 +151,7 @@ def inspect(
     see = inspection(processor, key, limit)
     if backup_id is not None:
         place = _place(backup, webhdfs)
-        shards = _chosen(kept_shards(place), processor.name, bucket, place.location)
+        shards = _chosen(backed_up_shards(place), processor.name, bucket, place.location)
         _show(shards[0], _seen_in_backup(place, shards[0], _backup_of_one(backup_id, shards), see), json=json)
         return
     for name in _chosen(local_shards(root), processor.name, bucket, str(root)):
@@ -198,7 +197,7 @@ def _seen_in_backup(
     place: FileStore, name: ShardName, wanted: BackupId, see: Callable[[RocksShardState], Inspection]
 ) -> Inspection:
     backups = ShardBackups(place, *name)
-    with _byte_bars() as bars, viewed_backup(backups, backups.read(wanted), _bar(bars, name)) as state:
+    with _byte_bars() as bars, opened_backup(backups, backups.read(wanted), _bar(bars, name)) as state:
         return see(state)
 
 
@@ -237,7 +236,7 @@ def _warn_of_age(found: list[InventoryEntry]) -> None:
     without = [shard for shard in found if shard.local and shard.kept and shard.kept.newest is None]
     if late:
         note(
-            f"Warning: the newest backup of {_named(late)} is more than {TOO_OLD} intervals old, and the state here has gone on "
+            f"Warning: the newest backup of {_named(late)} is more than {LATE_INTERVALS} intervals old, and the state here has gone on "
             "since. Look whether the worker runs with --backup, and what it says of that place."
         )
     if without:
@@ -248,7 +247,7 @@ def _named(shards: list[InventoryEntry]) -> str:
     return "; ".join(str(ShardName(shard.processor, shard.bucket)) for shard in shards)
 
 
-def _judged(name: ShardName, verdict: Verdict) -> list[object]:
+def _judged(name: ShardName, verdict: BackupCheck) -> list[object]:
     made: list[object] = ["", "", ""]
     if verdict.manifest is not None:
         manifest = verdict.manifest
@@ -256,7 +255,7 @@ def _judged(name: ShardName, verdict: Verdict) -> list[object]:
     return [*name, str(verdict.backup), *made, "damaged" if verdict.damages else "good"]
 
 
-def _described(name: ShardName, verdict: Verdict) -> dict[str, Any]:
+def _described(name: ShardName, verdict: BackupCheck) -> dict[str, Any]:
     manifest = verdict.manifest
     return {
         "processor": name.processor,
@@ -270,7 +269,7 @@ def _described(name: ShardName, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _explain(verdicts: list[tuple[ShardName, Verdict]]) -> None:
+def _explain(verdicts: list[tuple[ShardName, BackupCheck]]) -> None:
     for name, verdict in verdicts:
         for damage in verdict.damages:
             note(f"{name}, backup {verdict.backup}: {damage}")
@@ -283,7 +282,7 @@ def _explain(verdicts: list[tuple[ShardName, Verdict]]) -> None:
 
 def _tell_restored(restored: dict[ShardName, Manifest], took_s: float, *, json: bool) -> None:
     if json:
-        as_json([_described(name, Verdict(manifest.id, manifest, ())) for name, manifest in restored.items()])
+        as_json([_described(name, BackupCheck(manifest.id, manifest, ())) for name, manifest in restored.items()])
         return
     for name, manifest in restored.items():
         note(f"{name}: backup {manifest.id} of {shown_time(manifest.time_ms)}, at {shown_position(manifest.position)}.")

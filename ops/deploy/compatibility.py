@@ -13,7 +13,7 @@ from pathlib import Path
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...state.backups.decoded_state import inspection
-from ...state.backups.inventory import ShardName, kept_shards, local_shards, look
+from ...state.backups.inventory import ShardName, backed_up_shards, local_shards, look
 from ...state.backups.shard import ShardBackups
 from ...state.checkpoints import is_remote
 from ...state.errors import FileStoreUnreachable, StateDamaged
@@ -139,7 +139,7 @@ def _on_this_machine(processor: type[Processor], states: Path) -> Iterator[Incom
 
 
 def _in_backups(processor: type[Processor], place: FileStore) -> Iterator[Incompatibility]:
-    for shard in kept_shards(place):
+    for shard in backed_up_shards(place):
         newest = ShardBackups(place, *shard).newest() if shard.processor == processor.name else None
         if newest is not None and newest.identity.shape != processor.state_shape():
             says = _foreign_backup(shard, place, newest.identity.shape, processor)

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...state.backups.inventory import kept_shards
+from ...state.backups.inventory import backed_up_shards
 from ...state.files.file_store import FileStore, open_file_store
 from ...transport.bus import Bus
 from ...transport.errors import MissingCategory
@@ -87,7 +87,7 @@ def remains_of(folder: Path, name: str, bus: Bus) -> Remains:
         records,
         tuple(path for path in (folder / "state" / name, folder / "logs" / name) if path.is_dir()),
         place,
-        0 if place is None else sum(shard.processor == name for shard in kept_shards(place)),
+        0 if place is None else sum(shard.processor == name for shard in backed_up_shards(place)),
         tuple(one for one in (f"{name}.dead_letters", f"{name}.changelog") if one in there),
         tuple(one for one in watermarks_on(bus) if one[0] == name),
         tuple(_elsewhere(records.version(standing.version))),

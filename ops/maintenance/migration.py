@@ -25,7 +25,7 @@ from ...processors.declare.semantics import Semantics
 from ...processors.declare.stateful import Stateful
 from ...state.backups.fetch import fetch, no_progress
 from ...state.backups.inventory import look
-from ...state.backups.restore import viewed_backup
+from ...state.backups.restore import opened_backup
 from ...state.checkpoints import Step, offsets_in, steps_of
 from ...state.local.folder import current
 from ...state.local.rocksdb import RocksShardState, drop_folder
@@ -321,7 +321,7 @@ def _seen(shard: ShardMigration, processor: type[Stateful], around: Around, see:
     local = LocalStates(processor, around.states, around.backups)
     backups, backup = local.backups(shard.bucket), shard.plan.backup
     if backup is not None and backups is not None:
-        with viewed_backup(backups, backups.read(backup), no_progress) as state:
+        with opened_backup(backups, backups.read(backup), no_progress) as state:
             return see(state)
     seen = look(local.folder(shard.bucket), see)
     if seen is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...state.local.folder import current
-from ...state.local.rocksdb import viewed
+from ...state.local.rocksdb import opened_read_only
 from ...transport.bus import Bus
 from ...transport.changelog import rewrite
 from ..worker.changelog_replay import changelog_of
@@ -15,6 +15,6 @@ def rewrite_changelog(bus: Bus, states: LocalStates, bucket: int) -> None:
     changelog, folder = changelog_of(states.processor), current(states.folder(bucket))
     if changelog is None or folder is None or changelog.name not in bus.catalog.names():
         return
-    with viewed(folder) as state:
+    with opened_read_only(folder) as state:
         position = {name: offset for name, offset in state.position().items() if name != changelog.name}
         rewrite(bus, changelog.name, bucket, state.items(), position)

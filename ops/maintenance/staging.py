@@ -14,7 +14,7 @@ from rocksdict import Cache
 
 from ...state.files.durable import sync_folder
 from ...state.local.folder import add_database, current
-from ...state.local.rocksdb import RocksShardState, database_options, explained, open_database, viewed
+from ...state.local.rocksdb import RocksShardState, database_options, open_database, opened_read_only, translated_errors
 from ...transport.tables.maintenance_log import MaintenanceOperation, number_in
 from .processor_positions import LocalStates
 
@@ -44,17 +44,17 @@ class Staging:
     def is_whole(self) -> bool:
         """Whether all new states are made."""
         mark = self._folder / _WHOLE
-        with explained(self._folder):
+        with translated_errors(self._folder):
             return mark.exists() and mark.read_text() == self._made_for
 
     @contextmanager
     def making(self) -> Iterator[None]:
         """Give the time in which all new states are made, from nothing; they are whole at its end."""
         self.drop()
-        with explained(self._folder):
+        with translated_errors(self._folder):
             self._folder.mkdir(parents=True)
         yield
-        with explained(self._folder):
+        with translated_errors(self._folder):
             (self._folder / _WHOLE).write_text(self._made_for)
             sync_folder(self._folder)
 
@@ -72,14 +72,14 @@ class Staging:
         self._states.expect_closed(bucket)
         there = current(shard)
         if there is not None:
-            with viewed(there) as state:
+            with opened_read_only(there) as state:
                 if number_in(state.position()) == self._number:
                     return
         add_database(shard, lambda target: linked(self.staged(bucket), target))
 
     def drop(self) -> None:
         """Remove what was made aside. May be repeated."""
-        with explained(self._folder):
+        with translated_errors(self._folder):
             shutil.rmtree(self._folder, ignore_errors=True)
 
 

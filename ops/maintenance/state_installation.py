@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...state.backups.fetch import Progress, fetch, no_progress
 from ...state.backups.manifest import BackupId
-from ...state.backups.snapshots import snapshot_folder
+from ...state.backups.shard_backup import snapshot_folder
 from ...state.backups.writer import claim
 from ...state.local.folder import RocksStateFolder, add_database
 from ...state.local.rocksdb import RocksShardState

@@ -10,7 +10,7 @@ from threading import Event
 
 from ...processors.retry import OutageLog
 from ...state.backups.backup_age import BackupAges
-from ...state.backups.errors import BackupAbandoned
+from ...state.backups.errors import BackupCanceled
 from ...state.backups.restore import restore_shard
 from ...state.backups.scheduler import BackupScheduler
 from ...state.backups.shard import newest_position
@@ -18,7 +18,7 @@ from ...state.errors import FileStoreUnreachable
 from ...state.files.file_store import FileStore
 from ...state.files.wrappers import InterruptibleFileStore
 from ...state.local.folder import current, shard_folder
-from ...state.local.rocksdb import RocksShardState, viewed
+from ...state.local.rocksdb import RocksShardState, opened_read_only
 from ...state.protocols import Offsets, ShardIdentity, ShardState
 from .positions import shown_position
 from .resume_point import is_behind
@@ -54,7 +54,7 @@ class WorkerBackups:
         expired, and so do not say what is behind, any newer backup is taken.
 
         Raises:
-            BackupAbandoned: closed or dropped meanwhile; nothing was changed.
+            BackupCanceled: closed or dropped meanwhile; nothing was changed.
         """
         local = self._local_position(identity)
         if not expired and not is_behind(local or {}, committed):
@@ -72,7 +72,7 @@ class WorkerBackups:
         folder = current(shard_folder(self._states, identity))
         if folder is None:
             return None
-        with viewed(folder) as state:
+        with opened_read_only(folder) as state:
             position = state.position()
             return position if position or state.prepared() is not None else None
 
@@ -86,7 +86,7 @@ class WorkerBackups:
                 if waiting.is_due():
                     self._say_waiting(identity, waiting.duration_s(), error)
                 if dropped.wait(ASK_AGAIN_S):
-                    raise BackupAbandoned("Nobody waits for this state any more; nothing was changed.") from error
+                    raise BackupCanceled("Nobody waits for this state any more; nothing was changed.") from error
             else:
                 waited_s = waiting.end()
                 if waited_s is not None:
@@ -132,7 +132,7 @@ class WorkerBackups:
 
     def _expect_open(self) -> None:
         if self._closed.is_set():
-            raise BackupAbandoned("The worker was stopped while it looked for a backup; nothing was changed.")
+            raise BackupCanceled("The worker was stopped while it looked for a backup; nothing was changed.")
 
     def ages(self) -> BackupAges:
         """Return how old the newest backups of the states are that are backed up now. Any thread may call."""

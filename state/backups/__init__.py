@@ -1,7 +1,7 @@
-"""Backups of shards' states, beside the worker's work: what a lost disk or a bucket that moved is restored from.
+"""Backups of open shards, made while the worker runs. They replace lost disks and follow buckets to other machines.
 
-    open state --snapshot--> folder of hard links --save--> files at a place, then a manifest     (keeper, owner)
-    manifest --fetch--> files, checked --> a shard's current database                             (restoring)
+    open state --snapshot--> folder of hard links --save--> files in a store, then a manifest     (scheduler, writer)
+    manifest --fetch--> verified files --> the shard's current database                           (restore)
 
-The manifest is written last: without it there is no backup, whatever else was stored.
+The manifest is written last. Without it, stored files are not a backup.
 """

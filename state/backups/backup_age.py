@@ -1,4 +1,4 @@
-"""How old the newest backups of open shards are: the figure that warnings, the command line and metrics show."""
+"""Ages of the newest backups of open shards, for warnings, the command line and metrics."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from ..protocols import ShardIdentity
 
-TOO_OLD = 3
-"""How many intervals old the newest backup of a shard may be before it is late."""
+LATE_INTERVALS = 3
+"""A backup is late when it is older than this many intervals."""
 
 
 class BackupAge(NamedTuple):
-    """How long ago a shard's state was what its newest backup is. A state that does not go on does not age.
+    """The time since a shard's state equalled its newest backup. A state that does not change does not age.
 
     Args:
-        seconds: since the shard was opened here, where no backup is known of.
-        known: whether a backup is known of; the place is first asked when the shard's first backup is due.
+        seconds: the age; without a backup, the time since the shard was opened here.
+        known: whether a backup exists. The store is first read when the shard's first backup is due.
     """
 
     seconds: float
@@ -26,11 +26,11 @@ class BackupAge(NamedTuple):
 
 @dataclass(frozen=True)
 class BackupAges:
-    """The ages of the backups of a worker's open shards, as of now.
+    """The current backup ages of a worker's open shards.
 
     Args:
-        of: each shard's; one that another owner backs up is left out.
-        interval_s: how often each is backed up.
+        of: the age by shard, without shards that another owner backs up.
+        interval_s: the backup interval.
     """
 
     of: Mapping[ShardIdentity, BackupAge]
@@ -38,20 +38,20 @@ class BackupAges:
 
     @property
     def oldest_s(self) -> float | None:
-        """Return the greatest age of a backup that is known of; None where there is none."""
+        """Return the greatest age of an existing backup; None without one."""
         return max((age.seconds for age in self.of.values() if age.known), default=None)
 
     @property
     def without(self) -> int:
-        """Return of how many shards no backup is known."""
+        """Return the number of shards without a backup."""
         return sum(not age.known for age in self.of.values())
 
     @property
     def late(self) -> dict[ShardIdentity, float]:
-        """Return the ages in seconds of those that are late, also for want of any backup."""
+        """Return the ages in seconds of late backups, and of shards that have waited too long for their first one."""
         return {shard: age.seconds for shard, age in self.of.items() if is_late(age.seconds, self.interval_s)}
 
 
 def is_late(age_s: float, interval_s: float) -> bool:
-    """Tell whether a backup is older than it would be if backups kept up."""
-    return age_s > TOO_OLD * interval_s
+    """Return whether a backup is older than regular backups allow."""
+    return age_s > LATE_INTERVALS * interval_s

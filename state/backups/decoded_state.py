@@ -1,4 +1,4 @@
-"""Saved state as its processor means it: keys, windows and values, decoded."""
+"""Saved state, decoded as its processor declares it: keys, windows and values."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class StateEntry:
     """One saved value.
 
     Args:
-        key: whose it is.
+        key: its key.
         window: the window of an aggregator's value; None for a stateful processor.
-        value: the state, or what the monoid reads off the partial, as JSON has it; None where it is removed.
+        value: the state, or the monoid's value of the partial, as JSON; None for a deletion.
     """
 
     key: str
@@ -46,13 +46,13 @@ class StateEntry:
 
 @dataclass(frozen=True)
 class PendingTimers:
-    """A delta that waits for the decision of its checkpoint, and is no part of the state yet.
+    """A prepared delta, which is not part of the state until its checkpoint is decided.
 
     Args:
-        before: the position of the state without it.
-        after: the position of the state with it.
-        changes: how many keys' values it changes.
-        entries: the first of these, as they would be.
+        before: the position of the state without the delta.
+        after: the position of the state with the delta.
+        changes: the number of keys that it changes.
+        entries: the first changed values.
     """
 
     before: Offsets
@@ -63,14 +63,14 @@ class PendingTimers:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is saved of a shard.
+    """The saved state of a shard.
 
     Args:
-        position: what the state reflects.
-        watermarks: up to where the event time of each input has come (milliseconds since 1970, UTC), where that is known.
-        timers: its next timers, by clock.
-        pending: what is prepared beside it.
-        entries: its first values.
+        position: the position that the state reflects.
+        watermarks: the event-time progress of each input, where known (milliseconds since 1970, UTC).
+        timers: the next timers, by clock.
+        pending: the prepared delta.
+        entries: the first values.
     """
 
     position: Offsets
@@ -81,17 +81,17 @@ class Inspection:
 
 
 def inspection(processor: type[Processor], key: str | None, limit: int) -> Callable[[RocksShardState], Inspection]:
-    """Return what gives the first saved values of a state, of one key or of all, in the order in which they are saved.
+    """Return a function that reads the first saved values of a state in key order, of one key or of all.
 
     Args:
-        processor: whose state it is.
-        key: None for all; for an aggregator, whose windows lie in order of time, all are read to find one key's.
-        limit: how many values.
+        processor: the owner of the state.
+        key: None for all keys. An aggregator's values are sorted by window start, so one key needs a full scan.
+        limit: the greatest number of values.
 
     Raises:
-        StateError: the processor keeps no state here.
-        ForeignState: later: the state is not of this processor as it is declared now.
-        StateDamaged: later: a value does not decode.
+        StateError: the processor has no local state.
+        ForeignState: (from the function) the state belongs to another declaration of the processor.
+        StateDamaged: (from the function) a value cannot be decoded.
     """
     decode = _decoder(processor)
 
@@ -114,10 +114,10 @@ def inspection(processor: type[Processor], key: str | None, limit: int) -> Calla
 
 
 def own_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[StateEntry]:
-    """Return saved values, or changes of them, as their processor means them; without what lies beside keys' own.
+    """Return saved values, or changes of them, decoded; without timers and other internal entries.
 
     Raises:
-        StateError: the processor keeps no state here.
+        StateError: the processor has no local state.
     """
     decode = _decoder(processor)
     return list(chain.from_iterable(decode(one) for one in saved if one[0] < SIDE))
@@ -133,7 +133,10 @@ def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[S
 
 def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[StateEntry]]:
     if is_remote(processor):
-        raise StateError(f"{processor.__name__} keeps its state in a store that others can read: look at it there.")
+        raise StateError(
+            f"{processor.__name__} stores its state in PostgreSQL or Redis, not on this machine. Nothing was changed. Read it there, "
+            "or with `read_results`."
+        )
     if issubclass(processor, Stateful):
         return _stateful_decoder(processor)
     if issubclass(processor, Aggregator) and isinstance(processor.window, Session):
@@ -142,7 +145,7 @@ def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[StateEntry]]
         return _sliding_decoder(processor())
     if issubclass(processor, Aggregator):
         return _windowed_decoder(processor())
-    raise StateError(f"{processor.__name__} keeps no state: there is nothing to look at.")
+    raise StateError(f"{processor.__name__} has no state, so there is nothing to inspect.")
 
 
 def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], list[StateEntry]]:
@@ -205,8 +208,8 @@ def _explained(processor: type[Processor], state: RocksShardState) -> Iterator[N
         yield
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise StateDamaged(
-            f"A value in {state.folder} does not decode as {processor.__name__} declares it: {error}. Nothing was changed. Look "
-            "whether the processor's code is that which saved it."
+            f"A value in {state.folder} cannot be decoded as {processor.__name__} declares it: {error}. Nothing was changed. Check that "
+            "the code is the version that saved the state."
         ) from error
 
 
@@ -214,6 +217,6 @@ def _expect_shape(processor: type[Processor], state: RocksShardState) -> None:
     identity = state.identity()
     if identity is not None and identity.shape != processor.state_shape():
         raise ForeignState(
-            f"The state in {state.folder} is of another shape: it holds {identity.shape}; {processor.__name__} as it is declared now "
-            f"keeps {processor.state_shape()}. It would be misread, so it is not shown. Look with the code that saved it."
+            f"The state in {state.folder} has another type: it contains {identity.shape}, but {processor.__name__} now declares "
+            f"{processor.state_shape()}. Nothing was read or changed. Inspect it with the version of the code that saved it."
         )

@@ -1,19 +1,19 @@
-"""Errors of backups, by what the caller does next."""
+"""Errors of backups, by the caller's next step."""
 
 from ..errors import StateError
 
 
 class BackupError(StateError):
-    """A backup cannot be made, found or read; the state itself is untouched."""
+    """A backup cannot be made, found or read. The state itself is unaffected."""
 
 
 class BackupDamaged(BackupError):
-    """What is stored is not what was saved: use the backup before it."""
+    """A backup differs from what was saved: use an earlier one."""
 
 
 class BackupFenced(BackupError):
-    """A newer owner backs this shard up: stop doing it."""
+    """A newer owner makes the shard's backups: stop making them."""
 
 
-class BackupAbandoned(BackupError):
-    """Nobody wants the backup any more: what was stored of it is no backup."""
+class BackupCanceled(BackupError):
+    """The backup or restore was canceled. Files stored so far are not a backup."""

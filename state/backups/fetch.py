@@ -1,7 +1,4 @@
-"""Stored files read back: several side by side, each hashed while it is read.
-
-What is read is not used before its checksum is known to fit.
-"""
+"""Reading of stored files, several at a time. Each file is verified by its checksum before it is used."""
 
 from __future__ import annotations
 
@@ -16,31 +13,31 @@ from pathlib import Path
 
 from ..errors import FileMissing, FileStoreUnreachable
 from ..files.durable import sync_folder
-from ..local.rocksdb import explained
+from ..local.rocksdb import translated_errors
 from .errors import BackupDamaged
 from .manifest import Manifest, StoredFile
 from .shard import ShardBackups, damages_of
 
-SIDE_BY_SIDE = 8
-"""How many files of a shard are read at once."""
+FETCH_THREADS = 8
+"""The number of files of one shard that are read at a time."""
 
-TRIES = 3
-"""How often a file is asked for: one broken connection is no reason to go back to an older state."""
+FETCH_ATTEMPTS = 3
+"""The number of attempts to read a file. One broken connection is no reason to restore an older backup."""
 
 Progress = Callable[[int, int], None]
-"""Gets the bytes read and those to be read in all; called by several threads, one at a time."""
+"""Receives the bytes read so far and in total; called by several threads, one at a time."""
 
 
 def no_progress(done_bytes: int, total_bytes: int) -> None:
-    """Show nothing."""
+    """Ignore progress."""
 
 
-class Count:
-    """How much was read, for any number of threads.
+class ProgressCounter:
+    """A thread-safe counter of bytes read.
 
     Args:
-        progress: is told at each step.
-        total: bytes to be read in all.
+        progress: called after each change.
+        total: the bytes to read in all.
     """
 
     def __init__(self, progress: Progress, total: int) -> None:
@@ -50,22 +47,24 @@ class Count:
         self._counting = threading.Lock()
 
     def add(self, size_bytes: int) -> None:
-        """Count bytes; below zero where they have to be read again."""
+        """Add bytes; a negative number if they must be read again."""
         with self._counting:
             self._done += size_bytes
             self._progress(self._done, self._total)
 
 
-def read_checked(backups: ShardBackups, file: StoredFile, take: Callable[[bytes], object], count: Count) -> None:
-    """Hand over a stored file's bytes, and raise at the end where they are not what was saved.
+def read_checked(
+    backups: ShardBackups, file: StoredFile, take: Callable[[bytes], object], count: ProgressCounter
+) -> None:
+    """Pass the bytes of a stored file to `take`, and verify them at the end.
 
     Raises:
-        BackupDamaged: the file is missing or was changed; in a few words that name it.
+        BackupDamaged: the file is missing or was changed; a short message that names it.
         FileStoreUnreachable: it cannot be read.
     """
     digest, read_bytes = sha256(), 0
     try:
-        for chunk in backups.place.read(backups.file_path(file.stored)):
+        for chunk in backups.store.read(backups.file_path(file.stored)):
             take(chunk)
             digest.update(chunk)
             read_bytes += len(chunk)
@@ -76,47 +75,47 @@ def read_checked(backups: ShardBackups, file: StoredFile, take: Callable[[bytes]
         count.add(-read_bytes)
         raise
     if digest.hexdigest() != file.sha256:
-        raise BackupDamaged(f"files/{file.stored} ({file.name}) is not what was saved: its checksum does not fit")
+        raise BackupDamaged(f"files/{file.stored} ({file.name}) was changed: its checksum does not match")
 
 
-def persistently(read: Callable[[], None]) -> None:
-    """Do it again where the place did not answer."""
-    for _ in range(TRIES - 1):
+def with_retries(read: Callable[[], None]) -> None:
+    """Repeat a read while the store is unreachable, a few times."""
+    for _ in range(FETCH_ATTEMPTS - 1):
         with suppress(FileStoreUnreachable):
             return read()
     return read()
 
 
 def fetch(backups: ShardBackups, manifest: Manifest, target: Path, progress: Progress = no_progress) -> None:
-    """Write a backup's files to a folder, which is made anew, durably.
+    """Download a backup's files durably into a folder, which is replaced.
 
     Raises:
-        BackupDamaged: a file is missing or was changed; the folder is not to be used.
-        FileStoreUnreachable: a file cannot be read; the same.
+        BackupDamaged: a file is missing or was changed. Do not use the folder.
+        FileStoreUnreachable: a file cannot be read. Do not use the folder.
     """
-    with explained(target):
+    with translated_errors(target):
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
     try:
         _expect_sizes(backups, manifest)
-        _fetch_files(backups, manifest, target, Count(progress, manifest.size_bytes))
+        _fetch_files(backups, manifest, target, ProgressCounter(progress, manifest.size_bytes))
     except BackupDamaged as error:
         raise BackupDamaged(
-            f"Backup {manifest.id} of {backups} at {backups.place.location} is damaged: {error}. It is not used."
+            f"Backup {manifest.id} of {backups} at {backups.store.location} is damaged: {error}. It is skipped."
         ) from error
-    with explained(target):
+    with translated_errors(target):
         sync_folder(target)
 
 
 def _expect_sizes(backups: ShardBackups, manifest: Manifest) -> None:
-    """Find out by one listing what would otherwise be found after much was fetched."""
+    """Detect missing and truncated files with one listing, before a long download."""
     damages = damages_of(manifest, backups.files())
     if damages:
         raise BackupDamaged("; ".join(damages))
 
 
-def _fetch_files(backups: ShardBackups, manifest: Manifest, target: Path, count: Count) -> None:
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
+def _fetch_files(backups: ShardBackups, manifest: Manifest, target: Path, count: ProgressCounter) -> None:
+    with ThreadPoolExecutor(FETCH_THREADS) as threads:
         files = [threads.submit(_fetch_file, backups, file, target, count) for file in manifest.files]
         try:
             for file in wait(files, return_when=FIRST_EXCEPTION).done:
@@ -126,11 +125,11 @@ def _fetch_files(backups: ShardBackups, manifest: Manifest, target: Path, count:
             raise
 
 
-def _fetch_file(backups: ShardBackups, file: StoredFile, target: Path, count: Count) -> None:
+def _fetch_file(backups: ShardBackups, file: StoredFile, target: Path, count: ProgressCounter) -> None:
     def write() -> None:
-        with explained(target), (target / file.name).open("wb") as out:
+        with translated_errors(target), (target / file.name).open("wb") as out:
             read_checked(backups, file, out.write, count)
             out.flush()
             os.fsync(out.fileno())
 
-    persistently(write)
+    with_retries(write)

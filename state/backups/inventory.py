@@ -1,4 +1,4 @@
-"""What there is of shards: their databases on this machine, and their backups at a place."""
+"""Inventory of shards: their databases on this machine, and their backups in a file store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from ..errors import StateError, StateInUse
 from ..files.file_store import FileStore
 from ..local.folder import current, shard_folder
-from ..local.rocksdb import RocksShardState, explained, viewed
+from ..local.rocksdb import RocksShardState, opened_read_only, translated_errors
 from ..protocols import Offsets, ShardIdentity
 from ..topic_ids import without_topic_marks
 from .backup_age import is_late
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class ShardName(NamedTuple):
-    """A shard, whatever is kept of it."""
+    """The processor and bucket of a shard."""
 
     processor: str
     bucket: int
@@ -34,7 +34,7 @@ class ShardName(NamedTuple):
         return f"{self.processor}, bucket {self.bucket}"
 
     def folder(self, root: Path) -> Path:
-        """Return where its states are below the folder of states."""
+        """Return the shard's folder below the state folder."""
         return shard_folder(root, ShardIdentity(self.processor, self.bucket, shape=""))
 
 
@@ -43,9 +43,9 @@ class LocalDatabase:
     """A shard's database on this machine.
 
     Args:
-        position: what it reflects.
+        position: the position that it reflects.
         size_bytes: its size on disk.
-        keys: about how many keys have a value.
+        keys: the estimated number of keys.
         in_use: whether a worker has it open.
     """
 
@@ -57,18 +57,18 @@ class LocalDatabase:
 
 @dataclass(frozen=True)
 class StoredBackups:
-    """A shard's backups at a place, and what the manifest of the newest good one says.
+    """The backups of a shard, and the newest intact one.
 
-    Good is here one whose files are all there in their sizes: whether they are what was saved takes reading them.
+    A backup is intact here if all its files exist in their sizes. Only `verify` reads their content.
 
     Args:
-        count: how many there are.
-        size_bytes: what all of them take.
-        newest: the newest one.
-        time_ms: when the state was as it is there, in milliseconds since 1970, UTC.
-        position: what it reflects.
-        age_s: how long ago that was.
-        interval_s: how often the worker that made it makes one; None where that is not known.
+        count: the number of backups.
+        size_bytes: their total size.
+        newest: the id of the newest intact one.
+        time_ms: the time of its state, in milliseconds since 1970, UTC.
+        position: the position of its state.
+        age_s: its age.
+        interval_s: the backup interval of the worker that made it; None if unknown.
     """
 
     count: int
@@ -82,15 +82,15 @@ class StoredBackups:
 
 @dataclass(frozen=True)
 class InventoryEntry:
-    """What there is of a shard.
+    """The database and backups of a shard.
 
     Args:
-        processor: whose.
-        bucket: which of its shards.
-        local: its database here; None where there is none, or none that can be read.
-        problem: why the database cannot be read.
-        kept: its backups; None where no place was asked.
-        late: whether the state here has gone on since the newest backup, which is too old for how often they are made.
+        processor: the processor's name.
+        bucket: the bucket number.
+        local: its database here; None if it is missing or unreadable.
+        problem: why the database is unreadable.
+        kept: its backups; None without a store.
+        late: whether the newest backup is late and the local state is ahead of it.
     """
 
     processor: str
@@ -101,64 +101,64 @@ class InventoryEntry:
     late: bool
 
 
-def inventory(root: Path, place: FileStore | None, processor: str | None) -> list[InventoryEntry]:
-    """Return what there is of each shard: on this machine, and at a place.
+def inventory(root: Path, store: FileStore | None, processor: str | None) -> list[InventoryEntry]:
+    """Return the shards on this machine and in a store.
 
     Args:
-        root: the folder of states.
-        place: where backups are kept; None to leave them out.
-        processor: only this one's shards.
+        root: the state folder.
+        store: the backup store; None to omit backups.
+        processor: only the shards of this processor.
     """
-    names = {*local_shards(root), *(kept_shards(place) if place else ())}
-    return [_surveyed(root, place, name) for name in sorted(names) if processor in (None, name.processor)]
+    names = {*local_shards(root), *(backed_up_shards(store) if store else ())}
+    return [_surveyed(root, store, name) for name in sorted(names) if processor in (None, name.processor)]
 
 
 def local_shards(root: Path) -> list[ShardName]:
-    """Return the shards that have a database below the folder of states."""
-    with explained(root):
+    """Return the shards with a database below the state folder."""
+    with translated_errors(root):
         folders = [path for path in root.glob("*/[0-9]*") if current(path) is not None]
     return sorted(ShardName(path.parent.name, int(path.name)) for path in folders)
 
 
-def kept_shards(place: FileStore) -> list[ShardName]:
-    """Return the shards that have something at a place."""
+def backed_up_shards(store: FileStore) -> list[ShardName]:
+    """Return the shards with files in a store."""
     return sorted(
         ShardName(processor, int(bucket))
-        for processor in _folders(place, "")
-        for bucket in _folders(place, processor)
+        for processor in _folders(store, "")
+        for bucket in _folders(store, processor)
         if bucket.isdigit()
     )
 
 
-def _surveyed(root: Path, place: FileStore | None, name: ShardName) -> InventoryEntry:
+def _surveyed(root: Path, store: FileStore | None, name: ShardName) -> InventoryEntry:
     local, problem = None, None
     try:
-        # Before its backups: one that is made meanwhile is not taken for a late one.
+        # First the database, then its backups: a backup made in between must not count as late.
         local = look(name.folder(root), _measured)
     except StateError as error:
         problem = str(error)
-    kept = _kept_backups(ShardBackups(place, *name)) if place else None
+    kept = _kept_backups(ShardBackups(store, *name)) if store else None
     return InventoryEntry(
         *name, local, problem, kept, local is not None and kept is not None and _is_behind(kept, local)
     )
 
 
 def _is_behind(kept: StoredBackups, local: LocalDatabase) -> bool:
-    """Tell whether a backup is late. A state that does not go on needs no newer one, however old that is."""
+    """Return whether a backup is late. A state that has not changed since needs no newer one."""
     if kept.position is None or kept.age_s is None or kept.interval_s is None:
         return False
     gone_on = any(offset > kept.position.get(name, 0) for name, offset in without_topic_marks(local.position).items())
     return gone_on and is_late(kept.age_s, kept.interval_s)
 
 
-def _folders(place: FileStore, folder: str) -> list[str]:
-    return [name for name, size_bytes in place.list_folder(folder).items() if size_bytes is None]
+def _folders(store: FileStore, folder: str) -> list[str]:
+    return [name for name, size_bytes in store.list_folder(folder).items() if size_bytes is None]
 
 
 def look(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:
-    """Return what is seen in a shard's database as it is now, without disturbing who has it open; None where there is none.
+    """Read a shard's current database without disturbing its owner; return None if there is none.
 
-    Its owner may be merging files just then, or moving to another database: so it is looked at again.
+    The owner may be compacting files or switching databases, so a failed read is repeated.
     """
     for _ in range(_LOOKS - 1):
         with suppress(StateError):
@@ -167,20 +167,20 @@ def look(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:
 
 
 def refuse_open(shard: Path) -> None:
-    """Raise StateInUse where another process has a shard's database open.
+    """Raise StateInUse if another process has a shard's database open.
 
-    Not for a process that itself has it open: RocksDB's lock would end with the question.
+    A process that has opened the database itself must not call this: RocksDB would lose its lock.
     """
     database = current(shard)
     if database is not None and _is_open(database):
         raise StateInUse(
-            f"The state in {database} is open in a worker, which would go on with it and not see what is restored. Nothing was "
-            "changed. Stop the worker, then restore."
+            f"A worker has the state in {database} open, and would not notice the restored one. Nothing was changed. Stop the worker, then "
+            "restore."
         )
 
 
 def _kept_backups(backups: ShardBackups) -> StoredBackups:
-    # Manifests before files: those of a backup that is made meanwhile need not be listed.
+    # Manifests before files: the listing then includes every file of these manifests.
     manifests, files = list(backups.manifests()), backups.files()
     count, size_bytes = len(backups.ids()), sum(files.values())
     newest = next((manifest for manifest in manifests if not damages_of(manifest, files)), None)
@@ -196,23 +196,23 @@ def _look_once(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:
     database = current(shard)
     if database is None:
         return None
-    with viewed(database) as state:
+    with opened_read_only(database) as state:
         return see(state)
 
 
 def _measured(state: RocksShardState) -> LocalDatabase:
-    with explained(state.folder):
+    with translated_errors(state.folder):
         size_bytes = sum(path.stat().st_size for path in state.folder.iterdir())
     return LocalDatabase(state.position(), size_bytes, state.estimated_keys(), _is_open(state.folder))
 
 
 def _is_open(database: Path) -> bool:
-    with explained(database):
+    with translated_errors(database):
         try:
             with (database / "LOCK").open("rb+") as lock:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
-            return False  # nobody ever opened it since it was restored
+            return False  # restored, and never opened since
         except BlockingIOError:
             return True
         return False

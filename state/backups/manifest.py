@@ -1,9 +1,9 @@
-"""What a backup says of itself: whose state it is, up to where, in which files; and a checksum over all that.
+"""Manifests: the identity, position and files of a backup, with a checksum.
 
 Names below a shard's folder:
 
     owners/00000003.json            the claim of the third owner (epoch 3)
-    files/<sha256>-00000003         a file's content, stored by that owner
+    files/<sha256>-00000003         the content of a file, stored by that owner
     00000003-00000017.json          the manifest of its seventeenth backup
 """
 
@@ -19,21 +19,21 @@ from ..protocols import Offsets, ShardIdentity
 from .errors import BackupDamaged, BackupError
 
 FORMAT = 1
-"""The version of the layout above and the manifest below; another one is refused."""
+"""The version of the layout above and the manifest below; others are refused."""
 
 _ID = re.compile(r"(\d{8})-(\d{8})")
 
-# A manifest names the files that a restore writes: no name may lead out of its folder.
+# A restore creates files by these names, so they must not lead out of its folder.
 _FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$")]
 _Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
 class BackupId(NamedTuple):
-    """Which backup of a shard; later ones are greater.
+    """The id of a shard's backup; later backups have greater ids.
 
     Args:
         epoch: the owner that made it.
-        sequence: which of its backups.
+        sequence: the number among this owner's backups.
     """
 
     epoch: int
@@ -41,21 +41,21 @@ class BackupId(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> BackupId:
-        """Read what `str` gave.
+        """Parse the result of `str`.
 
         Raises:
-            BackupError: it is something else.
+            BackupError: the text is not an id.
         """
         match = _ID.fullmatch(text)
         if match is None:
             raise BackupError(
-                f"{text!r} is no backup: give one as `penstock state verify` lists them, such as {BackupId(3, 17)}."
+                f"{text!r} is not a backup id. Nothing was changed. Use an id from `penstock state verify`, such as {BackupId(3, 17)}."
             )
         return BackupId(int(match[1]), int(match[2]))
 
     @staticmethod
     def of_file(name: str) -> BackupId | None:
-        """Return whose manifest a file is; None for a file that is none."""
+        """Return the id of the backup whose manifest has this name; None for other files."""
         match = _ID.fullmatch(name.removesuffix(".json")) if name.endswith(".json") else None
         return BackupId(int(match[1]), int(match[2])) if match else None
 
@@ -67,11 +67,11 @@ class StoredFile(msgspec.Struct, frozen=True):
     """A file of the database.
 
     Args:
-        name: what RocksDB calls it.
+        name: its RocksDB name.
         size_bytes: its size.
-        sha256: of its content, in hexadecimal digits.
-        epoch: the owner that stored it. Owners remove no files of later ones, so one that was paused cannot take away
-            what a later backup needs.
+        sha256: the hash of its content, hexadecimal.
+        epoch: the owner that stored it. An owner never deletes files of later owners, so a paused owner cannot delete files of later
+            backups.
     """
 
     name: _FileName
@@ -81,22 +81,22 @@ class StoredFile(msgspec.Struct, frozen=True):
 
     @property
     def stored(self) -> str:
-        """What it is called where it is kept."""
+        """Its name in the store."""
         return f"{self.sha256}-{self.epoch:08d}"
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One backup of a shard.
+    """A backup of a shard.
 
     Args:
-        format: the version of all this.
-        identity: whose state it is.
-        position: what the state reflects.
+        format: the version of the manifest.
+        identity: the shard.
+        position: the position that the state reflects.
         epoch: the owner that made it.
-        sequence: which of its backups.
-        time_ms: when the state was as it is here, in milliseconds since 1970, UTC.
-        files: what the database is made of.
-        interval_s: how often its owner makes one, in seconds; None where that is not known.
+        sequence: the number among this owner's backups.
+        time_ms: the time of the state, in milliseconds since 1970, UTC.
+        files: the files of the database.
+        interval_s: the owner's backup interval in seconds; None if unknown.
     """
 
     format: int
@@ -106,42 +106,41 @@ class Manifest(msgspec.Struct, frozen=True):
     sequence: int
     time_ms: int
     files: tuple[StoredFile, ...]
-    # Manifests of the same format may lack it, and whoever does not know it leaves it out.
     interval_s: float | None = None
 
     @property
     def id(self) -> BackupId:
-        """Which backup it is."""
+        """Its id."""
         return BackupId(self.epoch, self.sequence)
 
     @property
     def size_bytes(self) -> int:
-        """How large the restored database is."""
+        """The size of the restored database."""
         return sum(file.size_bytes for file in self.files)
 
     def encode(self) -> bytes:
-        """Return what is stored: the manifest, under its checksum."""
+        """Return the stored form: the manifest with its checksum."""
         body = msgspec.json.encode(self)
         return msgspec.json.encode(_Sealed(sha256(body).hexdigest(), msgspec.Raw(body)))
 
     @staticmethod
     def decode(content: bytes) -> Manifest:
-        """Return what was encoded.
+        """Return the manifest from its stored form.
 
         Raises:
-            BackupDamaged: it is not whole, or was changed, or is of another format; in a few words.
+            BackupDamaged: it is incomplete, changed, or of another format; a short message.
         """
         try:
             sealed = _sealed(content)
             body = bytes(sealed.manifest)
             if sha256(body).hexdigest() != sealed.checksum:
-                raise BackupDamaged("its checksum does not fit")
+                raise BackupDamaged("its checksum does not match")
             written = _versioned(body).format
             if written != FORMAT:
-                raise BackupDamaged(f"it is in format {written}, and this Penstock reads format {FORMAT}")
+                raise BackupDamaged(f"it has format {written}, but this Penstock reads format {FORMAT}")
             return _manifest(body)
         except msgspec.MsgspecError as error:
-            raise BackupDamaged(f"it is not whole ({error})") from error
+            raise BackupDamaged(f"it is incomplete ({error})") from error
 
 
 class _Sealed(msgspec.Struct, frozen=True):
@@ -153,8 +152,7 @@ class _Versioned(msgspec.Struct, frozen=True):
     format: int
 
 
-# Made here, by the thread that imports: what msgspec learns of a type at its first use (0.22), it cannot learn in two
-# threads at once, and shards are opened by several.
+# Created at import: msgspec (0.22) cannot analyse a type in two threads at once, and several threads open shards.
 _sealed = msgspec.json.Decoder(_Sealed).decode
 _versioned = msgspec.json.Decoder(_Versioned).decode
 _manifest = msgspec.json.Decoder(Manifest).decode

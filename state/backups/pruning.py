@@ -1,4 +1,4 @@
-"""Which of a shard's backups are superfluous, and what at the place no backup needs."""
+"""Pruning: which backups and files of a shard may be deleted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TEMPORARY = re.compile(r"\.(\d{8})-\d{8}\.json\.[^.]+\.tmp")
 
 @dataclass(frozen=True)
 class StoredFiles:
-    """What is at the place of one shard.
+    """The files of one shard in a store.
 
     Args:
-        backups: whose manifests are there, newest first.
-        manifests: those of them that can be read.
-        files: sizes by the names they are stored under.
+        backups: the ids of the stored manifests, newest first.
+        manifests: the readable manifests.
+        files: the sizes of stored files by name.
         others: further names beside the manifests.
         claims: the epochs of all owners.
     """
@@ -35,11 +35,11 @@ class StoredFiles:
 
 @dataclass(frozen=True)
 class Prunable:
-    """What may go, in the order in which it has to: a manifest without its files would be a backup that is none.
+    """Files to delete, in this order: a manifest must go before its files.
 
     Args:
         manifests: oldest first.
-        files: stored names.
+        files: names of stored files.
         others: names beside the manifests.
         claims: epochs.
     """
@@ -51,12 +51,12 @@ class Prunable:
 
 
 def prunable(found: StoredFiles, epoch: int, keep: int) -> Prunable:
-    """Return what an owner may remove so that the last `keep` good backups stay, and whatever is newer than these.
+    """Return what an owner may delete. The last `keep` intact backups stay, and everything newer.
 
-    Good is here a backup whose files are all there in their sizes. What a later owner stored is never among it.
+    A backup is intact here if all its files exist in their sizes. Files of later owners are never deleted.
 
     Args:
-        found: what is there.
+        found: the stored files.
         epoch: the owner's.
         keep: at least 1.
     """

@@ -1,20 +1,24 @@
-"""A shard's state from its newest good backup; the database appears whole or not at all."""
+"""Restoring of shards from their newest intact backup. A database appears whole or not at all."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..errors import FileStoreUnreachable, ForeignState
+from ..errors import FileStoreUnreachable, ForeignState, StateError
 from ..files.file_store import FileStore
 from ..local.folder import add_database
-from ..local.rocksdb import RocksShardState, viewed
+from ..local.rocksdb import RocksShardState, opened_read_only
 from ..protocols import ShardIdentity
-from .errors import BackupDamaged
+from .errors import BackupCanceled, BackupDamaged, BackupError
 from .fetch import Progress, fetch, no_progress
+from .inventory import ShardName, refuse_open
 from .manifest import BackupId, Manifest
 from .shard import ShardBackups
 
@@ -22,45 +26,45 @@ _LOG = logging.getLogger("penstock.state")
 
 
 def restore(backups: ShardBackups, target: Path, progress: Progress = no_progress) -> Manifest | None:
-    """Fetch the newest good backup into a folder, which is made anew. Return its manifest; None where there is no good one.
+    """Download the newest intact backup into a folder, which is replaced. Return its manifest; None without an intact backup.
 
-    A backup that turns out to be damaged is left out with a warning that names the file, and the one before it is tried.
+    A damaged backup causes a warning, and the one before it is tried.
 
     Args:
         backups: the shard's.
-        target: the folder; not to be used unless a manifest is returned.
-        progress: is told how far a backup is fetched; begins again with each.
+        target: the folder. Use it only if a manifest is returned.
+        progress: receives the progress of each download, which starts over with each backup.
 
     Raises:
-        FileStoreUnreachable: there may be a good backup, but it cannot be read now.
+        FileStoreUnreachable: an intact backup may exist, but cannot be read now.
     """
     return _newest_good(backups, lambda manifest: fetch(backups, manifest, target, progress))
 
 
 def restore_shard(
-    place: FileStore,
+    store: FileStore,
     identity: ShardIdentity,
     shard: Path,
     progress: Progress = no_progress,
     confirm: Callable[[], None] = lambda: None,
 ) -> Manifest | None:
-    """Make the newest good backup a shard's current database; otherwise as `restore`.
+    """Make the newest intact backup a shard's current database; see `restore`.
 
     Args:
-        place: where backups are kept.
-        identity: whose state it has to be.
-        shard: the folder of the shard's states.
-        progress: is told how far a backup is fetched.
-        confirm: called when the database is whole, before it counts; may raise.
+        store: the backup store.
+        identity: the expected identity of the state.
+        shard: the shard's folder.
+        progress: receives the progress of each download.
+        confirm: called when the database is complete, before it becomes current; may raise.
 
     Raises:
-        ForeignState: the backup is of another shape; nothing was changed.
-        FileStoreUnreachable: there may be a good backup, but it cannot be read now; nothing was changed.
+        ForeignState: the backup has another type; nothing was changed.
+        FileStoreUnreachable: an intact backup may exist, but cannot be read now; nothing was changed.
     """
-    backups = ShardBackups(place, identity.processor, identity.bucket)
+    backups = ShardBackups(store, identity.processor, identity.bucket)
 
     def use(manifest: Manifest) -> None:
-        _expect(identity, manifest, place)
+        _expect(identity, manifest, store)
         install(backups, manifest, shard, progress, confirm)
 
     return _newest_good(backups, use)
@@ -73,17 +77,17 @@ def install(
     progress: Progress = no_progress,
     confirm: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Make one backup a shard's current database, and return its folder.
+    """Make one backup a shard's current database. Return its folder.
 
     Args:
         backups: the shard's.
-        manifest: which of them.
-        shard: the folder of the shard's states.
-        progress: is told how far it is fetched.
-        confirm: called when the database is whole, before it counts; may raise.
+        manifest: the backup.
+        shard: the shard's folder.
+        progress: receives the progress of the download.
+        confirm: called when the database is complete, before it becomes current; may raise.
 
     Raises:
-        BackupDamaged: it is not what was saved; nothing was changed.
+        BackupDamaged: the backup is damaged; nothing was changed.
         FileStoreUnreachable: it cannot be read now; nothing was changed.
     """
 
@@ -95,16 +99,16 @@ def install(
 
 
 @contextmanager
-def viewed_backup(backups: ShardBackups, manifest: Manifest, progress: Progress) -> Iterator[RocksShardState]:
-    """Give a look at the state in a backup, which is fetched to a folder that is gone afterwards."""
+def opened_backup(backups: ShardBackups, manifest: Manifest, progress: Progress) -> Iterator[RocksShardState]:
+    """Open the state of a backup read-only, in a temporary folder."""
     with TemporaryDirectory(prefix="penstock-backup-") as folder:
         fetch(backups, manifest, Path(folder) / "state", progress)
-        with viewed(Path(folder) / "state") as state:
+        with opened_read_only(Path(folder) / "state") as state:
             yield state
 
 
 def _newest_good(backups: ShardBackups, use: Callable[[Manifest], None]) -> Manifest | None:
-    """Return the manifest of the newest backup that could be used."""
+    """Return the manifest of the newest usable backup."""
     unread: FileStoreUnreachable | None = None
     tried: set[BackupId] = set()
     while (backup := _newest_but(backups, tried)) is not None:
@@ -113,7 +117,7 @@ def _newest_good(backups: ShardBackups, use: Callable[[Manifest], None]) -> Mani
             manifest = backups.read(backup)
             use(manifest)
         except (BackupDamaged, FileStoreUnreachable) as error:
-            _LOG.warning("%s The backup before it is tried.", error)
+            _LOG.warning("%s The previous backup is tried.", error)
             unread = error if isinstance(error, FileStoreUnreachable) else unread
         else:
             return manifest
@@ -123,17 +127,87 @@ def _newest_good(backups: ShardBackups, use: Callable[[Manifest], None]) -> Mani
 
 
 def _newest_but(backups: ShardBackups, tried: set[BackupId]) -> BackupId | None:
-    """Look anew each time: while one was fetched, its owner may have made newer ones and removed it.
+    """Return the newest backup that was not tried yet.
 
-    It also tells two cases apart. Where the place as a whole is out of reach, this raises; where it answers, only some files
-    cannot be read, and an older backup may do.
+    The store is listed again each time: meanwhile, the owner may have made newer backups and deleted older ones. This also separates two
+    cases. If the whole store is unreachable, this raises. If only some files are, an older backup may do.
     """
     return next((backup for backup in backups.ids() if backup not in tried), None)
 
 
-def _expect(identity: ShardIdentity, manifest: Manifest, place: FileStore) -> None:
+def _expect(identity: ShardIdentity, manifest: Manifest, store: FileStore) -> None:
     if manifest.identity != identity:
         raise ForeignState(
-            f"Backup {manifest.id} at {place.location} is not this shard's: it is of {manifest.identity}, expected was {identity}. "
-            "Nothing was changed. Run the processor that it belongs to, or give the new one another name or place for backups."
+            f"Backup {manifest.id} at {store.location} belongs to another shard: it is {manifest.identity}, expected {identity}. Nothing "
+            "was changed. Run its own processor, or give the new one another name or backup store."
         )
+
+
+SHARDS_AT_ONCE = 4
+"""The number of shards that are restored at a time; each downloads several files at a time."""
+
+
+def restore_in_parallel(
+    store: FileStore,
+    root: Path,
+    shards: Sequence[ShardName],
+    progress_of: Callable[[ShardName], Progress],
+    only: BackupId | None = None,
+) -> dict[ShardName, Manifest | StateError]:
+    """Replace the states of shards by backups. Return the manifest or error of each; a shard that cannot be restored is unchanged.
+
+    Args:
+        store: the backup store.
+        root: the state folder.
+        shards: the shards, none of which may be open.
+        progress_of: returns the progress callback of a shard.
+        only: the backup to restore; None for the newest intact one of each.
+
+    Raises:
+        StateInUse: one of the shards is open; nothing was changed.
+    """
+    for name in shards:
+        refuse_open(name.folder(root))
+    stopped = threading.Event()
+
+    def begin(name: ShardName) -> Manifest | StateError:
+        try:
+            return _restore(store, root, name, _until(stopped, progress_of(name)), only)
+        except StateError as error:
+            return error
+
+    with ThreadPoolExecutor(SHARDS_AT_ONCE) as threads:
+        try:
+            return dict(zip(shards, threads.map(begin, shards), strict=True))
+        except BaseException:
+            stopped.set()  # Ctrl-C does not wait for downloads
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _restore(store: FileStore, root: Path, name: ShardName, progress: Progress, only: BackupId | None) -> Manifest:
+    backups, shard = ShardBackups(store, *name), name.folder(root)
+    confirm = partial(refuse_open, shard)  # a worker may have started meanwhile
+    if only is not None:
+        manifest = backups.read(only)
+        install(backups, manifest, shard, progress, confirm)
+        return manifest
+    newest = backups.newest()
+    if newest is not None:
+        identity = ShardIdentity(name.processor, name.bucket, newest.identity.shape)
+        newest = restore_shard(store, identity, shard, progress, confirm)
+    if newest is None:
+        raise BackupError(
+            f"{name} has no intact backup at {store.location}. Its state on this machine was not changed. "
+            "Check the location, or run `penstock state verify`."
+        )
+    return newest
+
+
+def _until(stopped: threading.Event, progress: Progress) -> Progress:
+    def show(done_bytes: int, total_bytes: int) -> None:
+        if stopped.is_set():
+            raise BackupCanceled("The restore was interrupted. Nothing was changed.")
+        progress(done_bytes, total_bytes)
+
+    return show

@@ -1,6 +1,6 @@
-"""Keeping backups of a worker's open shards, in one thread beside its work.
+"""A scheduler that backs up a worker's open shards, in a thread of its own.
 
-It never stands in the worker's way: what goes wrong with backups is told, and tried again.
+Backup errors are logged and retried. They never affect the worker.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from ...processors.retry import OutageLog, RetrySchedule
 from ..errors import FileStoreUnreachable, StateError
 from ..files.file_store import FileStore
 from ..protocols import ShardIdentity
-from .backup_age import TOO_OLD, BackupAges
-from .errors import BackupAbandoned, BackupFenced
+from .backup_age import LATE_INTERVALS, BackupAges
+from .errors import BackupCanceled, BackupFenced
 from .shard_backup import AdoptedShard, OpenState
 
 _LOG = logging.getLogger("penstock.state")
 CLOSE_LIMIT_S = 2.0
 RETRY_PAUSES_S = 1.0, 60.0
 REMIND_EVERY_S = 600.0
-"""How often it is said that backups are late, while they are."""
+"""The least time between two warnings about late backups."""
 
 
 class BackupScheduler:
-    """Backs up each shard that it adopted once in an interval, spread over it. Any thread may call; every call returns at once.
+    """Backs up each adopted shard once in an interval, spread over it. Thread-safe; no call waits for a backup.
 
     Args:
-        place: where backups are kept.
-        interval: how often a shard is backed up whose position goes on.
-        keep: how many backups of a shard are kept.
+        store: the backup store.
+        interval: how often to back up a shard whose position advances.
+        keep: the number of backups to keep of each shard.
     """
 
-    def __init__(self, place: FileStore, interval: timedelta, keep: int = 3) -> None:
-        self._place = place
+    def __init__(self, store: FileStore, interval: timedelta, keep: int = 3) -> None:
+        self._store = store
         self._interval_s = interval.total_seconds()
         self._keep = keep
         self._shards: dict[ShardIdentity, AdoptedShard] = {}
@@ -48,38 +48,38 @@ class BackupScheduler:
         self._closed = False
 
     def adopt(self, identity: ShardIdentity, state: OpenState) -> None:
-        """Back an open state up from now on, first within one interval."""
+        """Back up an open state from now on, first within one interval."""
         self.release(identity)
         due_s = time.monotonic() + random.uniform(0.0, self._interval_s)  # noqa: S311 - spreads work, keeps no secret
         with self._changed:
-            self._shards[identity] = AdoptedShard(identity, state, self._place, due_s, self._interval_s)
+            self._shards[identity] = AdoptedShard(identity, state, self._store, due_s, self._interval_s)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="penstock-backups", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
     def release(self, identity: ShardIdentity) -> None:
-        """Never touch a state again; nothing where it was not adopted. A backup that is being made of it is given up."""
+        """Stop using a state, if it was adopted. A backup in progress is canceled."""
         with self._changed:
             shard = self._shards.pop(identity, None)
         if shard is not None:
             shard.release()
 
     def ages(self) -> BackupAges:
-        """Return how old the newest backups of the shards are."""
+        """Return the ages of the newest backups."""
         with self._changed:
             shards = list(self._shards.values())
         return BackupAges({shard.identity: shard.age() for shard in shards}, self._interval_s)
 
     def close(self) -> None:
-        """Release all and stop. What is being stored is given up: without its manifest it is no backup."""
+        """Release all shards and stop. A backup in progress is canceled: without its manifest, it does not count."""
         for identity in list(self.ages().of):
             self.release(identity)
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread is not None:
-            # A request that hangs is left behind: after it, the thread finds that nobody wants what it does.
+            # A request that hangs is abandoned. When it ends, the thread notices that its work is canceled.
             self._thread.join(CLOSE_LIMIT_S)
 
     def _work(self) -> None:
@@ -90,7 +90,7 @@ class BackupScheduler:
                 self._attempt(shard)
 
     def _wait_for_due(self) -> AdoptedShard | None:
-        """Return the shard that has been due for longest; None when it is time to look again."""
+        """Wait for the next shard to back up. Return None to check again."""
         with self._changed:
             shard = min(self._shards.values(), key=lambda shard: shard.due_s, default=None)
             at_s = time.monotonic() + self._interval_s if shard is None else max(shard.due_s, self._schedule.due_s)
@@ -105,7 +105,7 @@ class BackupScheduler:
         try:
             if shard.back_up(self._keep):
                 self._note_answer(shard)
-        except BackupAbandoned as error:
+        except BackupCanceled as error:
             _LOG.info("%s", error)
         except BackupFenced as error:
             _LOG.warning("%s", error)
@@ -114,9 +114,9 @@ class BackupScheduler:
             self._note_outage(shard, error)
             return
         except StateError as error:
-            _LOG.warning("%s was not backed up: %s It is tried again in %.0f s.", shard, error, self._interval_s)
-        except Exception:  # noqa: BLE001 - whatever it is, it is told, and must end neither the worker nor other backups
-            _LOG.exception("%s was not backed up. It is tried again in %.0f s.", shard, self._interval_s)
+            _LOG.warning("%s was not backed up: %s The next attempt is in %.0f s.", shard, error, self._interval_s)
+        except Exception:  # noqa: BLE001 - no error may end the worker or the backups of other shards
+            _LOG.exception("%s was not backed up. The next attempt is in %.0f s.", shard, self._interval_s)
         self._plan(shard)
 
     def _plan(self, shard: AdoptedShard) -> None:
@@ -130,15 +130,15 @@ class BackupScheduler:
                 del self._shards[shard.identity]
 
     def _note_outage(self, shard: AdoptedShard, error: FileStoreUnreachable) -> None:
-        # Behind the others that are due: it may be this shard's folder alone that is out of reach.
+        # Behind other due shards: maybe only this shard's folder is unreachable.
         shard.due_s = max(shard.due_s, time.monotonic())
         self._schedule.record_failure()
         if not self._is_catching_up:
             self._is_catching_up = True
             self._behind.begin()
             _LOG.warning(
-                "Backups of %s do not keep up, the newest is of its state %.0f s ago: %s Work goes on; backups are tried again, "
-                "and it is said when they have caught up.",
+                "Backups of %s are falling behind; the newest is %.0f s old: %s The worker continues. Backups are retried, "
+                "and a message follows when they have caught up.",
                 shard,
                 shard.age().seconds,
                 error,
@@ -160,19 +160,19 @@ class BackupScheduler:
             return
         behind_s = self._behind.end()
         if behind_s is not None:
-            # As loud as the message that it takes back.
-            _LOG.warning("Backups at %s have caught up. They were behind for %.0f s.", self._place.location, behind_s)
+            # At the level of the warning that it ends.
+            _LOG.warning("Backups at %s have caught up. They were late for %.0f s.", self._store.location, behind_s)
 
     def _warn_of_age(self, late: dict[ShardIdentity, float]) -> None:
         oldest = max(late, key=lambda shard: late[shard])
         _LOG.warning(
-            "%d of %d shards have had no backup at %s for more than %d intervals. The oldest, %s, bucket %d, would be restored "
-            "as it was %.0f s ago, or from the bus alone, and would have to catch up from there. Work goes on. Look whether the "
-            "place answers, or make the interval longer.",
+            "%d of %d shards have had no backup at %s for more than %d intervals. The oldest, %s, bucket %d, would be restored to its "
+            "state of %.0f s ago, or rebuilt from Kafka, and would have to catch up from there. The worker continues. Check the backup "
+            "store, or make the interval longer.",
             len(late),
             len(self._shards),
-            self._place.location,
-            TOO_OLD,
+            self._store.location,
+            LATE_INTERVALS,
             oldest.processor,
             oldest.bucket,
             late[oldest],

@@ -1,4 +1,4 @@
-"""The backups of one shard at one place, as anybody may read them."""
+"""The stored backups of one shard."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _LOG = logging.getLogger("penstock.state")
 
 
 class ShardBackups:
-    """What is kept of one shard. Holds nothing: every call looks at the place, and raises FileStoreUnreachable where it cannot.
+    """Reads the backups of one shard. Nothing is cached: each call lists the store, and raises FileStoreUnreachable if it cannot.
 
     Args:
-        place: where it is kept.
+        store: the backup store.
         processor: the processor's name.
         bucket: the bucket number.
     """
 
-    def __init__(self, place: FileStore, processor: str, bucket: int) -> None:
-        self.place = place
+    def __init__(self, store: FileStore, processor: str, bucket: int) -> None:
+        self.store = store
         self._folder = f"{processor}/{bucket:05d}"
         self._name = f"{processor}, bucket {bucket}"
 
@@ -32,26 +32,26 @@ class ShardBackups:
         return self._name
 
     def ids(self) -> list[BackupId]:
-        """Return the backups whose manifests are there, newest first; they may be unreadable."""
-        found = map(BackupId.of_file, self.place.list_folder(self._folder))
+        """Return the ids of the stored manifests, newest first; they may be unreadable."""
+        found = map(BackupId.of_file, self.store.list_folder(self._folder))
         return sorted((id_ for id_ in found if id_ is not None), reverse=True)
 
     def read(self, backup: BackupId) -> Manifest:
         """Return a backup's manifest.
 
         Raises:
-            BackupDamaged: it is not there, or not what was written.
+            BackupDamaged: it is missing or changed.
         """
         try:
-            return Manifest.decode(b"".join(self.place.read(self.manifest_path(backup))))
+            return Manifest.decode(b"".join(self.store.read(self.manifest_path(backup))))
         except (BackupDamaged, FileMissing) as error:
             raise BackupDamaged(
-                f"Backup {backup} of {self} at {self.place.location} is damaged: its manifest cannot be read: "
-                f"{str(error).rstrip('.')}. It is not used."
+                f"Backup {backup} of {self} at {self.store.location} is damaged: its manifest cannot be read: "
+                f"{str(error).rstrip('.')}. It is skipped."
             ) from error
 
     def manifests(self) -> Iterator[Manifest]:
-        """Give the manifests, newest first; those that cannot be read are left out, with a warning."""
+        """Yield the manifests, newest first; log and skip unreadable ones."""
         for backup in self.ids():
             try:
                 yield self.read(backup)
@@ -59,42 +59,42 @@ class ShardBackups:
                 _LOG.warning("%s", error)
 
     def newest(self) -> Manifest | None:
-        """Return the newest readable manifest; its files are not looked at."""
+        """Return the newest readable manifest; its files are not checked."""
         return next(self.manifests(), None)
 
     def files(self) -> dict[str, int]:
-        """Return the sizes in bytes of the files that backups share, by the name they are stored under."""
-        found = self.place.list_folder(f"{self._folder}/files")
+        """Return the sizes in bytes of the shared files by stored name."""
+        found = self.store.list_folder(f"{self._folder}/files")
         return {name: size for name, size in found.items() if size is not None}
 
     def claims(self) -> list[int]:
-        """Return the epochs of all who ever claimed to own the shard's backups."""
-        found = self.place.list_folder(f"{self._folder}/owners")
+        """Return the epochs of all owners so far."""
+        found = self.store.list_folder(f"{self._folder}/owners")
         return [int(name.removesuffix(".json")) for name in found if name[0].isdigit()]
 
     def others(self) -> list[str]:
-        """Return the names of files beside the manifests, such as one in the making, or left so by a kill."""
-        return [name for name in self.place.list_folder(self._folder) if BackupId.of_file(name) is None]
+        """Return the names of other files beside the manifests, such as unfinished ones."""
+        return [name for name in self.store.list_folder(self._folder) if BackupId.of_file(name) is None]
 
     def manifest_path(self, backup: BackupId) -> str:
-        """Return where a manifest is."""
+        """Return the path of a manifest."""
         return f"{self._folder}/{backup}.json"
 
     def file_path(self, stored: str) -> str:
-        """Return where a file is."""
+        """Return the path of a file."""
         return f"{self._folder}/files/{stored}"
 
     def other_path(self, name: str) -> str:
-        """Return where a file beside the manifests is."""
+        """Return the path of another file beside the manifests."""
         return f"{self._folder}/{name}"
 
     def claim_path(self, epoch: int) -> str:
-        """Return where a claim is."""
+        """Return the path of a claim."""
         return f"{self._folder}/owners/{epoch:08d}.json"
 
 
 def damages_of(manifest: Manifest, stored: dict[str, int]) -> list[str]:
-    """Return what is wrong with a backup's files as far as their sizes tell; nothing where it is good."""
+    """Return the missing and truncated files of a backup; none if it is intact."""
     return [damage for file in manifest.files if (damage := _damage_of(file, stored.get(file.stored)))]
 
 
@@ -106,7 +106,7 @@ def _damage_of(file: StoredFile, size_bytes: int | None) -> str | None:
     return None
 
 
-def newest_position(place: FileStore, identity: ShardIdentity) -> Offsets | None:
-    """Return the position of a shard's newest readable backup; None where there is none. Downloads no state."""
-    newest = ShardBackups(place, identity.processor, identity.bucket).newest()
+def newest_position(store: FileStore, identity: ShardIdentity) -> Offsets | None:
+    """Return the position of a shard's newest readable backup; None without one. Downloads no state."""
+    newest = ShardBackups(store, identity.processor, identity.bucket).newest()
     return None if newest is None else newest.position

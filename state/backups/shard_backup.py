@@ -1,28 +1,31 @@
-"""The backups of a shard while it is open here: from its adoption to its release."""
+"""Backups of one open shard, from adoption to release."""
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
 from ..files.file_store import FileStore
-from ..local.rocksdb import viewed
+from ..local.rocksdb import opened_read_only, translated_errors
 from ..protocols import Offsets, ShardIdentity
 from .backup_age import BackupAge
-from .errors import BackupAbandoned
+from .errors import BackupCanceled
 from .shard import ShardBackups
-from .snapshots import drop_leftovers, snapshot_folder
 from .writer import BackupWriter, claim
 
 
 class OpenState(Protocol):
-    """What a backup needs of an open state. It is used by a second thread, beside the one that saves."""
+    """An open state, as a backup needs it. A second thread calls this beside the one that saves."""
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Its folder."""
         ...
 
     def position(self) -> Offsets:
@@ -30,30 +33,30 @@ class OpenState(Protocol):
         ...
 
     def snapshot(self, target: Path) -> None:
-        """Write the state as of now to a new folder on the same disk, at once."""
+        """Write the current state to a new folder on the same disk, quickly."""
         ...
 
 
 class AdoptedShard:
-    """Backs up one open state. `back_up` is called by one thread, `release` by another.
+    """Backs up one open state. One thread calls `back_up`, another `release`. All times are of the monotonic clock.
 
     Args:
-        identity: whose state it is.
+        identity: the shard.
         state: the open state.
-        place: where backups are kept.
-        due_s: when it is to be backed up next; as all times here, of the monotonic clock.
-        interval_s: how often it is backed up.
+        store: the backup store.
+        due_s: the time of its next backup.
+        interval_s: the backup interval.
     """
 
     def __init__(
-        self, identity: ShardIdentity, state: OpenState, place: FileStore, due_s: float, interval_s: float
+        self, identity: ShardIdentity, state: OpenState, store: FileStore, due_s: float, interval_s: float
     ) -> None:
         self.identity = identity
         self.due_s = due_s
         self._interval_s = interval_s
         self._state: OpenState | None = state
         self._folder = state.folder
-        self._backups = ShardBackups(place, identity.processor, identity.bucket)
+        self._backups = ShardBackups(store, identity.processor, identity.bucket)
         self._owner: BackupWriter | None = None
         self._saved: Offsets = {}
         self._current_s = time.monotonic()
@@ -63,30 +66,30 @@ class AdoptedShard:
         return str(self._backups)
 
     def age(self) -> BackupAge:
-        """Return how old the newest backup is. Any thread may call."""
+        """Return the age of the newest backup. Thread-safe."""
         owner = self._owner
         return BackupAge(time.monotonic() - self._current_s, known=owner is not None and owner.newest is not None)
 
     def release(self) -> None:
-        """Touch the state no more. Waits for nothing but a snapshot that is being made."""
+        """Stop using the state. Waits only for a snapshot in progress."""
         with self._touching:
             self._state = None
 
     def back_up(self, keep: int) -> bool:
-        """Make a backup and remove all but the last `keep`. Return False where the position is that of the last one already.
+        """Make a backup and delete all but the last `keep`. Return False if the last backup has the same position.
 
         Raises:
-            BackupAbandoned: the shard was released meanwhile; there is no new backup.
-            BackupFenced: somebody else makes the shard's backups now.
-            FileStoreUnreachable: there is no new backup, or old ones were not removed.
+            BackupCanceled: the shard was released meanwhile; there is no new backup.
+            BackupFenced: another owner makes the shard's backups now.
+            FileStoreUnreachable: there is no new backup, or old ones were not deleted.
         """
         if self._is_current():
             return False
-        # Before the snapshot: a place that does not answer costs the state no flush.
+        # Before the snapshot: if the store is unreachable, the state need not be flushed.
         owner = self._expect_owner()
         with snapshot_folder(self._folder) as snapshot:
             taken_s = self._take(snapshot)
-            with viewed(snapshot) as state:
+            with opened_read_only(snapshot) as state:
                 position = state.position()
             owner.save(snapshot, position)
         self._saved, self._current_s = position, taken_s
@@ -102,13 +105,13 @@ class AdoptedShard:
 
     def _expect_owner(self) -> BackupWriter:
         if self._owner is None:
-            drop_leftovers(self._folder)
-            self._owner = claim(self._backups, self.identity, self._go_on, self._interval_s)
+            remove_old_snapshots(self._folder)
+            self._owner = claim(self._backups, self.identity, self._check_canceled, self._interval_s)
             if self._owner.newest is not None:
                 age_s = time.time() - self._owner.newest.time_ms / 1000
                 self._current_s = time.monotonic() - max(age_s, 0.0)
         else:
-            self._owner.expect_newest()
+            self._owner.expect_ownership()
         return self._owner
 
     def _take(self, snapshot: Path) -> float:
@@ -116,13 +119,39 @@ class AdoptedShard:
             self._opened.snapshot(snapshot)
             return time.monotonic()
 
-    def _go_on(self) -> None:
+    def _check_canceled(self) -> None:
         _ = self._opened
 
     @property
     def _opened(self) -> OpenState:
         if self._state is None:
-            raise BackupAbandoned(
-                f"{self}: the shard was closed while it was backed up; its earlier backups are whole."
-            )
+            raise BackupCanceled(f"{self}: the shard was closed during its backup. Earlier backups are intact.")
         return self._state
+
+
+# Hidden, so that it is never taken for a database of the shard.
+_PREFIX = ".backup-"
+
+
+@contextmanager
+def snapshot_folder(database: Path) -> Iterator[Path]:
+    """Yield the path of a new folder beside a database, on the same disk, and remove it at the end."""
+    folder = database.parent / f"{_PREFIX}{uuid4().hex}"
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
+def remove_old_snapshots(database: Path) -> None:
+    """Remove snapshots of killed processes beside a database."""
+    with translated_errors(database):
+        leftovers = list(database.parent.glob(f"{_PREFIX}*"))
+    for folder in leftovers:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        with translated_errors(folder):
+            shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Backups checked where they are: every file of every one is read and compared with its checksum."""
+"""Verification of stored backups: every file is read and compared with its checksum."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from ..errors import FileStoreUnreachable
 from .errors import BackupDamaged
-from .fetch import SIDE_BY_SIDE, Count, Progress, no_progress, persistently, read_checked
+from .fetch import FETCH_THREADS, Progress, ProgressCounter, no_progress, read_checked, with_retries
 from .manifest import BackupId, Manifest, StoredFile
 from .shard import ShardBackups, damages_of
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a check found.
+class BackupCheck:
+    """The result of checking a backup.
 
     Args:
-        backup: which was checked.
-        manifest: what it says; None where it cannot be read.
-        damages: what is wrong with it, with the names of files; empty where it is good.
+        backup: its id.
+        manifest: its manifest; None if unreadable.
+        damages: the defects with file names; empty if it is intact.
     """
 
     backup: BackupId
@@ -27,11 +27,11 @@ class Verdict:
     damages: tuple[str, ...]
 
 
-def verify(backups: ShardBackups, progress: Progress = no_progress) -> list[Verdict]:
-    """Return what is wrong with each backup of a shard, newest first. A file that several share is read once.
+def verify(backups: ShardBackups, progress: Progress = no_progress) -> list[BackupCheck]:
+    """Check every backup of a shard, newest first. A shared file is read once.
 
     Raises:
-        FileStoreUnreachable: the place as a whole cannot be read.
+        FileStoreUnreachable: the whole store is unreachable.
     """
     manifests = {backup: _manifest(backups, backup) for backup in backups.ids()}
     stored = backups.files()
@@ -49,30 +49,30 @@ def _manifest(backups: ShardBackups, backup: BackupId) -> Manifest | BackupDamag
 def _faults(
     backups: ShardBackups, manifests: list[Manifest], stored: dict[str, int], progress: Progress
 ) -> dict[str, str]:
-    """Return what is wrong with the content of files, by the names they are stored under."""
+    """Return the defects of files by stored name."""
     files = {file.stored: file for manifest in manifests for file in manifest.files if file.stored in stored}
-    count = Count(progress, sum(file.size_bytes for file in files.values()))
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
+    count = ProgressCounter(progress, sum(file.size_bytes for file in files.values()))
+    with ThreadPoolExecutor(FETCH_THREADS) as threads:
         found = threads.map(lambda file: _fault(backups, file, count), files.values())
         return {name: fault for name, fault in zip(files, found, strict=True) if fault is not None}
 
 
-def _fault(backups: ShardBackups, file: StoredFile, count: Count) -> str | None:
+def _fault(backups: ShardBackups, file: StoredFile, count: ProgressCounter) -> str | None:
     try:
-        persistently(lambda: read_checked(backups, file, lambda _: None, count))
+        with_retries(lambda: read_checked(backups, file, lambda _: None, count))
     except BackupDamaged as error:
         return str(error)
     except FileStoreUnreachable as error:
-        backups.ids()  # raises where it is not this file alone that cannot be read
+        backups.ids()  # raises if the whole store is unreachable, not only this file
         return str(error)
     return None
 
 
 def _verdict(
     backup: BackupId, found: Manifest | BackupDamaged, stored: dict[str, int], faults: dict[str, str]
-) -> Verdict:
+) -> BackupCheck:
     if isinstance(found, BackupDamaged):
-        return Verdict(backup, None, (str(found),))
+        return BackupCheck(backup, None, (str(found),))
     missing = damages_of(found, stored)
     changed = [faults[file.stored] for file in found.files if file.stored in faults and not missing]
-    return Verdict(backup, found, (*missing, *changed))
+    return BackupCheck(backup, found, (*missing, *changed))

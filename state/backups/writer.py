@@ -1,9 +1,9 @@
-"""Writing a shard's backups: who claimed them last may, and stores what the place lacks.
+"""The writer of a shard's backups. The latest owner writes, and stores only new files.
 
-claim -> save: the files that are not there yet, or not as they were saved, then the manifest -> prune: manifests that are too old, then files
-claim -> store: the files -> publish: the manifest, by whoever decides that the backup counts
+claim -> save: missing and damaged files, then the manifest -> prune: old manifests, then their files
+claim -> store: the files -> publish: the manifest, once another process decides that the backup counts
 
-A kill between any two writes leaves the earlier backups whole, and at most files that no manifest names.
+A kill between two writes leaves earlier backups intact, and at most unreferenced files.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 
 from ..files.local_files import CHUNK_BYTES
-from ..local.rocksdb import explained
+from ..local.rocksdb import translated_errors
 from ..protocols import Offsets, ShardIdentity
 from .errors import BackupDamaged, BackupFenced
-from .fetch import Count, no_progress, read_checked
+from .fetch import ProgressCounter, no_progress, read_checked
 from .manifest import FORMAT, Manifest, StoredFile
 from .pruning import StoredFiles, prunable
 from .shard import ShardBackups
@@ -31,15 +31,14 @@ from .shard import ShardBackups
 _IMMUTABLE = ".sst"
 _LOG = logging.getLogger("penstock.state")
 CHECKED_BYTES = 256 * 2**20
-"""How much of what a backup shares with earlier ones is read and compared with its checksum; of larger states, a part with each backup.
-An owner reads each file that others have stored once before its first backup shares it, however large."""
+"""The bytes of shared files that each backup reads and verifies. Larger states are verified in parts, one part with each backup.
+A new owner verifies every file of former owners once before its first backup shares it."""
 
 
 class BackupWriter:
-    """Writes a shard's backups, until somebody claims them anew: from then on it raises BackupFenced and writes nothing.
+    """Writes a shard's backups until another owner claims them. Then it raises BackupFenced and writes nothing. Made by `claim`.
 
-    It backs up one open database, in which a file of RocksDB's tables never changes: hashed once, stored once.
-    Made by `claim`.
+    It backs up one open database. RocksDB never changes a table file, so each one is hashed and stored once.
     """
 
     def __init__(
@@ -48,15 +47,15 @@ class BackupWriter:
         identity: ShardIdentity,
         epoch: int,
         newest: Manifest | None,
-        go_on: Callable[[], None],
+        check_canceled: Callable[[], None],
         *,
         interval_s: float | None,
     ) -> None:
         self._backups = backups
-        self._place = backups.place
+        self._store = backups.store
         self._identity = identity
         self._epoch = epoch
-        self._go_on = go_on
+        self._check_canceled = check_canceled
         self._interval_s = interval_s
         self._sequence = 0
         self._digests: dict[tuple[str, int], str] = {}
@@ -64,32 +63,32 @@ class BackupWriter:
         self._to_check_bytes = 0
         self._writing = threading.Lock()
         self.newest = newest
-        """The newest readable backup, as it was at the claim or has been made since. Files are shared with no other: an owner
-        who was paused while it pruned may still take away what only older ones need."""
+        """The newest readable backup at the claim, or made since. Files are shared with this backup only: an owner that was paused during its
+        pruning may still delete files that only older backups need."""
 
-    def expect_newest(self) -> None:
-        """Raise BackupFenced where somebody else has claimed these backups since."""
+    def expect_ownership(self) -> None:
+        """Raise BackupFenced if another owner has claimed these backups."""
         if self._backups.claims():
             expect_owner(self._backups, self._epoch)
         else:
-            # Somebody emptied the place. Without the claim, the next owner would count from 1 and its backups seem older.
-            self._place.create(self._backups.claim_path(self._epoch), _signature())
+            # The store was emptied. Renew the claim: without it, the next owner would start at epoch 1, and its backups would seem older.
+            self._store.create(self._backups.claim_path(self._epoch), _signature())
 
     def save(self, snapshot: Path, position: Offsets) -> Manifest:
-        """Store a snapshot's files where the place lacks them, then its manifest. Return that.
+        """Store the new files of a snapshot, then its manifest, and return it.
 
         Args:
-            snapshot: a folder that nobody writes to, of the one database that this owner backs up.
-            position: what it reflects.
+            snapshot: a read-only folder, of the one database that this owner backs up.
+            position: the position that it reflects.
 
         Raises:
-            BackupFenced: somebody else owns these backups.
-            FileStoreUnreachable: there is no new backup, unless it was the answer to the last write that got lost.
+            BackupFenced: another owner has claimed these backups.
+            FileStoreUnreachable: there is no new backup, unless only the answer to the last write was lost.
         """
         with self._writing:
             manifest = self._stored_whole(snapshot, position)
-            self._expect_wanted()
-            self._place.write(self._backups.manifest_path(manifest.id), [manifest.encode()])
+            self._check_ownership()
+            self._store.write(self._backups.manifest_path(manifest.id), [manifest.encode()])
             self._digests = {(file.name, file.size_bytes): file.sha256 for file in manifest.files}
             self._checked = {
                 file.stored: self._checked[file.stored] for file in manifest.files if file.stored in self._checked
@@ -98,25 +97,25 @@ class BackupWriter:
             return manifest
 
     def store(self, snapshot: Path, position: Offsets) -> Manifest:
-        """Store a snapshot's files where the place lacks them. Return a manifest of what is no backup until somebody publishes it.
+        """Store the new files of a snapshot. Return its manifest, which becomes a backup by `publish`.
 
-        Args and errors as for `save`.
+        Arguments and errors are those of `save`.
         """
         with self._writing:
             return self._stored_whole(snapshot, position)
 
     def _stored_whole(self, snapshot: Path, position: Offsets) -> Manifest:
         time_ms = time.time_ns() // 1_000_000
-        files = self._store(snapshot)
-        # Counted before it is written: where that fails it may still come about, and no number is given twice.
+        files = self._store_files(snapshot)
+        # Counted before the write: a failed write may still take effect, and no id may be used twice.
         self._sequence += 1
         number = self._epoch, self._sequence
         return Manifest(FORMAT, self._identity, position, *number, time_ms, files, self._interval_s)
 
     def prune(self, keep: int) -> None:
-        """Remove what the last `keep` good backups do not need; see `prunable`."""
+        """Delete what the last `keep` intact backups do not need; see `prunable`."""
         with self._writing:
-            self._expect_wanted()
+            self._check_ownership()
             manifests, names = list(self._backups.manifests()), self._backups.others()
             found = StoredFiles(self._backups.ids(), manifests, self._backups.files(), names, self._backups.claims())
             gone = prunable(found, self._epoch, keep)
@@ -125,38 +124,38 @@ class BackupWriter:
             self._remove(map(self._backups.other_path, gone.others))
             self._remove(map(self._backups.claim_path, gone.claims))
 
-    def _store(self, snapshot: Path) -> tuple[StoredFile, ...]:
-        with explained(snapshot):
+    def _store_files(self, snapshot: Path) -> tuple[StoredFile, ...]:
+        with translated_errors(snapshot):
             paths = sorted(snapshot.iterdir())
         there = self._backups.files()
         storers = {file.sha256: file.epoch for file in self.newest.files} if self.newest else {}
         wanted = [(path, self._named(path, storers)) for path in paths]
-        # Those that were checked longest ago come first, since no more than a limit is read again.
+        # Least recently verified files first, since each backup verifies a limited part.
         wanted.sort(key=lambda it: self._checked.get(it[1].stored, 0))
         self._to_check_bytes = CHECKED_BYTES
         return tuple(sorted((self._stored(path, file, there) for path, file in wanted), key=lambda file: file.name))
 
     def _named(self, path: Path, storers: Mapping[str, int]) -> StoredFile:
-        """Return a file as it would be shared with the backup before."""
-        with explained(path):
+        """Return a file as shared with the previous backup."""
+        with translated_errors(path):
             size_bytes = path.stat().st_size
         digest = self._digest_of(path, size_bytes)
         return StoredFile(path.name, size_bytes, digest, storers.get(digest, self._epoch))
 
     def _stored(self, path: Path, file: StoredFile, there: dict[str, int]) -> StoredFile:
-        """Return a file as the manifest names it, stored for the backup before or now."""
+        """Store a file unless it is stored intact. Return its entry in the manifest."""
         if self._is_sound(file, there):
             return file
         own = msgspec.structs.replace(file, epoch=self._epoch)
         if own == file or not self._is_sound(own, there):
-            self._expect_wanted()
-            self._place.write(self._backups.file_path(own.stored), self._chunks(path))
+            self._check_ownership()
+            self._store.write(self._backups.file_path(own.stored), self._chunks(path))
             there[own.stored] = own.size_bytes
             self._checked[own.stored] = self._sequence + 1
         return own
 
     def _is_sound(self, file: StoredFile, there: Mapping[str, int]) -> bool:
-        """Tell whether a file is at the place as it was saved: by its size, and by its checksum where it is its turn to be read."""
+        """Return whether a file is stored intact: by its size, and by its checksum when its turn comes."""
         if there.get(file.stored) != file.size_bytes:
             return False
         known = file.stored in self._checked
@@ -164,13 +163,15 @@ class BackupWriter:
             return True
         self._to_check_bytes -= file.size_bytes if known else 0
         try:
-            read_checked(self._backups, file, lambda _: self._go_on(), Count(no_progress, file.size_bytes))
+            read_checked(
+                self._backups, file, lambda _: self._check_canceled(), ProgressCounter(no_progress, file.size_bytes)
+            )
         except BackupDamaged as error:
             _LOG.warning(
-                "%s: %s at %s. Backups that share it are damaged; it is stored again, and the next backup is whole. See `penstock state verify`.",
+                "%s: %s at %s. Backups that share it are damaged. It is stored again, and the next backup is intact. See `penstock state verify`.",
                 self._backups,
                 error,
-                self._place.location,
+                self._store.location,
             )
             return False
         self._checked[file.stored] = self._sequence + 1
@@ -186,66 +187,66 @@ class BackupWriter:
         return self._digests[known_by]
 
     def _chunks(self, path: Path) -> Iterator[bytes]:
-        with explained(path), path.open("rb") as source:
+        with translated_errors(path), path.open("rb") as source:
             while chunk := source.read(CHUNK_BYTES):
-                self._go_on()
+                self._check_canceled()
                 yield chunk
 
-    def _expect_wanted(self) -> None:
-        self._go_on()
-        self.expect_newest()
+    def _check_ownership(self) -> None:
+        self._check_canceled()
+        self.expect_ownership()
 
     def _remove(self, paths: Iterator[str]) -> None:
         for path in paths:
-            self._go_on()
-            self._place.delete(path)
+            self._check_canceled()
+            self._store.delete(path)
 
 
 def claim(
     backups: ShardBackups,
     identity: ShardIdentity,
-    go_on: Callable[[], None] = lambda: None,
+    check_canceled: Callable[[], None] = lambda: None,
     interval_s: float | None = None,
 ) -> BackupWriter:
-    """Own a shard's backups from now on; whoever owned them writes nothing more.
+    """Become the owner of a shard's backups. Former owners write nothing more.
 
     Args:
         backups: the shard's.
-        identity: whose state is going to be saved.
-        go_on: called between all steps; what it raises stops what is being done, and there is no backup of it.
-        interval_s: how often it is going to be saved, for those who wonder whether a backup is late.
+        identity: the shard.
+        check_canceled: called between all steps; raises to cancel the backup in progress.
+        interval_s: the backup interval, which manifests record to detect late backups.
     """
     while True:
-        # Manifests count too, should their owners' claims have been removed.
+        # Manifests count, too, in case claims were deleted.
         epochs = [*backups.claims(), *(backup.epoch for backup in backups.ids())]
         epoch = max(epochs, default=0) + 1
-        if backups.place.create(backups.claim_path(epoch), _signature()):
-            return BackupWriter(backups, identity, epoch, backups.newest(), go_on, interval_s=interval_s)
+        if backups.store.create(backups.claim_path(epoch), _signature()):
+            return BackupWriter(backups, identity, epoch, backups.newest(), check_canceled, interval_s=interval_s)
 
 
 def expect_owner(backups: ShardBackups, epoch: int) -> None:
-    """Raise BackupFenced where somebody else has claimed a shard's backups since."""
+    """Raise BackupFenced if another owner has claimed a shard's backups."""
     newest = max(backups.claims(), default=0)
     if newest != epoch:
         raise BackupFenced(
-            f"{backups}: owner {epoch} no longer makes its backups at {backups.place.location}, owner {newest} does. This one writes "
-            "nothing more there; no backup is lost."
+            f"{backups}: owner {newest} now makes the backups at {backups.store.location}, not owner {epoch}. This worker writes no more "
+            "backups of the shard. No backup is lost."
         )
 
 
 def publish(backups: ShardBackups, manifest: Manifest) -> None:
-    """Let what was stored count, as the newest backup of a shard. May be repeated.
+    """Make stored files the newest backup of a shard. May be repeated.
 
     Raises:
-        BackupFenced: somebody else has claimed the shard's backups since, and may have removed its files; it does not count.
-        FileStoreUnreachable: it does not count, unless it was the answer that got lost.
+        BackupFenced: another owner has claimed the backups, and may have deleted the files; the backup does not count.
+        FileStoreUnreachable: the backup does not count, unless only the answer was lost.
     """
     expect_owner(backups, manifest.epoch)
-    backups.place.write(backups.manifest_path(manifest.id), [manifest.encode()])
+    backups.store.write(backups.manifest_path(manifest.id), [manifest.encode()])
 
 
 def _signature() -> bytes:
-    """Return who claims: nothing reads it but people who look for a worker that nobody knows of."""
+    """Return the content of a claim. Nothing reads it; it helps people to find an unknown worker."""
     return msgspec.json.encode(
         {"host": socket.gethostname(), "pid": os.getpid(), "time_ms": time.time_ns() // 1_000_000}
     )

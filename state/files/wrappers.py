@@ -56,19 +56,19 @@ class WrappedFileStore(ABC):
 
 
 class InterruptibleFileStore(WrappedFileStore):
-    """Checks before each request and each chunk whether to continue. So a store that hangs costs one time limit and no retry.
+    """Checks before each request and each chunk whether to cancel. So a store that hangs costs one time limit and no retry.
 
     Args:
         files: the other store.
-        expect_wanted: raises to interrupt.
+        check_canceled: raises to cancel.
     """
 
-    def __init__(self, files: FileStore, expect_wanted: Callable[[], None]) -> None:
+    def __init__(self, files: FileStore, check_canceled: Callable[[], None]) -> None:
         super().__init__(files)
-        self._expect_wanted = expect_wanted
+        self._check_canceled = check_canceled
 
     def _call(self, request: Callable[[], T]) -> T:
-        self._expect_wanted()
+        self._check_canceled()
         return request()
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
@@ -77,12 +77,12 @@ class InterruptibleFileStore(WrappedFileStore):
 
     def read(self, path: str, start: int = 0) -> Iterator[bytes]:
         """Yield the bytes of a file, without collecting them first."""
-        self._expect_wanted()
+        self._check_canceled()
         return self._checked(self._files.read(path, start))
 
     def _checked(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
-            self._expect_wanted()
+            self._check_canceled()
             yield chunk
 
 

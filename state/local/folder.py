@@ -21,7 +21,7 @@ from rocksdict import Cache
 
 from ..errors import StateError, StateInUse
 from ..protocols import ShardIdentity
-from .rocksdb import RocksShardState, database_options, drop_folder, explained, open_database, viewed
+from .rocksdb import RocksShardState, database_options, drop_folder, open_database, opened_read_only, translated_errors
 
 _LOG = logging.getLogger("penstock.state")
 LOCK_LIMIT_S = 3.0
@@ -85,10 +85,10 @@ def add_database(shard: Path, make: Callable[[Path], None]) -> Path:
     """
     making = shard / f".new-{uuid4().hex}"
     try:
-        with explained(shard):
+        with translated_errors(shard):
             shard.mkdir(parents=True, exist_ok=True)
         make(making)
-        with explained(shard):
+        with translated_errors(shard):
             return making.rename(shard / _next_number(shard))
     except BaseException:
         with suppress(StateError):
@@ -111,7 +111,7 @@ def _numbered(number: int) -> str:
 
 def _copied(shard: Path, folder: Path) -> Path:
     def copy(target: Path) -> None:
-        with viewed(folder) as state:
+        with opened_read_only(folder) as state:
             state.copy_to(target)
 
     return add_database(shard, copy)

@@ -66,7 +66,7 @@ class RocksShardState:
         Raises:
             ForeignState: it was written in another format.
         """
-        with self._family(_IDENTITY) as family, explained(self._folder):
+        with self._family(_IDENTITY) as family, translated_errors(self._folder):
             stored = cast("bytes | None", family.get(_IDENTITY_KEY))
         if stored is None:
             return None
@@ -83,7 +83,7 @@ class RocksShardState:
         theirs = self.identity()
         if theirs is None:
             ours = json.dumps({"format": FORMAT, **asdict(identity)}, sort_keys=True)
-            with self._family(_IDENTITY) as family, explained(self._folder):
+            with self._family(_IDENTITY) as family, translated_errors(self._folder):
                 family.put(_IDENTITY_KEY, ours.encode(), self._synced)
         elif theirs != identity:
             raise ForeignState(
@@ -96,7 +96,7 @@ class RocksShardState:
         """Return the saved value of each key, None where there is none."""
         if not keys:
             return []
-        with explained(self._folder):
+        with translated_errors(self._folder):
             return cast("list[bytes | None]", self._opened.get(list(keys)))
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -105,17 +105,17 @@ class RocksShardState:
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Return what is saved, in order of keys, from a key on."""
-        with explained(self._folder):
+        with translated_errors(self._folder):
             yield from cast("Iterator[tuple[bytes, bytes]]", self._opened.items(from_key=start))
 
     def position(self) -> Offsets:
         """Return the saved position; empty before the first save."""
-        with self._family(_POSITIONS) as family, explained(self._folder):
+        with self._family(_POSITIONS) as family, translated_errors(self._folder):
             return {cast("bytes", category).decode(): int(offset) for category, offset in family.items()}
 
     def estimated_keys(self) -> int:
         """Return about how many keys have a value, at once."""
-        with explained(self._folder):
+        with translated_errors(self._folder):
             return self._opened.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def save(self, changes: Changes) -> None:
@@ -146,7 +146,7 @@ class RocksShardState:
 
     def prepared(self) -> Delta | None:
         """Return the delta that waits for its decision."""
-        with self._family(_PREPARED) as family, explained(self._folder):
+        with self._family(_PREPARED) as family, translated_errors(self._folder):
             stored = cast("bytes | None", family.get(_DELTA_KEY))
         return None if stored is None else _decode_delta(stored)
 
@@ -181,7 +181,7 @@ class RocksShardState:
 
         What it holds is a state that a crash could have left: it is opened as this one is.
         """
-        with explained(self._folder):
+        with translated_errors(self._folder):
             target.parent.mkdir(parents=True, exist_ok=True)
             Checkpoint(self._opened).create_checkpoint(str(target))
 
@@ -189,7 +189,7 @@ class RocksShardState:
         """Write the state to a new folder, value by value."""
         copy = open_database(target, database_options(Cache(_CACHE_BYTES)))
         try:
-            with explained(target):
+            with translated_errors(target):
                 for name in (None, *_FAMILIES):
                     _copy_family(self._opened, copy, name)
                 copy.flush()
@@ -200,11 +200,11 @@ class RocksShardState:
         """Let go of the database and its lock."""
         if self._database is not None:
             database, self._database = self._database, None
-            with explained(self._folder):
+            with translated_errors(self._folder):
                 database.close()
 
     def _write(self, batch: WriteBatch, options: WriteOptions) -> None:
-        with explained(self._folder):
+        with translated_errors(self._folder):
             self._opened.write(batch, options)
 
     def _put_position(self, batch: WriteBatch, position: Offsets) -> None:
@@ -251,14 +251,14 @@ def open_database(folder: Path, options: Options, access: AccessType | None = No
         StateDamaged: RocksDB's own checksums do not fit.
         StateUnwritable: the disk refuses.
     """
-    with explained(folder):
+    with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         families = dict.fromkeys(_FAMILIES, options)
         return Rdict(str(folder), options, families, access_type=access or AccessType.read_write())
 
 
 @contextmanager
-def viewed(folder: Path) -> Iterator[RocksShardState]:
+def opened_read_only(folder: Path) -> Iterator[RocksShardState]:
     """Give a look at a state that its owner may have open: as it was at this moment, without disturbing the owner."""
     options = database_options(Cache(_CACHE_BYTES // 8))
     options.create_if_missing(False)
@@ -272,7 +272,7 @@ def viewed(folder: Path) -> Iterator[RocksShardState]:
 
 def drop_folder(folder: Path) -> None:
     """Remove a database that nobody has open."""
-    with explained(folder):
+    with translated_errors(folder):
         shutil.rmtree(folder)
 
 
@@ -297,7 +297,7 @@ def _copy_family(source: Rdict, target: Rdict, name: str | None) -> None:
 
 
 @contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def translated_errors(folder: Path) -> Iterator[None]:
     """Raise our errors in place of RocksDB's, which come as plain exceptions with a text, and of the system's."""
     try:
         yield

@@ -192,7 +192,7 @@ def test_who_claims_last_owns(store: FileStore) -> None:
     refused = 0
     for owner in owners:
         try:
-            owner.expect_newest()
+            owner.expect_ownership()
         except BackupFenced:
             refused += 1
 

@@ -92,7 +92,7 @@ def test_a_place_that_is_down_at_the_start_is_waited_for(
     assert old.late[ME] > 3 * OFTEN.total_seconds() > young.of[ME].seconds
     assert (old.oldest_s, old.without) == (None, 1)
     assert (young.oldest_s, young.without, young.late) == (young.of[ME].seconds, 0, {})
-    assert len([text for text in caplog.messages if "do not keep up" in text]) == 1
+    assert len([text for text in caplog.messages if "are falling behind" in text]) == 1
     assert newest_position(watched, ME) == {"flights": 0}
 
 
@@ -119,15 +119,15 @@ def test_lateness_is_said_seldom_and_taken_back_with_how_long_it_was(
         wait_until(lambda: len(watched.asked) > tries)
         wait_until(lambda: len(said("more than 3 intervals")) == 2)
         watched.before = Switch(on=True)
-        wait_until(lambda: len(said("caught up. They were behind for")) == 1)
+        wait_until(lambda: len(said("caught up. They were late for")) == 1)
         watched.before = take_long
         go_on(state, 1)
         wait_until(lambda: len(said("more than 3 intervals")) == 3)
         slow.set()
-        wait_until(lambda: len(said("caught up. They were behind for")) == 2)
+        wait_until(lambda: len(said("caught up. They were late for")) == 2)
 
-    assert len(said("do not keep up")) == 1
-    assert int(re.findall(r"behind for (\d+) s", caplog.text)[0]) >= 1
+    assert len(said("are falling behind")) == 1
+    assert int(re.findall(r"late for (\d+) s", caplog.text)[0]) >= 1
 
 
 def test_a_backup_says_how_often_they_are_made(
@@ -331,4 +331,4 @@ def test_an_hdfs_that_stops_and_comes_back_is_waited_for(
         services.down(["hdfs"], lambda _: None)
 
     assert (values or {})[b"last"] == b"1"
-    assert "do not keep up" in caplog.text
+    assert "are falling behind" in caplog.text

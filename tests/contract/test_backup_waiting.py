@@ -20,13 +20,13 @@ from support.backups import (
 )
 
 from penstock.ops.worker.backups import WorkerBackups
-from penstock.state.backups.errors import BackupAbandoned
+from penstock.state.backups.errors import BackupCanceled
 from penstock.state.backups.inventory import look
 from penstock.state.backups.writer import claim
 from penstock.state.errors import FileStoreUnreachable, StateDamaged
 from penstock.state.files.file_store import FileStore
 from penstock.state.local.folder import RocksStateFolder, current, shard_folder
-from penstock.state.local.rocksdb import RocksShardState, viewed
+from penstock.state.local.rocksdb import RocksShardState, opened_read_only
 from penstock.state.protocols import Delta
 
 
@@ -72,7 +72,7 @@ def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
     assert len(at_once) == 1
     assert said < tries / 2
     assert "has waited" in caplog.text
-    with viewed(current(shard_folder(tmp_path / "other", ME)) or Path()) as found:
+    with opened_read_only(current(shard_folder(tmp_path / "other", ME)) or Path()) as found:
         assert found.position() == {"flights": 1}
 
 
@@ -113,7 +113,7 @@ def test_whoever_stops_waiting_for_a_place_that_hangs_asks_it_no_more(
         backups.close()
         asked = len(watched.asked)
         let_go.set()
-        with pytest.raises(BackupAbandoned, match="nothing was changed"):
+        with pytest.raises(BackupCanceled, match="nothing was changed"):
             refreshed.result(30)
 
     assert len(watched.asked) - asked <= 8, "beyond the files that are fetched side by side"
@@ -128,7 +128,7 @@ def test_a_shard_that_went_elsewhere_waits_for_no_place(
     with refreshing(watched, tmp_path / "other", dropped) as (_, refreshed):
         wait_until(lambda: watched.asked != [])
         dropped.set()
-        with pytest.raises(BackupAbandoned, match="Nobody waits"):
+        with pytest.raises(BackupCanceled, match="Nobody waits"):
             refreshed.result(30)
 
 
@@ -142,7 +142,7 @@ def test_a_look_is_repeated_where_the_owner_merges_files(
     def merging(folder: Path) -> Iterator[RocksShardState]:
         if errors:
             raise errors.pop()
-        with viewed(folder) as seen:
+        with opened_read_only(folder) as seen:
             yield seen
 
     monkeypatch.setattr("penstock.state.backups.inventory.viewed", merging)

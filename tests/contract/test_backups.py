@@ -35,7 +35,7 @@ from penstock.state.errors import FileStoreUnreachable, ForeignState
 from penstock.state.files.file_store import FileStore
 from penstock.state.local import folder
 from penstock.state.local.folder import RocksStateFolder, current, shard_folder
-from penstock.state.local.rocksdb import RocksShardState, viewed
+from penstock.state.local.rocksdb import RocksShardState, opened_read_only
 from penstock.state.protocols import Delta, ShardIdentity
 
 
@@ -137,7 +137,7 @@ def test_a_backup_shares_no_file_that_is_not_what_was_saved(
     assert {file.sha256 for file in tables_of(first)} & {file.sha256 for file in tables_of(second)}
     assert verdicts[second.id] == ()
     assert bool(verdicts[first.id]) == next_owner
-    assert "its checksum does not fit" in caplog.text
+    assert "its checksum does not match" in caplog.text
     assert (restored(store, tmp_path / "target") or {})[b"last"] == b"2"
 
 
@@ -185,7 +185,7 @@ def test_a_death_at_any_step_of_a_restore_is_made_good_by_the_next_one(
         monkeypatch.setattr(fetch, "sync_folder", lambda _: None)
         if current(shard) is None:
             assert restore_shard(watched, ME, shard) is not None
-        with viewed(current(shard) or shard) as found:
+        with opened_read_only(current(shard) or shard) as found:
             assert dict(found.items())[b"last"] == b"7"
         if not died:
             break
@@ -223,11 +223,11 @@ def _scramble(store: FileStore, manifest: Manifest, before: Manifest) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_flip, r"\.sst\) is not what was saved"),
+        (_flip, r"\.sst\) was changed"),
         (_cut, r"\.sst\) has [\d,]+ of [\d,]+ bytes"),
         (_lose, r"\.sst\) is missing"),
         (halve, "manifest cannot be read"),
-        (_alter, "checksum does not fit"),
+        (_alter, "checksum does not match"),
         (_scramble, "manifest cannot be read"),
     ],
 )

@@ -16,7 +16,7 @@ from penstock.processors.keyed_state.changes import Changes
 from penstock.state.errors import ForeignState, StateError, StateUnwritable
 from penstock.state.local.folder import RocksStateFolder, shard_folder
 from penstock.state.local.overlay import Overlay
-from penstock.state.local.rocksdb import viewed
+from penstock.state.local.rocksdb import opened_read_only
 from penstock.state.protocols import Delta, LocalState, MemoryStateFolder, ShardIdentity, StateFolder
 
 ME = ShardIdentity("scorer", 3, "float by route")
@@ -185,7 +185,7 @@ def test_a_state_is_viewed_without_disturbing_its_owner(tmp_path: Path) -> None:
     """A look at an open state shows what was saved, and the owner goes on."""
     state = RocksStateFolder(tmp_path).open(ME)
     state.save_together({b"a": b"1"}, {"flights": 1})
-    with viewed(state.folder) as view:
+    with opened_read_only(state.folder) as view:
         state.save_together({b"a": b"2"}, {"flights": 2})
 
         assert (view.fetch([b"a"]), view.position(), view.identity()) == ([b"1"], {"flights": 1}, ME)
@@ -202,7 +202,7 @@ def test_a_snapshot_is_the_state_of_its_moment(tmp_path: Path) -> None:
     state.snapshot(tmp_path / "snapshot")
     state.apply()
     state.close()
-    with viewed(tmp_path / "snapshot") as view:
+    with opened_read_only(tmp_path / "snapshot") as view:
         assert (view.fetch([b"a"]), view.position(), view.prepared()) == ([b"1"], {"flights": 1}, delta)
 
 

@@ -277,7 +277,7 @@ def test_hdfs_that_comes_after_the_worker_is_waited_for(
     cluster.down()
     with Load(job.kafka, job.category) as load, working(job) as worker:
         expect_progress(kafka_bus, job, wait_until)
-        wait_until(lambda: "do not keep up" in job.log)
+        wait_until(lambda: "are falling behind" in job.log)
         cluster.up()
         await_backup(kafka_bus, job, wait_until)
         wait_until(lambda: "have caught up" in job.log)
@@ -294,7 +294,7 @@ def test_a_daemon_lost_in_the_middle_of_an_upload_costs_nothing(
     with Load(job.kafka, job.category) as load, working(job) as worker:
         wait_until(lambda: all(job.backed_up()))
         stopped_in_an_upload(job, cluster, name, by, wait_until)
-        wait_until(lambda: "do not keep up" in job.log)
+        wait_until(lambda: "are falling behind" in job.log)
         expect_progress(kafka_bus, job, wait_until)
         cluster.up()
         await_backup(kafka_bus, job, wait_until)
@@ -310,10 +310,10 @@ def test_an_hdfs_that_hangs_for_long_costs_nothing(
         wait_until(lambda: all(job.backed_up()))
         for name in cluster.processes():
             cluster.strike(name, signal.SIGSTOP)
-        told, began_s = job.log.count("do not keep up"), time.monotonic()
+        told, began_s = job.log.count("are falling behind"), time.monotonic()
         while time.monotonic() < began_s + LONG_S:
             expect_progress(kafka_bus, job, wait_until)
-        told = job.log.count("do not keep up") - told
+        told = job.log.count("are falling behind") - told
         cluster.up()
         await_backup(kafka_bus, job, wait_until)
         wait_until(lambda: "have caught up" in job.log)
@@ -373,7 +373,7 @@ def test_a_backup_folder_that_cannot_be_written_stops_nothing(
     job = backed_up_job(str(tmp_path / "file" / "backups"), "", kafka_bus, prefix, tmp_path)
     with Load(job.kafka, job.category) as load, working(job) as worker:
         expect_progress(kafka_bus, job, wait_until)
-        wait_until(lambda: "Mend the folder" in job.log and "more than 3 intervals" in job.log)
+        wait_until(lambda: "Check the folder" in job.log and "more than 3 intervals" in job.log)
         expect_progress(kafka_bus, job, wait_until)
         (tmp_path / "file").unlink()
         await_backup(kafka_bus, job, wait_until)

@@ -457,7 +457,7 @@ def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
     done = command("state", "inspect", "app.py:Totals")
 
     assert done.returncode == 1
-    assert "is of another shape: it holds Total by meter" in done.stderr
+    assert "has another type: it contains Total by meter" in done.stderr
     assert "keeps int by meter" in done.stderr
 
 

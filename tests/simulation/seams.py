@@ -128,7 +128,7 @@ def steered(scheduler: Scheduler, seed: int) -> Iterator[None]:
         (backups, "InterruptibleFileStore", lambda backups, _: backups),
         (backups, "shard_folder", ours.shard_of),
         (backups, "current", ours.database_of),
-        (backups, "viewed", ours.seen),
+        (backups, "opened_read_only", ours.seen),
         (backups, "newest_position", ours.newest_position),
         (backups, "restore_shard", ours.restore),
         (backups, "BackupScheduler", ours.Keeper),

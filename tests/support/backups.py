@@ -16,7 +16,7 @@ from penstock.state.backups.shard import ShardBackups
 from penstock.state.backups.writer import BackupWriter
 from penstock.state.errors import FileStoreUnreachable
 from penstock.state.files.file_store import FileStore
-from penstock.state.local.rocksdb import RocksShardState, viewed
+from penstock.state.local.rocksdb import RocksShardState, opened_read_only
 from penstock.state.protocols import ShardIdentity
 
 ME = ShardIdentity("scorer", 3, "float by route")
@@ -105,7 +105,7 @@ def restored(store: FileStore, target: Path) -> dict[bytes, bytes] | None:
     """Restore and read everything; None where there is nothing to restore."""
     if restore(backups_at(store), target) is None:
         return None
-    with viewed(target) as state:
+    with opened_read_only(target) as state:
         values = dict(state.items())
         assert {"flights": int(values[b"last"])} == state.position()
     return values

@@ -18,7 +18,7 @@ from penstock.ops.worker.shard_loader import Backups, NoBackups
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder, current
-from penstock.state.local.rocksdb import viewed
+from penstock.state.local.rocksdb import opened_read_only
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import MemoryBus
@@ -89,7 +89,7 @@ class Machine:
         for bucket in range(processor.inputs()[0].buckets):
             folder = current(local.folder(bucket))
             if folder is not None:
-                with viewed(folder) as state:
+                with opened_read_only(folder) as state:
                     found.update((key, value) for key, value in state.items() if key < b"\xff")
         return found
 

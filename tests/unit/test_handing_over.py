@@ -25,7 +25,7 @@ from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSupersede
 from penstock.state.backups.errors import BackupFenced
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.shard import ShardBackups
-from penstock.state.backups.snapshots import snapshot_folder
+from penstock.state.backups.shard_backup import snapshot_folder
 from penstock.state.backups.writer import claim
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder

@@ -30,7 +30,7 @@ from penstock.ops.testing import Driver
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.shard import ShardBackups
-from penstock.state.backups.snapshots import snapshot_folder
+from penstock.state.backups.shard_backup import snapshot_folder
 from penstock.state.backups.writer import claim
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
