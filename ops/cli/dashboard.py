@@ -52,7 +52,7 @@ def dashboard(
         from ..dashboard.access import Access  # noqa: PLC0415
         from ..dashboard.broadcast import Broadcaster  # noqa: PLC0415
         from ..dashboard.poller import Poller  # noqa: PLC0415
-        from ..dashboard.serving import address_of, listening_at, serve  # noqa: PLC0415
+        from ..dashboard.serving import address_of, listening_at, server_of  # noqa: PLC0415
         from ..dashboard.site import Shown  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise DashboardMissing(
@@ -66,9 +66,10 @@ def dashboard(
     with (
         listening_at(host, port) as listener,
         closing(Broadcaster(Waiting(fail_fast=fail_fast)(lambda: Poller(bus, observed(bus))))) as watch,
-        stopping_on_signals(lambda: None),  # the server has its own way, and hands the signal on when it has ended
     ):
-        watch.start()
-        asks = "it asks for the token; " if token is not None else ""
-        note(f"The dashboard is at {address_of(listener)} ({asks}Ctrl-C ends it)")
-        serve(listener, shown, watch, access)
+        server = server_of(shown, watch, access)
+        with stopping_on_signals(server.stop):
+            watch.start()
+            asks = "it asks for the token; " if token is not None else ""
+            note(f"The dashboard is at {address_of(listener)} ({asks}Ctrl-C ends it)")
+            server.run(sockets=[listener])

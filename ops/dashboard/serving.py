@@ -18,14 +18,19 @@ class AddressRefused(PenstockError):
     """The dashboard cannot answer at that address: name another."""
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A server that ends the streams of browsers when it is told to stop, and does not wait for them to go away."""
 
     def __init__(self, config: uvicorn.Config, watch: Broadcaster) -> None:
         super().__init__(config)
         self._watch = watch
 
+    def stop(self) -> None:
+        """Make `run` return, now or as soon as it is called."""
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams of browsers, then the server."""
         self._watch.end_streams()
         await super().shutdown(sockets)
 
@@ -59,8 +64,8 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def serve(listener: socket.socket, shown: Shown, watch: Broadcaster, access: Access) -> None:
-    """Answer browsers until SIGINT or SIGTERM."""
+def server_of(shown: Shown, watch: Broadcaster, access: Access) -> Server:
+    """Return the server of the dashboard. Its `run` answers browsers until SIGINT, SIGTERM or `stop`."""
     config = uvicorn.Config(
         site_of(shown, watch, access),
         log_level="warning",
@@ -68,4 +73,4 @@ def serve(listener: socket.socket, shown: Shown, watch: Broadcaster, access: Acc
         server_header=False,
         timeout_graceful_shutdown=5,
     )
-    _Server(config, watch).run(sockets=[listener])
+    return Server(config, watch)

@@ -250,7 +250,8 @@ def limit(kafka: str, category: str, largest: str) -> None:
     """Set how large a batch of a category may be."""
     entry = ConfigEntry("max.message.bytes", largest, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, category, incremental_configs=[entry])
-    AdminClient({"bootstrap.servers": kafka}).incremental_alter_configs([resource])[resource].result(timeout=30)
+    client = AdminClient({"bootstrap.servers": kafka})
+    client.incremental_alter_configs([resource])[resource].result(timeout=30)
 
 
 def test_a_missing_category_is_named_with_the_command_that_creates_it(cli: Cli, app: Path, prefix: str) -> None:
