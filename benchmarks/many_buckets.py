@@ -20,10 +20,11 @@ import penstock as ps
 from penstock.ops.dev_services import running_kafka
 from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import Targets, ends_of, prepare
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.shard import newest_position
 from penstock.state.files.file_store import FileStore
 from penstock.state.files.local_files import LocalFileStore
-from penstock.state.protocols import Offsets, ShardIdentity
+from penstock.state.protocols import ShardIdentity
 from penstock.transport.bus import CategorySpec, Outgoing
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
@@ -83,11 +84,13 @@ def measure(bus: KafkaBus, processor: type[ps.Stateful], keys: int, folder: Path
 
 def is_backed_up(processor: type[ps.Stateful], place: FileStore, targets: Targets) -> bool:
     """Tell whether the newest backup of each shard is of its end."""
-    return all(_newest(processor, place, bucket.number).get(bucket.category) == end for bucket, end in targets.items())
+    return all(
+        _newest(processor, place, bucket.number).offsets.get(bucket.category) == end for bucket, end in targets.items()
+    )
 
 
-def _newest(processor: type[ps.Stateful], place: FileStore, number: int) -> Offsets:
-    return newest_position(place, ShardIdentity(processor.name, number, processor.state_shape())) or {}
+def _newest(processor: type[ps.Stateful], place: FileStore, number: int) -> StatePosition:
+    return newest_position(place, ShardIdentity(processor.name, number, processor.state_shape())) or StatePosition()
 
 
 def fill(bus: KafkaBus, category: ps.Category[Seen], keys: int) -> None:

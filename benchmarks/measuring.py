@@ -14,7 +14,7 @@ from penstock.ops.worker.gc_tuning import tune_gc
 from penstock.ops.worker.metrics import Metrics
 from penstock.ops.worker.preflight import prepare
 from penstock.ops.worker.worker import Worker
-from penstock.state.checkpoints import Gap
+from penstock.processors.shard.checkpoints import Gap
 from penstock.transport.bus import Bus
 
 
@@ -36,13 +36,13 @@ class Stretch:
 
     def finished(self, worker: Worker) -> bool:
         """Tell whether the worker may end; called after each turn."""
-        if self._before is None and worker.tally.events_in > self._warm_up:
+        if self._before is None and worker.metrics.events_in > self._warm_up:
             if self._warm_up:
                 worker.save()
-            self._before = replace(worker.tally)
+            self._before = replace(worker.metrics)
             self._began_s = time.monotonic()
-        saved = worker.tally.checkpoints - self._before.checkpoints if self._before else 0
-        return saved >= self._checkpoints or worker.tally.events_in >= self._wanted
+        saved = worker.metrics.checkpoints - self._before.checkpoints if self._before else 0
+        return saved >= self._checkpoints or worker.metrics.events_in >= self._wanted
 
     def at_gap(self, gap: Gap) -> None:
         """Note when a checkpoint is complete."""
@@ -52,7 +52,7 @@ class Stretch:
     def measured(self, worker: Worker) -> tuple[int, float]:
         """Return how many events it took, and the seconds until their last checkpoint was complete."""
         before = self._before or Metrics()
-        return worker.tally.events_in - before.events_in, self._saved_s - self._began_s
+        return worker.metrics.events_in - before.events_in, self._saved_s - self._began_s
 
 
 def measured(

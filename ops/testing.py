@@ -21,8 +21,8 @@ from ..processors.declare.records import Record
 from ..processors.errors import DeclarationError, PenstockError
 from ..processors.lookups import LookupJoin, LookupSource, Outside
 from ..processors.operators import merge_of
+from ..processors.shard.checkpoints import Gap, Step, steps_of
 from ..processors.time.idleness import IdleTimeout
-from ..state.checkpoints import Gap, Step, steps_of
 from ..state.protocols import MemoryStateFolder
 from ..transport.bus import Bucket, CategorySpec, Outgoing
 from ..transport.codecs.by_category import Codecs
@@ -163,9 +163,9 @@ class Driver:
         ]
         return self._codecs.of(category).decode(values).events
 
-    def tally(self, processor: type[Processor]) -> Metrics:
+    def metrics(self, processor: type[Processor]) -> Metrics:
         """Return what a processor's worker has counted since it last died."""
-        return self._worker(processor, _once(None)).tally
+        return self._worker(processor, _once(None)).metrics
 
     def dead_letters(self, processor: type[Processor]) -> list[DeadLetter]:
         """Return a processor's dead letters, in order."""
@@ -192,9 +192,9 @@ class Driver:
         while True:
             worker = self._worker(processor, _once(armed))
             try:
-                worker.turn()  # also without input: time may have passed
+                worker.run_once()  # also without input: time may have passed
                 while not worker.has_reached(targets):
-                    worker.turn()
+                    worker.run_once()
                 worker.save()
             except Killed:
                 self._bury(processor)

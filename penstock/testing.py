@@ -8,6 +8,6 @@ from .ops.testing import Crash, Driver
 from .processors.declare.apps import load_app
 from .processors.errors import PenstockError
 from .processors.monoids import BrokenLaw, check_laws
-from .state.checkpoints import Step
+from .processors.shard.checkpoints import Step
 
 __all__ = ["BrokenLaw", "Crash", "Driver", "PenstockError", "Step", "check_laws", "load_app"]

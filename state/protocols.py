@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..processors.keyed_state.changes import Changes, MergeChanges
-
-Offsets = dict[str, int]
-"""Next unread offset by input category, for the one bucket number that a shard works on.
-
-Beside them, under names that are no category's or the engine's own, it holds of what checkpoint and of what move a state is.
-"""
+from ..processors.shard.position import Offsets, StatePosition
 
 
 @dataclass(frozen=True)
@@ -35,13 +30,13 @@ class Delta:
     """What one checkpoint does to a shard.
 
     Args:
-        before: the position that the state reflects without it.
-        after: the position that it reflects with it.
+        before: the group's committed offsets when the checkpoint began.
+        after: the position of the state with the changes.
         changes: what changed between them.
     """
 
     before: Offsets
-    after: Offsets
+    after: StatePosition
     changes: Changes
 
 
@@ -50,13 +45,13 @@ class Outbox:
     """Outputs that were saved with the state, to be sent from there.
 
     Args:
-        before: the position at which they begin.
-        after: the position at which they end.
+        before: the group's committed offsets when the checkpoint began.
+        after: the position of the state whose changes caused the outputs.
         messages: category, key and value of each, in order.
     """
 
     before: Offsets
-    after: Offsets
+    after: StatePosition
     messages: Sequence[tuple[str, bytes | None, bytes | None]]
 
 
@@ -74,7 +69,7 @@ class ShardState(Protocol):
         """
         ...
 
-    def position(self) -> Offsets:
+    def position(self) -> StatePosition:
         """Return the saved position; empty before the first save."""
         ...
 
@@ -82,11 +77,11 @@ class ShardState(Protocol):
         """Save changes of state, all or none."""
         ...
 
-    def save_position(self, position: Offsets) -> None:
-        """Save the position that the state reflects."""
+    def save_position(self, position: StatePosition) -> None:
+        """Update the position that the state reflects; what `position` lacks stays."""
         ...
 
-    def save_together(self, changes: Changes, position: Offsets) -> None:
+    def save_together(self, changes: Changes, position: StatePosition) -> None:
         """Save changes and the position that reflects them as one: both or neither."""
         ...
 
@@ -121,8 +116,8 @@ class LocalState(ShardState, Protocol):
         """Return what is saved, in order of keys, from a key on."""
         ...
 
-    def clear(self, keep: Collection[str]) -> None:
-        """Drop all values, and of the position all but some names. The position goes first: dead in between, it is to be cleared again."""
+    def clear(self) -> None:
+        """Drop all values, and of the position all but the maintenance number. The position goes first: after a crash in between, clear again."""
         ...
 
 
@@ -175,7 +170,7 @@ class MemoryShardState:
         self._join = join
         self._outbox: Outbox | None = None
         self._values: dict[bytes, bytes] = {}
-        self._position: Offsets = {}
+        self._position = StatePosition()
         self._prepared: Delta | None = None
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -186,9 +181,9 @@ class MemoryShardState:
         """Return the first saved keys of a range, with their values, in order of keys."""
         return [(key, self._values[key]) for key in sorted(self._values) if start <= key < end][:limit]
 
-    def position(self) -> Offsets:
+    def position(self) -> StatePosition:
         """Return the saved position; empty before the first save."""
-        return dict(self._position)
+        return self._position
 
     def save(self, changes: Changes) -> None:
         """Save changes of state."""
@@ -198,11 +193,11 @@ class MemoryShardState:
             else:
                 self._values[key] = self._join(self._values[key], value) if key in self._values else value
 
-    def save_position(self, position: Offsets) -> None:
+    def save_position(self, position: StatePosition) -> None:
         """Save the position."""
-        self._position.update(position)
+        self._position = self._position.updated(position)
 
-    def save_together(self, changes: Changes, position: Offsets) -> None:
+    def save_together(self, changes: Changes, position: StatePosition) -> None:
         """Save changes and position."""
         self.save(changes)
         self.save_position(position)
@@ -229,9 +224,9 @@ class MemoryShardState:
         """Return what is saved, in order of keys, from a key on."""
         return iter([(key, self._values[key]) for key in sorted(self._values) if key >= start])
 
-    def clear(self, keep: Collection[str]) -> None:
-        """Drop all values, and of the position all but some names."""
-        self._position = {name: self._position[name] for name in keep if name in self._position}
+    def clear(self) -> None:
+        """Drop all values, and of the position all but the maintenance number."""
+        self._position = StatePosition(maintenance_number=self._position.maintenance_number)
         self._values.clear()
 
     def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:

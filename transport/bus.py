@@ -13,6 +13,7 @@ from itertools import repeat
 from typing import NamedTuple, Protocol
 
 from ..processors.declare.categories import AnyCategory
+from ..processors.time.timestamp_validation import UNKNOWN_MS
 
 
 class Bucket(NamedTuple):
@@ -53,10 +54,6 @@ class Message(Protocol):
 
     def timestamp(self) -> tuple[int, int]:
         """Return the kind of time (0: none, 1: the writer's, 2: the bus's), and when it arrived (milliseconds since 1970, UTC)."""
-
-
-UNKNOWN_MS = -1
-"""In place of a time of arrival that nobody has noted."""
 
 
 class End(NamedTuple):

@@ -24,10 +24,8 @@ import msgspec
 
 from ..processors.declare.processor import Processor
 from ..processors.keyed_state.changes import Changes
+from ..processors.shard.position import StatePosition
 from .bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader
-
-Offsets = dict[str, int]
-"""What a state reflects: next unread offset by input category, and of what checkpoint and of what move it is."""
 
 READ_WAIT_S = 1.0
 TIMEOUT_S = 600.0
@@ -39,7 +37,7 @@ DELETIONS = timedelta(days=30)
 _CHANGE = b"k"
 _POSITION = b"p"
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Offsets).decode
+_decode = msgspec.msgpack.Decoder(StatePosition).decode
 
 
 def changelog_spec(processor: type[Processor]) -> CategorySpec:
@@ -49,14 +47,16 @@ def changelog_spec(processor: type[Processor]) -> CategorySpec:
     )
 
 
-def logged_changes(changes: Iterable[tuple[bytes, bytes | None]], position: Offsets, number: int) -> Iterator[Outgoing]:
+def logged_changes(
+    changes: Iterable[tuple[bytes, bytes | None]], position: StatePosition, number: int
+) -> Iterator[Outgoing]:
     """Give the messages that say what changes in a shard's state, and how far it is then."""
     for key, value in changes:
         yield Outgoing(_CHANGE + key, value, number)
     yield Outgoing(_POSITION, _encode(position), number)
 
 
-def offset_ranges(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, Offsets]]:
+def offset_ranges(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, StatePosition]]:
     """Read a changelog to its end, batch by batch: changes, and the position that holds with them."""
     reader = bus.scanner([Position(bucket, begin)])
     try:
@@ -64,11 +64,11 @@ def offset_ranges(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Change
             polled = reader.poll(READ_WAIT_S)
             for batch in polled.batches:
                 changes: Changes = {}
-                reached: Offsets = {bucket.category: batch.next_offset}
+                reached = StatePosition(changelog_offset=batch.next_offset)
                 for message in batch.messages:
                     key, value = message.key() or b"", message.value()
                     if key == _POSITION:
-                        reached.update(_decode(value or b""))
+                        reached = reached.updated(_decode(value or b""))
                     else:
                         changes[key[len(_CHANGE) :]] = value
                 yield changes, reached
@@ -78,12 +78,12 @@ def offset_ranges(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Change
         reader.close()
 
 
-def told_position(bus: Bus, bucket: Bucket) -> Offsets:
+def told_position(bus: Bus, bucket: Bucket) -> StatePosition:
     """Return what the state reflects that a changelog's bucket gives: nothing where it was never told of one."""
-    position: Offsets = {}
+    position = StatePosition()
     for _, reached in offset_ranges(bus, bucket, 0):
-        position.update(reached)
-    return {name: offset for name, offset in position.items() if name != bucket.category}
+        position = position.updated(reached)
+    return _without_changelog(position)
 
 
 def rewrite(
@@ -91,7 +91,7 @@ def rewrite(
     changelog: str,
     number: int,
     items: Iterable[tuple[bytes, bytes]],
-    position: Offsets,
+    position: StatePosition,
     *,
     member: Reader | None = None,
     commits: Sequence[Position] = (),
@@ -117,8 +117,12 @@ def rewrite(
             yield key, None
 
     with closing(bus.transactional_writer(f"{changelog}.{number}.moved", member, TIMEOUT_S, [changelog])) as writer:
-        writer.send(changelog, logged_changes(changes(), position, number))
+        writer.send(changelog, logged_changes(changes(), _without_changelog(position), number))
         writer.commit(commits)
+
+
+def _without_changelog(position: StatePosition) -> StatePosition:
+    return msgspec.structs.replace(position, changelog_offset=0)
 
 
 def _keys_in(bus: Bus, bucket: Bucket) -> set[bytes]:

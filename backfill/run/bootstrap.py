@@ -20,12 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateless import Stateless
+from ...processors.shard.checkpoints import is_remote
+from ...processors.shard.position import Offsets, StatePosition
 from ...processors.time.watermarks import UpstreamWatermark
 from ...state.backups.manifest import Manifest
-from ...state.checkpoints import is_remote
 from ...state.files.file_store import FileStore
-from ...state.protocols import Offsets
-from ...state.topic_ids import topic_marks
 from ...transport.bus import Bus
 from ...transport.kafka import KafkaBus
 from ...transport.tables.maintenance_log import newest_maintenance
@@ -146,7 +145,7 @@ def bootstrap(
     read = Days(first or date.min, date.max)
     beyond = allow_missing or until_now is not None  # what the archive has not yet, the bus has
     covered(warehouse, [WantedDays(one, read, read) for one in processor.inputs()], allow_missing=beyond)
-    began_s, topics = time.monotonic(), topic_marks(topic_ids_of(destination.bus, processor))
+    began_s, topic_ids = time.monotonic(), topic_ids_of(destination.bus, processor)
     with spark_session(master) as spark:
         with told("Sending the app to Spark"):
             app = place(spark.sparkContext, app_name, [processor])
@@ -165,7 +164,10 @@ def bootstrap(
             events = merged(processor, source, first)
             reach = _reach(events, processor, borders)
             handing_over.expect_keyed_alike({n: one.begins for n, one in reach.items()})
-            ends = {n: {**one.position, **topics, **handing_over.stamp} for n, one in reach.items()}
+            ends = {
+                n: StatePosition(one.position, maintenance_number=handing_over.number, topic_ids=topic_ids)
+                for n, one in reach.items()
+            }
             target = BackupTarget(destination.place.location, destination.webhdfs, ends)
             rows = by_arrival(events, processor.inputs()[0].buckets)
             built = rows.mapInArrow(state_builder(Inputs(steps), target), spark_schema(BUILT)).collect()

@@ -18,19 +18,18 @@ from typing import NamedTuple
 import msgspec
 
 from ...processors.declare.processor import Processor
+from ...processors.shard.checkpoints import Step, steps_of
+from ...processors.shard.position import Offsets
 from ...state.backups.fetch import no_progress
 from ...state.backups.manifest import Manifest
 from ...state.backups.restore import opened_backup
 from ...state.backups.shard import ShardBackups
 from ...state.backups.writer import expect_owner, publish
-from ...state.checkpoints import Step, steps_of
 from ...state.files.file_store import FileStore
-from ...state.protocols import Offsets
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.changelog import changelog_spec, rewrite
 from ...transport.internal_topics import ensure
 from ...transport.tables.maintenance_log import (
-    MOVES,
     MaintenanceOperation,
     Retyped,
     newest_maintenance,
@@ -82,12 +81,8 @@ class BootstrapHandoff:
     committed: Mapping[str, Mapping[int, int]]
 
     @property
-    def stamp(self) -> Offsets:
-        """What the positions of the states that are built have to hold."""
-        return {MOVES.name: self._number}
-
-    @property
-    def _number(self) -> int:
+    def number(self) -> int:
+        """The maintenance number that the positions of the built states need."""
         return 1 if self.earlier is None else self.earlier.next_number
 
     def untouched(self, built: Mapping[int, object]) -> list[int]:
@@ -151,7 +146,7 @@ class BootstrapHandoff:
         earlier = self.earlier
         numbers: dict[int, int] = {} if earlier is None else dict(earlier.numbers)
         begins: dict[int, Offsets] = {} if earlier is None else dict(earlier.begins)
-        replaced = dict.fromkeys(built, self._number)
+        replaced = dict.fromkeys(built, self.number)
         if earlier is not None and not earlier.done:
             self._expect_continues(earlier, built)
         return MaintenanceOperation(
@@ -215,13 +210,13 @@ class BootstrapHandoff:
             bucket
             for bucket, manifest in built.items()
             for name, offsets in self.committed.items()
-            if manifest.position.get(name, 0) < offsets.get(bucket, 0)
+            if manifest.position.offsets.get(name, 0) < offsets.get(bucket, 0)
         }
 
     def _positions(self, built: Mapping[int, Manifest]) -> list[Position]:
         """Return where the group goes on; an input of which nothing is archived stays, but is of no checkpoint any more."""
         found = {
-            Bucket(name, bucket): manifest.position.get(name, offsets.get(bucket))
+            Bucket(name, bucket): manifest.position.offsets.get(name, offsets.get(bucket))
             for bucket, manifest in built.items()
             for name, offsets in self.committed.items()
         }

@@ -21,9 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentat
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
+from ...processors.shard.checkpoints import is_remote
+from ...processors.shard.position import Offsets
 from ...processors.time.windows import GlobalWindow
-from ...state.checkpoints import is_remote
-from ...state.protocols import Offsets
 from ...state.remote.rebuild import rebuilds
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.tables.maintenance_start import expect_idle

@@ -1,24 +1,26 @@
-"""What a shard does over its archived bucket, in the order in which the bucket's events came: the stream's own result.
+"""A shard over its archived bucket, in the order of arrival: the results of the stream.
 
-The shard's own core runs, with the watermark that follows from the events, what comes too late included. State that the core has
-drained lies in a RocksDB of the task's own, so that a bucket's keys need not fit in memory.
-
-Time passes as the events came: their arrival says which inputs were idle, and what the time of day was.
+The shard's own engine runs, with the watermark that follows from the events, late events included. Its saved state is a RocksDB of the
+task's own, so that a bucket's keys need not fit in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...processors.declare.processor import Processor
-from ...processors.operators import Operator, open_operator
-from ...processors.time.windows import MILLISECOND
+from ...processors.declare.processor import CheckpointInterval, Processor
+from ...processors.shard.drive import Driven, Scratch, ShardDriver
+from ...processors.shard.idle_inputs import IdleInputs
+from ...processors.shard.shard import new_shard
+from ...processors.shard.source_events import SourceEvents
+from ...processors.shard.time_slices import TimeSlice
 from ...state.local.folder import RocksStateFolder
 from ...state.local.rocksdb import RocksShardState
 from ...state.protocols import ShardIdentity
@@ -30,15 +32,16 @@ from .inputs import Arrived, Inputs, chunks
 from .step import guarded
 
 DRAINED_EVENTS = 100_000
-"""After how many events a shard's changes leave memory."""
+"""The number of events after which a shard's changes leave memory."""
+_NO_LIMIT = timedelta(days=36_500)
 
 
 def arrival_order_step(inputs: Inputs, within: Days) -> Transform:
-    """Return the step as Spark runs it, on partitions that hold whole buckets, sorted by bucket and arrival.
+    """Return the step as Spark runs it, on partitions of whole buckets, sorted by bucket and arrival.
 
     Args:
-        inputs: whose.
-        within: of which days outputs are given, by their own event time.
+        inputs: the processor's inputs.
+        within: the days of the outputs, by their own event time.
     """
     return partial(_run, inputs, within)
 
@@ -50,72 +53,67 @@ def _run(inputs: Inputs, within: Days, batches: Batches) -> Batches:
 def _by_bucket(inputs: Inputs, within: Days, batches: Batches) -> Batches:
     for bucket, events in groupby(inputs.events(batches), key=lambda one: one.bucket):
         with scratch_state(inputs.processor, bucket) as state:
-            for outputs in outputs_of(inputs, state, events):
+            for outputs in outputs_of(inputs, bucket, state, events):
                 yield from inputs.steps[0].give(inside(inputs, outputs, within))
 
 
 @contextmanager
 def scratch_state(processor: Processor, bucket: int) -> Iterator[RocksShardState]:
-    """Give an empty state for a shard, which is gone after the block."""
+    """Open an empty state for a shard, and remove it after the block."""
     identity = ShardIdentity(processor.name, bucket, processor.state_shape() or "")
     with TemporaryDirectory() as folder, closing(RocksStateFolder(Path(folder)).open(identity)) as state:
         yield state
 
 
-def outputs_of(inputs: Inputs, state: RocksShardState, events: Iterator[Arrived]) -> Iterator[list[Any]]:
-    """Run a shard over its events, in the order in which they come; give its outputs, and leave its state as it would stand."""
-    core = open_operator(inputs.processor, state)
-    silence = IdleInputs(inputs.processor, inputs.names)
-    undrained = 0
-    for chunk in chunks(events, BATCH_EVENTS):
-        for idle, part in silence.parts(chunk):
-            if idle is not None:
-                yield core.advance({}, idle).outputs
-            yield inputs.feed(core, part)
-        yield core.tick(chunk[-1].arrived).outputs
-        undrained += len(chunk)
-        if undrained >= DRAINED_EVENTS:
-            yield _drained(core, state)
-            undrained = 0
-    yield _drained(core, state)
+def outputs_of(inputs: Inputs, bucket: int, state: RocksShardState, events: Iterator[Arrived]) -> Iterator[list[Any]]:
+    """Run a shard over its events; yield its outputs, and leave its final state in `state`.
 
-
-def _drained(core: Operator, state: RocksShardState) -> list[Any]:
-    drained = core.drain()
-    state.save(drained.changes)
-    return drained.outputs
-
-
-class IdleInputs:
-    """Says which inputs of a shard are idle, by when events arrived.
-
-    Args:
-        processor: whose inputs.
-        names: their names, in order.
+    Raises:
+        BackfillFailed: an event at which the processor stops.
     """
+    every = CheckpointInterval(events=DRAINED_EVENTS, time=_NO_LIMIT)
+    driver = ShardDriver(new_shard(inputs.processor, bucket, state), Scratch(state.save, every, in_memory=0))
+    for driven in driver.run(_slices(inputs, bucket, events), {}):
+        if driven.events is not None:
+            _count(inputs, driven, driven.events)
+        yield driven.outputs
 
-    def __init__(self, processor: Processor, names: Sequence[str]) -> None:
-        alone = len(names) == 1  # nobody waits for the only one
-        self._limit_ms = None if alone or processor.idle_after is None else processor.idle_after // MILLISECOND
-        self._names = names
-        self._heard_ms: dict[int, int] = {}
-        self._idle: frozenset[str] = frozenset()
 
-    def parts(self, events: Sequence[Arrived]) -> Iterator[tuple[frozenset[str] | None, Sequence[Arrived]]]:
-        """Cut events where an input has become idle; give the parts with the idle ones, and None where they are as before."""
-        begin, news = 0, None
-        for at, event in enumerate(events if self._limit_ms is not None else ()):
-            idle = self._idle_at(event, self._limit_ms or 0)
-            if idle - self._idle:
-                yield news, events[begin:at]
-                begin, news = at, idle
-            self._idle = idle
-        yield news, events[begin:]
+def _count(inputs: Inputs, driven: Driven, events: SourceEvents) -> None:
+    step = next(step for step in inputs.steps if step.category == events.category.name)
+    for event in driven.rejected:
+        if event.stops and event.cause is not None:
+            raise step.stopped(events.number, events.offsets[event.at], event.cause)
+    step.counters.events_in.add(len(events.offsets))
+    step.counters.set_aside.add(len(driven.rejected))
 
-    def _idle_at(self, event: Arrived, limit_ms: int) -> frozenset[str]:
-        for number in range(len(self._names)):
-            self._heard_ms.setdefault(number, event.arrived)
-        self._heard_ms[event.input] = event.arrived
-        return frozenset(
-            self._names[number] for number, heard in self._heard_ms.items() if event.arrived - heard >= limit_ms
-        )
+
+def _slices(inputs: Inputs, bucket: int, events: Iterator[Arrived]) -> Iterator[TimeSlice]:
+    """Cut events into batches, and where an input becomes idle."""
+    idle_inputs, idle = IdleInputs(inputs.processor), frozenset[str]()
+    for chunk in chunks(events, BATCH_EVENTS):
+        begin = 0
+        for at, event in enumerate(chunk if len(inputs.steps) > 1 else ()):
+            before, idle = idle, idle_inputs.idle(event.arrived)
+            if at > begin and idle - before:
+                yield _slice(inputs, bucket, chunk[begin:at])
+                begin = at
+            idle_inputs.heard(inputs.names[event.input], event.arrived)
+        yield _slice(inputs, bucket, chunk[begin:])
+
+
+def _slice(inputs: Inputs, bucket: int, events: Sequence[Arrived]) -> TimeSlice:
+    runs = [list(run) for _, run in groupby(events, key=lambda one: one.input)]
+    return TimeSlice(
+        events[0].arrived,
+        [
+            SourceEvents(
+                inputs.steps[run[0].input].input,
+                bucket,
+                [one.event for one in run],
+                [one.offset for one in run],
+                [one.arrived for one in run],
+            )
+            for run in runs
+        ],
+    )

@@ -12,13 +12,14 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from ...processors.shard.position import StatePosition
 from ...state.backups.manifest import Manifest
 from ...state.backups.shard import ShardBackups
 from ...state.backups.shard_backup import snapshot_folder
 from ...state.backups.writer import claim
 from ...state.files.file_store import open_file_store
 from ...state.local.rocksdb import RocksShardState
-from ...state.protocols import Offsets, ShardIdentity
+from ...state.protocols import ShardIdentity
 from ..spark.batches import Batches, Transform
 from .arrival_order import outputs_of, scratch_state
 from .inputs import Inputs
@@ -45,7 +46,7 @@ class BackupTarget:
 
     location: str
     webhdfs: str | None
-    ends: Mapping[int, Offsets]
+    ends: Mapping[int, StatePosition]
 
 
 def state_builder(inputs: Inputs, target: BackupTarget) -> Transform:
@@ -60,7 +61,7 @@ def _run(inputs: Inputs, target: BackupTarget, batches: Batches) -> Batches:
 def _built(inputs: Inputs, target: BackupTarget, batches: Batches) -> Batches:
     for bucket, events in groupby(inputs.events(batches), key=lambda one: one.bucket):
         with scratch_state(inputs.processor, bucket) as state:
-            for _ in outputs_of(inputs, state, events):
+            for _ in outputs_of(inputs, bucket, state, events):
                 pass  # what the past gave is the business of a backfill
             state.save_position(target.ends[bucket])
             row = [bucket, state.estimated_keys(), _stored(inputs, target, bucket, state).encode()]

@@ -25,8 +25,8 @@ from ...processors.keyed_state.changes import EmptyState
 from ...processors.keyed_state.key_layout import decode_time
 from ...processors.keyed_state.window_keys import encode_slot
 from ...processors.operators import AggregatorOperator
+from ...processors.shard.position import Offsets
 from ...processors.time.shard_time import NoShardTime
-from ...state.protocols import Offsets
 from ...state.remote.errors import StoreFenced
 from ...state.remote.merging import Merging
 from ...state.remote.rebuild import rebuilds

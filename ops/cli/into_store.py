@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...processors.declare.apps import AppName
-from ...state.checkpoints import is_remote
+from ...processors.shard.checkpoints import is_remote
 from .batch_progress import batch_progress
 from .output import as_json, note, table
 from .signals import breaking_off

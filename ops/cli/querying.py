@@ -17,8 +17,8 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.apps import AppName
 from ...processors.errors import AppFileError
 from ...processors.monoids.equality import shown
+from ...processors.shard.checkpoints import is_remote
 from ...processors.time.windows import Window
-from ...state.checkpoints import is_remote
 from ...state.remote import RemoteResults, read_results
 from ...transport.bus import Bus
 from .options import (

@@ -14,6 +14,7 @@ import typer
 
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
+from ...processors.shard.source_events import SourceEvents
 from ...transport.bus import Bus
 from ..replay.call_hooks import only
 from ..replay.counts import ReplayCounts
@@ -31,7 +32,6 @@ from ..replay.replay import Plays, Replay, ReplayCallbacks, ShardReplay, one_by_
 from ..replay.saved_test import Gathered, write_test
 from ..replay.shard_replay import ShardReplayer
 from ..replay.sinks import LinesFile, ScratchCategories
-from ..replay.source_events import SourceEvents
 from ..replay.subprocess_replay import replay_in_subprocess
 from ..replay.versions import version
 from ..worker.preflight import expect_categories, opened

@@ -186,14 +186,14 @@ def _run_one(
             pulse.note(worker)
             if backups is not None:
                 ages = backups.ages()  # at each turn: when the run has ended, the shards are others'
-            bars.update(bar, completed=worker.tally.events_in, description=f"{processor.__name__}{_lateness(ages)}")
+            bars.update(bar, completed=worker.metrics.events_in, description=f"{processor.__name__}{_lateness(ages)}")
             return stopping.until_end and at_end(worker)
 
         worker.run(finished, keep_place=stopping.keep_place)
     if json:
-        as_json({"processor": processor.name, **asdict(worker.tally), **_described(ages)})
+        as_json({"processor": processor.name, **asdict(worker.metrics), **_described(ages)})
     else:
-        note(f"{processor.__name__}: {worker.tally}")
+        note(f"{processor.__name__}: {worker.metrics}")
     if not worker.is_saved:
         complain(f"{processor.__name__} was told to stop and could not save its last checkpoint. {NOT_SAVED_MEANS}")
         raise typer.Exit(NOT_SAVED)

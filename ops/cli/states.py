@@ -15,6 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
+from ...processors.shard.position import StatePosition
 from ...state.backups.backup_age import LATE_INTERVALS
 from ...state.backups.decoded_state import Inspection, inspection
 from ...state.backups.errors import BackupError
@@ -28,9 +29,7 @@ from ...state.backups.verification import verify as verify_shard
 from ...state.errors import StateError
 from ...state.files.file_store import FileStore, open_file_store
 from ...state.local.rocksdb import RocksShardState
-from ...state.topic_ids import without_topic_marks
 from ..humanize import human_duration
-from ..worker.positions import shown_position
 from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs
 from .output import as_json, complain, err, facts, note, table
 from .times import shown_time, shown_window
@@ -217,7 +216,7 @@ def _listed(shard: InventoryEntry) -> list[object]:
     there: list[object] = ["", "", "", "", ""]
     if local is not None:
         here = [
-            shown_position(local.position),
+            str(local.position),
             decimal(local.size_bytes),
             local.keys,
             "a worker" if local.in_use else "",
@@ -226,7 +225,7 @@ def _listed(shard: InventoryEntry) -> list[object]:
         there = [kept.count, decimal(kept.size_bytes), "", "none good" if kept.count else "never", ""]
     if kept is not None and kept.time_ms is not None and kept.position is not None and kept.age_s is not None:
         age = f"{human_duration(kept.age_s)} ago" + ", late" * shard.late
-        there[2:] = [shown_time(kept.time_ms), age, shown_position(kept.position)]
+        there[2:] = [shown_time(kept.time_ms), age, str(kept.position)]
     return [shard.processor, shard.bucket, *here, *there]
 
 
@@ -251,7 +250,7 @@ def _judged(name: ShardName, verdict: BackupCheck) -> list[object]:
     made: list[object] = ["", "", ""]
     if verdict.manifest is not None:
         manifest = verdict.manifest
-        made = [shown_time(manifest.time_ms), decimal(manifest.size_bytes), shown_position(manifest.position)]
+        made = [shown_time(manifest.time_ms), decimal(manifest.size_bytes), str(manifest.position)]
     return [*name, str(verdict.backup), *made, "damaged" if verdict.damages else "good"]
 
 
@@ -264,7 +263,7 @@ def _described(name: ShardName, verdict: BackupCheck) -> dict[str, Any]:
         "good": not verdict.damages,
         "damages": verdict.damages,
         "time_ms": manifest and manifest.time_ms,
-        "position": manifest and without_topic_marks(manifest.position),
+        "position": manifest and msgspec.to_builtins(manifest.position),
         "size_bytes": manifest and manifest.size_bytes,
     }
 
@@ -285,7 +284,7 @@ def _tell_restored(restored: dict[ShardName, Manifest], took_s: float, *, json: 
         as_json([_described(name, BackupCheck(manifest.id, manifest, ())) for name, manifest in restored.items()])
         return
     for name, manifest in restored.items():
-        note(f"{name}: backup {manifest.id} of {shown_time(manifest.time_ms)}, at {shown_position(manifest.position)}.")
+        note(f"{name}: backup {manifest.id} of {shown_time(manifest.time_ms)}, at {manifest.position}.")
     size_bytes = sum(manifest.size_bytes for manifest in restored.values())
     note(f"Restored {decimal(size_bytes)} in {took_s:.1f} s ({decimal(round(size_bytes / took_s))}/s).")
 
@@ -296,12 +295,12 @@ def _show(name: ShardName, seen: Inspection | None, *, json: bool) -> None:
     if json:
         as_json({"processor": name.processor, "bucket": name.bucket, **msgspec.to_builtins(seen)})
         return
-    known: dict[str, object] = {"shard": name, "position": shown_position(seen.position)}
+    known: dict[str, object] = {"shard": name, "position": str(seen.position)}
     if seen.watermarks:
         known["watermark"] = ", ".join(f"{input_} {shown_time(at)}" for input_, at in sorted(seen.watermarks.items()))
     if seen.pending is not None:
         known["prepared"] = (
-            f"{seen.pending.changes:,} changes from {shown_position(seen.pending.before)} to {shown_position(seen.pending.after)}, "
+            f"{seen.pending.changes:,} changes from {StatePosition(seen.pending.before)} to {seen.pending.after}, "
             "until it is known whether their checkpoint counts"
         )
     facts(known)

@@ -1,6 +1,6 @@
-"""What a processor would make of one message now: in memory, over its state as it is saved, which stays as it is.
+"""A dry run of one message: a replay of one event over the saved state, which stays unchanged.
 
-bytes -> decode -> the core's step, over the saved state --> what it would write, and what would change; or why not
+bytes -> decode -> the shard over the saved state --> the records it would write and the state it would change; or the reason it would not
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
-from ...processors.errors import PenstockError, ProcessorFailed
+from ...processors.errors import Deferred, Halted, PenstockError, ProcessorFailed
 from ...processors.keyed_state.changes import Changes, EmptyState, StateReader
 from ...processors.monoids.equality import shown
-from ...processors.operators import Operator, StepResult, merge_of, open_operator
+from ...processors.operators import StepResult
+from ...processors.shard.batches import RejectedEvent, accept_batch
+from ...processors.shard.checkpoints import is_remote
+from ...processors.shard.drive import Scratch, ShardDriver
+from ...processors.shard.overlay import Overlay
+from ...processors.shard.shard import new_shard
+from ...processors.shard.source_events import SourceEvents
 from ...processors.time.timers import Due, pending
 from ...state.backups.decoded_state import StateEntry, inspection, own_values
 from ...state.backups.inventory import ShardName, look
-from ...state.checkpoints import is_remote
 from ...state.errors import StateError
-from ...state.local.overlay import Overlay
 from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
 from ...transport.codecs.codec import JsonCodec
 from ..clock import SystemClock
-from ..worker.positions import shown_position
-from ..worker.rejected_events import RejectedEvent, refusals, taken
 
 TIMERS_SHOWN = 20
 
@@ -143,9 +145,7 @@ def _over_state(step: _Step, shard: Path) -> DryRun:
     measure = inspection(processor, None, 0)
 
     def over_saved(state: RocksShardState) -> DryRun:
-        return replace(
-            step.over(state), over=f"its state as it is saved now, at {shown_position(measure(state).position)}"
-        )
+        return replace(step.over(state), over=f"its state as it is saved now, at {measure(state).position}")
 
     seen = look(shard, over_saved)
     return seen or replace(step.over(EmptyState()), over="no state: there is none of this bucket on this machine")
@@ -162,30 +162,30 @@ class _Step:
 
     def over(self, saved: StateReader) -> DryRun:
         decoded = self.codecs.of(self.category).decode([self.letter.value])
-        given = taken(decoded, self.category, [SystemClock().now_ms()], self.processor)
-        overlay = Overlay(saved, merge_of(self.processor))
-        core = open_operator(self.processor, overlay)
-        fed = core.feed(self.category, given.events, stop_at_error=False) if given.events else StepResult([], [])
-        refused = next(refusals(given, fed, self.processor), None)
-        if refused is not None:
-            return _refused(refused)
-        return self._went_through(core, fed, overlay, saved, given.events)
+        now_ms, letter = SystemClock().now_ms(), self.letter
+        batch = accept_batch(decoded, self.category, [now_ms], self.processor)
+        rejection = batch.rejected[0] if batch.rejected else None
+        events = SourceEvents(self.category, letter.bucket, batch.events, [letter.offset], [now_ms], rejection)
+        driver = ShardDriver(new_shard(self.processor, letter.bucket, saved), Scratch(None, self.processor.checkpoint))
+        driven = driver.feed(events, now_ms)
+        if driven.rejected:
+            return _rejected(driven.rejected[0])
+        outputs = [*driven.outputs, *driver.drain(now_ms).outputs]
+        return self._processed(driven.result, outputs, driver.shard.overlay, saved, batch.events)
 
-    def _went_through(
-        self, core: Operator, fed: StepResult, overlay: Overlay, saved: StateReader, events: list[Any]
+    def _processed(
+        self, result: StepResult, outputs: list[Any], overlay: Overlay, saved: StateReader, events: list[Any]
     ) -> DryRun:
-        drained = core.drain()
-        overlay.add(drained.changes)
         try:
-            written = list(self._written([*fed.outputs, *drained.outputs]))
+            written = list(self._written(outputs))
         except TypeError as error:
             return DryRun(processed=False, says=str(error))
         [key] = self.category.keys_of(events)
         return DryRun(
             processed=True,
-            says=_told(fed, len(written)),
+            says=_summary(result, len(written)),
             written=written,
-            changes=list(self._changes(drained.changes, saved)),
+            changes=list(self._changes(overlay.changes, saved)),
             timers=pending(overlay, key, TIMERS_SHOWN),
         )
 
@@ -206,10 +206,12 @@ class _Step:
                     yield Change(own_values(processor, [(key, value)]), after)
 
 
-def _refused(refusal: RejectedEvent) -> DryRun:
-    fate = "The worker would stop there" if refusal.stops else "It would be set aside again"
-    cause = refusal.cause
-    return DryRun(processed=False, says=f"{fate}: {refusal.reason}.", trace="" if cause is None else _trace(cause))
+def _rejected(event: RejectedEvent) -> DryRun:
+    cause = event.cause
+    if isinstance(cause, Deferred | Halted):
+        return DryRun(processed=False, says=str(cause))
+    action = "The worker would stop there" if event.stops else "It would be set aside again"
+    return DryRun(processed=False, says=f"{action}: {event.reason}.", trace="" if cause is None else _trace(cause))
 
 
 def _trace(error: Exception) -> str:
@@ -220,10 +222,10 @@ def _trace(error: Exception) -> str:
     return "".join(traceback.format_exception(type(error), error, trace))
 
 
-def _told(fed: StepResult, written: int) -> str:
-    if fed.dropped:
+def _summary(result: StepResult, written: int) -> str:
+    if result.dropped:
         return "It would be processed, but comes too late for every window: it would be in none."
-    if fed.unmatched:
+    if result.unmatched:
         return "It would be left out: nothing was found outside that belongs to it."
-    late = ", as a late event" if fed.late else ""
+    late = ", as a late event" if result.late else ""
     return f"It would be processed{late}, and give {written or 'no'} record{'s' * (written != 1)}."

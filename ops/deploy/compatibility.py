@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
+from ...processors.shard.checkpoints import is_remote
 from ...state.backups.decoded_state import inspection
 from ...state.backups.inventory import ShardName, backed_up_shards, local_shards, look
 from ...state.backups.shard import ShardBackups
-from ...state.checkpoints import is_remote
 from ...state.errors import FileStoreUnreachable, StateDamaged
 from ...state.files.file_store import FileStore
 from ...state.local.rocksdb import RocksShardState

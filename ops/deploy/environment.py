@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
-from ...state.checkpoints import is_remote
+from ...processors.shard.checkpoints import is_remote
 from ...state.files.durable import replace_file
 from ...state.lookup_sources import PostgresQuery, PostgresTable, RedisTable
 from .errors import DeployError

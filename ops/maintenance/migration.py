@@ -23,26 +23,24 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
 from ...processors.declare.semantics import Semantics
 from ...processors.declare.stateful import Stateful
+from ...processors.shard.checkpoints import Step, steps_of
+from ...processors.shard.position import StatePosition
 from ...state.backups.fetch import fetch, no_progress
 from ...state.backups.inventory import look
 from ...state.backups.restore import opened_backup
-from ...state.checkpoints import Step, offsets_in, steps_of
 from ...state.local.folder import current
 from ...state.local.rocksdb import RocksShardState, drop_folder
-from ...state.protocols import Offsets
 from ...transport.changelog import changelog_spec
 from ...transport.tables.maintenance_log import (
-    MOVES,
     MaintenanceOperation,
     Retyped,
     newest_maintenance,
-    number_in,
     record_maintenance,
 )
 from ...transport.tables.maintenance_start import expect_idle, note_begin, take_back_move
 from ..worker.changelog_replay import changelog_of, replay
 from ..worker.preflight import expect_categories
-from ..worker.resume_point import is_behind, settle_prepared
+from ..worker.resume_checks import settle_prepared
 from .environment import Around
 from .errors import MaintenanceRefused
 from .processor_positions import FoundState, LocalStates, processor_positions
@@ -180,48 +178,50 @@ class _Looking:
     def _shard(self, bucket: int) -> ShardMigration | None:
         facts = self._facts.of(bucket)
         least = 0 if self._before is None else self._before.numbers.get(bucket, 0)
-        states = [one for one in self._local.found(bucket) if number_in(one.saved) >= least]
+        states = [one for one in self._local.found(bucket) if one.saved.maintenance_number >= least]
         if not states:
             self._expect_unread(facts)
             return None
         newest = max(states, key=lambda one: self._reach(one.settled(facts.committed)))
         position = newest.settled(facts.committed)
         self._expect_alike(bucket, newest)
-        is_done = self.begun is not None and number_in(position) == self.begun.numbers.get(bucket)
+        is_done = self.begun is not None and position.maintenance_number == self.begun.numbers.get(bucket)
         return ShardMigration(self._plan(facts, newest, position), newest.identity.shape, is_done, newest.keys)
 
-    def _reach(self, position: Offsets) -> tuple[int, int]:
+    def _reach(self, position: StatePosition) -> tuple[int, int]:
         """Return what grows with how far a state is."""
-        return number_in(position), sum(position.get(category.name, 0) for category in self._processor.inputs())
+        return position.maintenance_number, sum(
+            position.offsets.get(category.name, 0) for category in self._processor.inputs()
+        )
 
-    def _plan(self, facts: ShardFacts, newest: FoundState, position: Offsets) -> ShardPlan:
+    def _plan(self, facts: ShardFacts, newest: FoundState, position: StatePosition) -> ShardPlan:
         processor, how = self._processor, ResetMethod.KEPT if newest.backup is None else ResetMethod.BACKUP
+        offsets = position.offsets
         if Step.LOG_CHANGES in steps_of(processor):
             # The changelog brings it up to where its group is.
-            position = {name: max(offset, position.get(name, 0)) for name, offset in facts.before.items()}
-        plan = counted(processor, facts, facts.before, how, position, backup=newest.backup)
-        is_gone = is_behind(plan.reflects, facts.starts) and (plan.again or plan.caught_up)
+            offsets = {name: max(offset, offsets.get(name, 0)) for name, offset in facts.before.items()}
+        plan = counted(processor, facts, facts.before, how, offsets, backup=newest.backup)
+        is_gone = StatePosition(plan.reflects).is_behind(StatePosition(facts.starts)) and (plan.again or plan.caught_up)
         if is_gone and processor.state_semantics is not Semantics.AT_MOST_ONCE:
             raise MaintenanceRefused(
-                f"{_shard_name(processor, facts.bucket)}: its newest state that is known is at {_offsets(position)}, its group at "
-                f"{_offsets(facts.before)}, and the bus keeps the events between only from {_offsets(facts.starts)} on. Nothing was changed. "
+                f"{_shard_name(processor, facts.bucket)}: its newest state that is known is at {StatePosition(offsets)}, its group at "
+                f"{StatePosition(facts.before)}, and the bus keeps the events between only from {StatePosition(facts.starts)} on. Nothing was changed. "
                 f"{_WHERE}"
             )
         return plan
 
     def _expect_unread(self, facts: ShardFacts) -> None:
         """Refuse where a shard that has no state has read something."""
-        if any(offsets_in(facts.committed).values()):
+        if any(facts.committed.offsets.values()):
             raise MaintenanceRefused(
-                f"{_shard_name(self._processor, facts.bucket)}: it has read up to {_offsets(facts.before)}, and its state is neither on this "
+                f"{_shard_name(self._processor, facts.bucket)}: it has read up to {StatePosition(facts.before)}, and its state is neither on this "
                 f"machine nor among the backups. Nothing was changed. {_WHERE}"
             )
 
     def _expect_alike(self, bucket: int, found: FoundState) -> None:
         """Refuse where more has changed than the type of a key's state."""
         processor, shape = self._processor, found.identity.shape
-        known = {MOVES.name, changelog_spec(processor).name, *(category.name for category in processor.inputs())}
-        others = sorted(set(offsets_in(found.saved)) - known)
+        others = sorted(found.saved.offsets.keys() - {category.name for category in processor.inputs()})
         if others:
             raise MaintenanceRefused(
                 f"{_shard_name(processor, bucket)}: its state counts what came in {', '.join(others)}, which {processor.__name__} does not read "
@@ -440,13 +440,13 @@ class _Moving:
         return total
 
     def _made(self, shard: ShardMigration) -> ConversionCounts:
-        retyping, stamp = StateConversion(self._processor, self._function), self._move.stamp(shard.bucket)
+        retyping, number = StateConversion(self._processor, self._function), self._move.number_of(shard.bucket)
         with self._source(shard) as source, closing(opened(self._staging.staged(shard.bucket))) as state:
             state.claim(self._local.identity(shard.bucket))
-            is_done = number_in(source.position()) == number_in(stamp)
+            is_done = source.position().maintenance_number == number
             entries = source.items()
             write_all(state, entries if is_done else retyping.changed(entries), self._told)
-            state.save_position({**source.position(), **stamp})
+            state.save_position(source.position().updated(StatePosition(maintenance_number=number)))
         return retyping.counts
 
     @contextmanager
@@ -459,7 +459,7 @@ class _Moving:
             settle_prepared(state, committed, f"{_shard_name(self._processor, shard.bucket)}: a checkpoint")
             changelog = changelog_of(self._processor)
             is_logged = changelog is not None and changelog.name in self._bus.catalog.names()
-            if is_logged and is_behind(state.position(), committed):
+            if is_logged and state.position().is_behind(committed):
                 replay(self._bus, changelog_spec(self._processor).name, shard.bucket, state, time.time_ns() // 10**6)
             yield state
         finally:
@@ -493,8 +493,3 @@ class _Moving:
 
 def _shard_name(processor: type[Processor], bucket: int) -> str:
     return f"{processor.__name__}, bucket {bucket}"
-
-
-def _offsets(position: Offsets) -> str:
-    read = {name: offset for name, offset in position.items() if name != MOVES.name}
-    return ", ".join(f"{name} {offset:,}" for name, offset in sorted(offsets_in(read).items())) or "nothing"

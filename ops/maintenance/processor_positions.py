@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...processors.declare.processor import Processor
+from ...processors.shard.position import Offsets, StatePosition
+from ...processors.shard.resume_point import is_committed
 from ...state.backups.inventory import look, refuse_open
 from ...state.backups.manifest import BackupId
 from ...state.backups.shard import ShardBackups, damages_of
 from ...state.files.file_store import FileStore
 from ...state.local.folder import shard_folder
 from ...state.local.rocksdb import RocksShardState
-from ...state.protocols import Offsets, ShardIdentity
+from ...state.protocols import ShardIdentity
 from ...transport.bus import Bus
-from ...transport.tables.maintenance_log import MaintenanceOperation, number_in
+from ...transport.tables.maintenance_log import MaintenanceOperation
 from ..worker.committed_offsets import committed_by
-from ..worker.resume_point import counts
 from .reset_plan import Candidate, ShardFacts
 
 
@@ -63,7 +64,7 @@ class LocalStates:
                 if not damages_of(manifest, files):
                     yield FoundState(manifest.identity, manifest.position, backup=manifest.id)
 
-    def known(self, bucket: int, committed: Offsets, first_fitting: int = 0) -> Iterator[Candidate]:
+    def known(self, bucket: int, committed: StatePosition, first_fitting: int = 0) -> Iterator[Candidate]:
         """Give the states of a shard that this processor could go on with, the one on this machine first.
 
         Args:
@@ -73,7 +74,7 @@ class LocalStates:
         """
         identity = self.identity(bucket)
         for found in self.found(bucket):
-            fits = found.identity == identity and number_in(found.saved) >= first_fitting
+            fits = found.identity == identity and found.saved.maintenance_number >= first_fitting
             if fits and (position := found.settled(committed)):
                 yield Candidate(position, found.backup)
 
@@ -91,18 +92,18 @@ class FoundState:
     """
 
     identity: ShardIdentity
-    saved: Offsets
-    prepared: tuple[Offsets, Offsets] | None = None
+    saved: StatePosition
+    prepared: tuple[Offsets, StatePosition] | None = None
     keys: int = 0
     backup: BackupId | None = None
 
-    def settled(self, committed: Offsets) -> Offsets:
+    def settled(self, committed: StatePosition) -> StatePosition:
         """Return what it reflects once its last checkpoint is settled by the group's positions; see `counts`."""
         if self.prepared is None:
             return self.saved
         before, after = self.prepared
         what = f"{self.identity.processor}, bucket {self.identity.bucket}: a checkpoint"
-        return {**self.saved, **after} if counts(before, after, committed, what) else self.saved
+        return self.saved.updated(after) if is_committed(before, after, committed, what) else self.saved
 
 
 def _found(state: RocksShardState) -> FoundState | None:
@@ -118,18 +119,18 @@ class ProcessorPositions:
     """Where a processor's group stands, by input and bucket.
 
     Args:
-        committed: its positions; see `committed_by`.
+        committed: its positions, by bucket.
         starts: the first offsets that the bus keeps.
         move: the newest move of it; None where there was none.
     """
 
-    committed: dict[str, dict[int, int]]
+    committed: dict[int, StatePosition]
     starts: dict[str, dict[int, int]]
     move: MaintenanceOperation | None
 
     def of(self, bucket: int) -> ShardFacts:
         """Return where a shard stands, without its states."""
-        committed = {name: offsets[bucket] for name, offsets in self.committed.items() if bucket in offsets}
+        committed = self.committed.get(bucket, StatePosition())
         starts = {name: starts[bucket] for name, starts in self.starts.items()}
         if self.move is None:
             return ShardFacts(bucket, starts, committed)

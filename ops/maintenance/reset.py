@@ -20,19 +20,19 @@ import msgspec
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore
-from ...state.checkpoints import Step, is_remote, last_id, steps_of
+from ...processors.shard.checkpoints import Step, is_remote, steps_of
+from ...processors.shard.position import Offsets, StatePosition
+from ...processors.shard.resume_point import is_committed
 from ...state.local.folder import current
-from ...state.protocols import Offsets, ShardIdentity
+from ...state.protocols import ShardIdentity
 from ...state.remote import remote_states
 from ...state.remote.shard_state import RemoteShardState
-from ...state.topic_ids import topic_marks
 from ...transport.bus import Bucket, Position
 from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance, record_maintenance
 from ...transport.tables.maintenance_start import expect_idle, note_begin
 from ...transport.tables.registrations import register_moved, topic_ids_of
 from ...transport.tables.upstream_watermarks import take_back
 from ..worker.assembly import StoreMissing
-from ..worker.resume_point import counts
 from .environment import Around
 from .errors import MaintenanceRefused
 from .processor_positions import LocalStates, processor_positions
@@ -169,7 +169,7 @@ def _with_remote(processor: type[Processor], around: Around, facts: ShardFacts) 
 def _is_sent(processor: type[Processor], state: RemoteShardState, facts: ShardFacts) -> bool:
     outbox = state.outbox() if Step.SAVE_WITH_OUTBOX in steps_of(processor) else None
     what = f"{processor.name}, bucket {facts.bucket}: a checkpoint"
-    return outbox is None or counts(outbox.before, outbox.after, facts.committed, what)
+    return outbox is None or is_committed(outbox.before, outbox.after, facts.committed, what)
 
 
 @contextmanager
@@ -237,7 +237,7 @@ class _Moving:
         self._facts = processor_positions(reset.processor, around.bus)
         self._local = LocalStates(reset.processor, around.states, around.backups)
         self._is_local = reset.processor.state_shape() is not None and not is_remote(reset.processor)
-        self._topics = topic_marks(topic_ids_of(around.bus, reset.processor))
+        self._topic_ids = topic_ids_of(around.bus, reset.processor)
         self._earlier = newest_maintenance(around.bus, reset.processor.name)
         self._move = self._noted()
 
@@ -303,17 +303,19 @@ class _Moving:
                     rewrite_changelog(self._bus, self._local, shard.bucket)
 
     def _place(self, shard: ShardPlan) -> None:
-        stamp = self._move.stamp(shard.bucket)
+        number = self._move.number_of(shard.bucket)
+        moved = StatePosition(maintenance_number=number)
+        begun = StatePosition(shard.target, maintenance_number=number, topic_ids=self._topic_ids)
         if shard.how is ResetMethod.BACKUP and shard.backup is not None:
-            install_backup(self._local, shard.bucket, shard.backup, stamp)
+            install_backup(self._local, shard.bucket, shard.backup, number)
         elif shard.how is ResetMethod.EMPTY:
-            install_empty(self._local, shard.bucket, {**shard.target, **self._topics, **stamp})
+            install_empty(self._local, shard.bucket, begun)
         elif shard.how is ResetMethod.REBUILT:
-            install_empty(self._local, shard.bucket, stamp)
+            install_empty(self._local, shard.bucket, moved)
         elif current(self._local.folder(shard.bucket)) is not None:
-            position = {**shard.target, **self._topics} if shard.how is ResetMethod.PASSED else {}
+            position = begun if shard.how is ResetMethod.PASSED else moved
             committed = self._facts.of(shard.bucket).committed
-            move_position(self._local, shard.bucket, {**position, **stamp}, committed)
+            move_position(self._local, shard.bucket, position, committed)
 
     def _store(self, shard: ShardPlan) -> None:
         if current(self._local.folder(shard.bucket)) is not None:
@@ -325,7 +327,7 @@ class _Moving:
                 # It was sent. By the group's positions that could not be told any more when they are others.
                 state.clear_outbox()
             if shard.how is ResetMethod.PASSED:
-                state.save_position({**shard.target, **self._topics})
+                state.save_position(StatePosition(shard.target, topic_ids=self._topic_ids))
 
     def take_back_promises(self) -> None:
         """Let consumers wait for what is written again, and not take it for complete."""
@@ -345,7 +347,7 @@ class _Moving:
 
     def _checkpoint_id(self, shard: ShardPlan) -> int:
         is_kept = shard.how in {ResetMethod.KEPT, ResetMethod.PASSED} and not shard.goes_back
-        return last_id(self._facts.of(shard.bucket).committed) if is_kept else 0
+        return self._facts.of(shard.bucket).committed.checkpoint_id if is_kept else 0
 
     def end(self) -> None:
         """Note that it is done."""

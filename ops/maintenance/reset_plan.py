@@ -11,10 +11,9 @@ from enum import Enum
 
 from ...processors.declare.processor import Processor
 from ...processors.declare.semantics import Semantics
+from ...processors.shard.checkpoints import Step, is_remote, steps_of
+from ...processors.shard.position import Offsets, StatePosition
 from ...state.backups.manifest import BackupId
-from ...state.checkpoints import Step, is_remote, steps_of
-from ...state.protocols import Offsets
-from ...transport.tables.maintenance_log import number_in
 from .errors import MaintenanceRefused
 
 
@@ -52,7 +51,7 @@ class Candidate:
         backup: which backup it is; None for the state on this machine, or in the store.
     """
 
-    position: Offsets
+    position: StatePosition
     backup: BackupId | None = None
 
 
@@ -71,7 +70,7 @@ class ShardFacts:
 
     bucket: int
     starts: Offsets
-    committed: Offsets
+    committed: StatePosition
     states: Sequence[Candidate] = ()
     borders: Offsets = field(default_factory=dict)
     rebuilds: bool = True
@@ -79,7 +78,7 @@ class ShardFacts:
     @property
     def before(self) -> Offsets:
         """The next event of each input whose outputs were not written yet."""
-        return {name: self.committed.get(name, start) for name, start in self.starts.items()}
+        return {name: self.committed.offsets.get(name, start) for name, start in self.starts.items()}
 
     @property
     def current(self) -> Candidate | None:
@@ -164,7 +163,7 @@ def _fitting(processor: type[Processor], facts: ShardFacts, target: Offsets) -> 
     found = _newest_before(facts.states, target, begins)
     if found is not None:
         how = ResetMethod.KEPT if found.backup is None else ResetMethod.BACKUP
-        return counted(processor, facts, target, how, found.position, backup=found.backup)
+        return counted(processor, facts, target, how, found.position.offsets, backup=found.backup)
     if facts.rebuilds and target == facts.starts:
         return counted(processor, facts, target, ResetMethod.EMPTY, target)
     if not facts.rebuilds or any(facts.starts.values()) or processor.state_semantics is Semantics.AT_MOST_ONCE:
@@ -188,13 +187,13 @@ def _why_not(processor: type[Processor], facts: ShardFacts) -> str:
 def _logged(processor: type[Processor], facts: ShardFacts, target: Offsets) -> ShardPlan:
     """Plan for state that is brought up from a changelog: reading again would give another, so it goes back to where it was exactly."""
     if not _is_before(target, facts.before):
-        position = facts.current.position if facts.current else facts.before
+        position = facts.current.position.offsets if facts.current else facts.before
         return counted(processor, facts, target, ResetMethod.KEPT, {**facts.before, **position})
     found = _newest_before(facts.states, target, facts.starts)
     if found is not None:
-        there = {name: found.position.get(name, start) for name, start in facts.starts.items()}
+        there = {name: found.position.offsets.get(name, start) for name, start in facts.starts.items()}
         how = ResetMethod.KEPT if found.backup is None else ResetMethod.BACKUP
-        return counted(processor, facts, there, how, found.position, backup=found.backup)
+        return counted(processor, facts, there, how, found.position.offsets, backup=found.backup)
     if facts.rebuilds and target == facts.starts:
         return counted(processor, facts, target, ResetMethod.EMPTY, target)
     raise MaintenanceRefused(
@@ -205,7 +204,7 @@ def _logged(processor: type[Processor], facts: ShardFacts, target: Offsets) -> S
 
 
 def _remote(processor: type[Processor], facts: ShardFacts, target: Offsets) -> ShardPlan:
-    position = facts.current.position if facts.current else {}
+    position = facts.current.position.offsets if facts.current else {}
     if _is_before(target, {name: max(position.get(name, 0), before) for name, before in facts.before.items()}):
         raise MaintenanceRefused(
             f"{processor.__name__}, bucket {facts.bucket}: its state is in a store that others read, where events are counted once and cannot "
@@ -227,7 +226,7 @@ def _emptied(processor: type[Processor], facts: ShardFacts, target: Offsets) -> 
 
 
 def _passed(processor: type[Processor], facts: ShardFacts, target: Offsets) -> ShardPlan:
-    position = facts.current.position if facts.current else None
+    position = facts.current.position.offsets if facts.current else None
     if position is None or _is_before({name: position.get(name, 0) for name in target}, facts.before):
         raise MaintenanceRefused(
             f"{processor.__name__}, bucket {facts.bucket}: `--state keep` keeps the state as it is, and there is none here that is as far as "
@@ -286,12 +285,15 @@ def _newest_before(states: Iterable[Candidate], target: Offsets, starts: Offsets
     fitting = [
         state
         for state in states
-        if not _is_before(target, state.position)
-        and not _is_before({name: state.position.get(name, 0) for name in target}, starts)
+        if not _is_before(target, state.position.offsets)
+        and not _is_before({name: state.position.offsets.get(name, 0) for name in target}, starts)
     ]
     return max(
         fitting,
-        key=lambda state: (number_in(state.position), sum(state.position.get(name, 0) for name in target)),
+        key=lambda state: (
+            state.position.maintenance_number,
+            sum(state.position.offsets.get(name, 0) for name in target),
+        ),
         default=None,
     )
 

@@ -22,7 +22,7 @@ import msgspec
 from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
-from ...state.checkpoints import is_remote
+from ...processors.shard.checkpoints import is_remote
 from ...transport.bus import Bucket, Bus, Position
 from ...transport.errors import BucketMismatch
 from ...transport.tables.maintenance_log import MaintenanceOperation, Retyped, newest_maintenance, record_maintenance

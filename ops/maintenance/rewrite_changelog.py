@@ -16,5 +16,4 @@ def rewrite_changelog(bus: Bus, states: LocalStates, bucket: int) -> None:
     if changelog is None or folder is None or changelog.name not in bus.catalog.names():
         return
     with opened_read_only(folder) as state:
-        position = {name: offset for name, offset in state.position().items() if name != changelog.name}
-        rewrite(bus, changelog.name, bucket, state.items(), position)
+        rewrite(bus, changelog.name, bucket, state.items(), state.position())

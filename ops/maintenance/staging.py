@@ -14,8 +14,14 @@ from rocksdict import Cache
 
 from ...state.files.durable import sync_folder
 from ...state.local.folder import add_database, current
-from ...state.local.rocksdb import RocksShardState, database_options, open_database, opened_read_only, translated_errors
-from ...transport.tables.maintenance_log import MaintenanceOperation, number_in
+from ...state.local.rocksdb import (
+    RocksShardState,
+    database_options,
+    open_database,
+    opened_read_only,
+    translated_errors,
+)
+from ...transport.tables.maintenance_log import MaintenanceOperation
 from .processor_positions import LocalStates
 
 AT_ONCE = 50_000
@@ -73,7 +79,7 @@ class Staging:
         there = current(shard)
         if there is not None:
             with opened_read_only(there) as state:
-                if number_in(state.position()) == self._number:
+                if state.position().maintenance_number == self._number:
                     return
         add_database(shard, lambda target: linked(self.staged(bucket), target))
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ...processors.shard.position import StatePosition
 from ...state.backups.fetch import Progress, fetch, no_progress
 from ...state.backups.manifest import BackupId
 from ...state.backups.shard_backup import snapshot_folder
 from ...state.backups.writer import claim
 from ...state.local.folder import RocksStateFolder, add_database
 from ...state.local.rocksdb import RocksShardState
-from ...state.protocols import Offsets
-from ..worker.resume_point import settle_prepared
+from ..worker.resume_checks import settle_prepared
 from .processor_positions import LocalStates
 from .staging import opened
 
 
 def install_backup(
-    states: LocalStates, bucket: int, backup: BackupId, stamp: Offsets, progress: Progress = no_progress
+    states: LocalStates, bucket: int, backup: BackupId, maintenance_number: int, progress: Progress = no_progress
 ) -> None:
     """Make a backup a shard's state."""
     backups = states.backups(bucket)
@@ -28,12 +28,12 @@ def install_backup(
 
     def make(target: Path) -> None:
         fetch(backups, manifest, target, progress)
-        _with(target, lambda state: state.save_position(stamp))
+        _with(target, lambda state: state.save_position(StatePosition(maintenance_number=maintenance_number)))
 
     _replace(states, bucket, make)
 
 
-def install_empty(states: LocalStates, bucket: int, position: Offsets) -> None:
+def install_empty(states: LocalStates, bucket: int, position: StatePosition) -> None:
     """Make a state of nothing, at a position, a shard's state."""
 
     def begin(state: RocksShardState) -> None:
@@ -43,7 +43,7 @@ def install_empty(states: LocalStates, bucket: int, position: Offsets) -> None:
     _replace(states, bucket, lambda target: _with(target, begin))
 
 
-def move_position(states: LocalStates, bucket: int, position: Offsets, committed: Offsets) -> None:
+def move_position(states: LocalStates, bucket: int, position: StatePosition, committed: StatePosition) -> None:
     """Move the position beside a shard's state, when its last checkpoint is settled by the group's committed positions."""
     identity = states.identity(bucket)
     state = RocksStateFolder(states.root).open(identity)

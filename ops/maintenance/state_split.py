@@ -16,13 +16,12 @@ from math import gcd
 from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.processor import Processor
 from ...processors.operators.key_owners import KeyOf, key_of
+from ...processors.shard.position import Offsets, StatePosition
 from ...processors.time.shard_time import merge_shard_time
 from ...state.backups.fetch import fetch
 from ...state.local.folder import RocksStateFolder, current
 from ...state.local.rocksdb import RocksShardState
-from ...state.protocols import Offsets
-from ...transport.tables.maintenance_log import MOVES, number_in
-from ..worker.resume_point import settle_prepared
+from ..worker.resume_checks import settle_prepared
 from .errors import MaintenanceRefused
 from .processor_positions import LocalStates
 from .staging import Staging, opened, write_all
@@ -73,7 +72,7 @@ class StateSplit:
         self._staging = staging
         self._key_of: KeyOf = key_of(split.processor)
 
-    def make(self, committed: Callable[[int], Offsets]) -> None:
+    def make(self, committed: Callable[[int], StatePosition]) -> None:
         """Make the new states from the old ones, which stay as they are; nothing where that is done.
 
         Args:
@@ -89,7 +88,7 @@ class StateSplit:
                 self._make_one(bucket, [sources[old] for old in self._split.sources(bucket) if old in sources])
 
     @contextmanager
-    def _sources(self, committed: Callable[[int], Offsets]) -> Iterator[dict[int, RocksShardState]]:
+    def _sources(self, committed: Callable[[int], StatePosition]) -> Iterator[dict[int, RocksShardState]]:
         opened: dict[int, RocksShardState] = {}
         try:
             for bucket in range(self._split.before):
@@ -101,7 +100,7 @@ class StateSplit:
             for state in opened.values():
                 state.close()
 
-    def _source(self, bucket: int, committed: Offsets) -> RocksShardState | None:
+    def _source(self, bucket: int, committed: StatePosition) -> RocksShardState | None:
         """Open the state of an old bucket as it was at the border; None of one that never had an event."""
         border = self._split.border(bucket)
         local = self._local(bucket, committed)
@@ -120,7 +119,7 @@ class StateSplit:
             "(`--backup`); with workers on several machines, let them make a last backup of everything before they are stopped."
         )
 
-    def _local(self, bucket: int, committed: Offsets) -> RocksShardState | None:
+    def _local(self, bucket: int, committed: StatePosition) -> RocksShardState | None:
         if current(self._states.folder(bucket)) is None:
             return None
         self._states.expect_closed(bucket)
@@ -139,11 +138,13 @@ class StateSplit:
                 return opened(target)
         return None
 
-    def _is_at(self, bucket: int, position: Offsets) -> bool:
+    def _is_at(self, bucket: int, position: StatePosition) -> bool:
         """Tell whether a state is that of the border, and not one of before a move, or of this one."""
         split = self._split
-        is_current = split.since.get(bucket, 0) <= number_in(position) < split.number
-        return is_current and all(position.get(name, 0) == offset for name, offset in split.border(bucket).items())
+        is_current = split.since.get(bucket, 0) <= position.maintenance_number < split.number
+        return is_current and all(
+            position.offsets.get(name, 0) == offset for name, offset in split.border(bucket).items()
+        )
 
     def _make_one(self, bucket: int, sources: list[RocksShardState]) -> None:
         state = opened(self._staging.staged(bucket))
@@ -152,7 +153,7 @@ class StateSplit:
             for source in sources:
                 write_all(state, self._entries_of(bucket, source), lambda _: None)
             inputs = [category.name for category in self._split.processor.inputs()]
-            position = {**self._split.border(bucket), MOVES.name: self._split.number}
+            position = StatePosition(self._split.border(bucket), maintenance_number=self._split.number)
             state.save_together(merge_shard_time(inputs, sources), position)
         finally:
             state.close()

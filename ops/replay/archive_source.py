@@ -24,14 +24,13 @@ from ...backfill.warehouse.stored import StoredCategory
 from ...backfill.warehouse.warehouse import Warehouse
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.shard.batches import Decoded, accept_batch
+from ...processors.shard.source_events import SourceEvents
 from ...transport.bus import Bucket, Bus
-from ...transport.codecs.codec import Decoded
 from ...transport.offset_range import OffsetRange
-from ..worker.rejected_events import taken
 from .bus_source import BusEventSource, parted
 from .errors import ReplayRefused
 from .event_source import Span
-from .source_events import SourceEvents
 
 BATCH = 10_000
 
@@ -136,7 +135,7 @@ class ArchiveEventSource:
         for batch in table.to_batches(max_chunksize=BATCH):
             offsets, arrivals = (_numbers(batch.column(name)) for name in ("_offset", "_arrived"))
             events = columns.records(batch)
-            given = taken(Decoded(events, range(len(events)), []), category, arrivals, self._processor)
+            given = accept_batch(Decoded(events, range(len(events)), []), category, arrivals, self._processor)
             arrived = list(accumulate(arrivals, max, initial=arrived_ms))[1:]
             arrived_ms = arrived[-1]
             yield from parted(category, number, given, offsets, arrived)

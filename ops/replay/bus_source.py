@@ -10,14 +10,14 @@ from itertools import accumulate
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
+from ...processors.shard.batches import AcceptedBatch, accept_batch, with_deletions
+from ...processors.shard.source_events import SourceEvents
 from ...processors.time.timestamp_validation import shown
 from ...transport.bus import Bucket, Bus, CategoryState, RawBatch
 from ...transport.codecs.by_category import Codecs
 from ...transport.offset_range import OffsetRange, read_offset_range
-from ..worker.rejected_events import AcceptedBatch, taken, with_deletions
 from .errors import ReplayRefused
 from .event_source import Span
-from .source_events import SourceEvents
 
 
 class BusEventSource:
@@ -100,7 +100,7 @@ class BusEventSource:
     def _seen(self, category: AnyCategory, batch: RawBatch, arrived_ms: list[int]) -> Iterator[SourceEvents]:
         decoded = self._codecs.of(category).decode(batch.values())
         decoded = with_deletions(decoded, batch.messages, category, self._processor)
-        given = taken(decoded, category, batch.arrivals_ms(), self._processor)
+        given = accept_batch(decoded, category, batch.arrivals_ms(), self._processor)
         offsets = [message.offset() for message in batch.messages]
         return parted(category, batch.bucket.number, given, offsets, arrived_ms)
 
@@ -125,7 +125,7 @@ def parted(
             yield SourceEvents(category, number, given.events[begin:end], *marks)
 
     begin = 0
-    for refusal in given.refused:
+    for refusal in given.rejected:
         end = bisect_left(given.at, refusal.at, begin)
         yield from events(begin, end)
         yield SourceEvents(category, number, (), [offsets[refusal.at]], [arrived_ms[refusal.at]], refusal)

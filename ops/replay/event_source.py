@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Protocol
 
 from ...processors.declare.categories import AnyCategory
+from ...processors.shard.source_events import SourceEvents
 from ...transport.bus import Bucket
 from ...transport.offset_range import OffsetRange
-from .source_events import SourceEvents
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,15 @@ from tempfile import TemporaryDirectory
 
 from ...processors.declare.processor import Processor
 from ...processors.operators import merge_of
+from ...processors.shard.checkpoints import is_remote
+from ...processors.shard.position import Offsets
 from ...state.backups.errors import BackupDamaged
 from ...state.backups.manifest import BackupId, Manifest
 from ...state.backups.restore import install
 from ...state.backups.shard import ShardBackups
-from ...state.checkpoints import is_remote
 from ...state.files.file_store import FileStore
 from ...state.local.folder import RocksStateFolder, shard_folder
-from ...state.protocols import MemoryShardState, Offsets, ShardIdentity, ShardState
+from ...state.protocols import MemoryShardState, ShardIdentity, ShardState
 from ...transport.bus import Bucket
 from ...transport.offset_range import OffsetRange
 from .errors import ReplayRefused
@@ -134,7 +135,7 @@ def _restored(start: AtStart | FromBackup, identity: ShardIdentity, borders: Off
         install(backups, manifest, target)
         return manifest
     for manifest in backups.manifests():
-        if _is_behind(manifest.position, borders):
+        if _is_behind(manifest.position.offsets, borders):
             continue
         _expect_shape(manifest, identity)
         try:
@@ -161,8 +162,8 @@ def _expect_shape(manifest: Manifest, identity: ShardIdentity) -> None:
 
 def _begins_of(processor: Processor, past: EventSource, manifest: Manifest, borders: Offsets, number: int) -> Offsets:
     """Return from where on events are read for a state that was restored."""
-    begins = {name: min(manifest.position.get(name, 0), border) for name, border in borders.items()}
-    if _is_behind(manifest.position, borders):
+    begins = {name: min(manifest.position.offsets.get(name, 0), border) for name, border in borders.items()}
+    if _is_behind(manifest.position.offsets, borders):
         _LOG.warning(
             "%s, bucket %d: backup %s has read on into the span: what it has read there counts twice in its state.",
             processor.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .source_events import SourceEvents
+from ...processors.shard.source_events import SourceEvents
 
 
 class InputSummary:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from ...processors.declare.processor import Processor
+from ...processors.shard.position import Offsets
 from ...processors.time.watermarks import UpstreamWatermark
-from ...state.protocols import Offsets
 from ...transport.bus import Bucket, Bus
 from ...transport.errors import BusUnreachable
 from ...transport.tables.upstream_watermarks import WATERMARKS

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
-from ...state.protocols import Offsets
+from ...processors.shard.interleaving import interleaved
+from ...processors.shard.position import Offsets
+from ...processors.shard.source_events import SourceEvents
 from ...transport.bus import Bucket
 from ...transport.offset_range import OffsetRange
 from .counts import ReplayCounts
 from .event_source import EventSource, Span
 from .initial_state import Start, Started, started
-from .interleaving import interleaved
 from .past_watermarks import PastWatermarks
 from .shard_replay import ReplayedBatch, ShardReplayer
-from .source_events import SourceEvents
 
 Plays = Generator[ReplayedBatch, None, None]
 """What is played, as it comes; to be closed by whoever does not ask for all of it."""

@@ -18,9 +18,9 @@ import msgspec
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
+from ...processors.shard.source_events import SourceEvents
 from ..testing import Driver
 from .errors import ReplayRefused
-from .source_events import SourceEvents
 
 EVENTS = 1_000
 """How many events a test has at most."""

@@ -1,49 +1,45 @@
-"""One shard of a replay: the processor's own core over a scratch state, in the time that the events tell.
+"""One shard of a replay: a driven shard with a scratch state, its counts, and where it stops.
 
-    beats --time passes, events are fed--> outputs; what changed --a checkpoint is due--> scratch state
-
-Nothing is written but the scratch state. What was before the span is fed for the state alone. Checkpoints are due by when events had
-arrived, so updates of windows come where those of a worker came that kept up.
+Nothing is written but the scratch state. Events before the span only build state.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from functools import partial
 from typing import Any, NamedTuple
 
-from ...processors.declare.processor import ErrorPolicy, Processor
+from ...processors.declare.processor import Processor
 from ...processors.errors import Deferred, Halted
-from ...processors.keyed_state.changes import EmptyState
-from ...processors.operators import OrderedDeliveryOperator, StatefulOperator, StepResult, merge_of, open_operator
+from ...processors.operators import OrderedDeliveryOperator, StatefulOperator
+from ...processors.shard.batches import RejectedEvent
+from ...processors.shard.drive import Driven, Scratch, ShardDriver
+from ...processors.shard.position import Offsets
+from ...processors.shard.resume_point import ResumePoint
+from ...processors.shard.shard import new_shard
+from ...processors.shard.source_events import SourceEvents
+from ...processors.shard.time_slices import time_slices
 from ...processors.time.timers import Timer
-from ...processors.time.windows import MILLISECOND
-from ...state.local.overlay import Overlay
-from ...state.protocols import Offsets, ShardState
+from ...state.protocols import ShardState
 from .counts import ReplayCounts
 from .errors import ReplayStopped
 from .event_source import Span
-from .idle_inputs import ReplayIdleInputs
 from .past_watermarks import PastWatermarks
-from .source_events import SourceEvents
-from .time_slices import TimeSlice, time_slices
 
 _LOG = logging.getLogger("penstock.replay")
-CHANGES_IN_MEMORY = 100_000
-"""How many changes of a scratch state stay in memory."""
 LOGGED = 20
-"""How many of the events that are set aside are told one by one."""
+"""The number of rejected events that are logged one by one."""
 
 
 class ReplayedBatch(NamedTuple):
-    """What a shard gave.
+    """Outputs of a shard.
 
     Args:
         number: the shard's bucket number.
-        at_ms: when, as the replay's clock has it (milliseconds since 1970, UTC).
+        at_ms: when, by the replay's clock (milliseconds since 1970, UTC).
         outputs: records, in order.
-        muted: whether it lies before the span.
+        state_only: whether they belong to events before the span.
     """
 
     number: int
@@ -53,16 +49,16 @@ class ReplayedBatch(NamedTuple):
 
 
 class ShardReplayer:
-    """Plays one shard. One thread.
+    """Replays one shard. One thread.
 
     Args:
-        processor: opened.
+        processor: open.
         number: the shard's bucket number.
-        state: its scratch state; None where it keeps none.
+        state: its scratch state; None for a stateless processor.
         borders: by category, the offset at which the span begins.
         span: the span.
-        counts: counts what is done.
-        promises: what was promised about the inputs.
+        counts: counts the work.
+        promises: the upstream watermarks of the inputs.
     """
 
     def __init__(
@@ -76,142 +72,74 @@ class ShardReplayer:
         counts: ReplayCounts,
         promises: PastWatermarks,
     ) -> None:
-        self._processor = processor
         self._number = number
-        self._state = state
-        self._borders = borders
         self._span = span
         self._counts = counts
-        self._overlay = Overlay(state or EmptyState(), merge_of(processor))
-        self._core = open_operator(processor, self._overlay)
-        self._silence = ReplayIdleInputs(processor)
-        self._promises = promises
-        self._position: Offsets = dict.fromkeys(borders, 0)
-        self.is_warm = False
+        shard = new_shard(processor, number, state, ResumePoint(dict.fromkeys(borders, 0), borders))
+        self._driver = ShardDriver(
+            shard,
+            Scratch(None if state is None else state.save, processor.checkpoint),
+            watermarks=partial(promises.known, number),
+            begins_ms=span.since_ms,
+        )
+
+    @property
+    def is_warm(self) -> bool:
         """Whether the span has begun."""
-        self._undrained = 0
-        self._drained_ms: int | None = None
+        return self._driver.is_live
 
     def play(self, stream: Iterable[SourceEvents], ends: Offsets) -> Iterator[ReplayedBatch]:
-        """Feed a stream to its end; give what comes of it, as it comes.
+        """Feed a stream to its end, and yield the outputs as they come.
 
         Args:
-            stream: the events of the shard's buckets, as they met.
+            stream: the events of the shard's buckets, in the order in which the inputs met.
             ends: by category, the offset at which the stream ends.
 
         Raises:
-            ReplayStopped: at an event, as a worker would.
+            ReplayStopped: at an event at which a worker would stop.
         """
-        now_ms = self._span.since_ms or 0
-        for beat in time_slices(stream):
-            now_ms = beat.now_ms
-            yield from self._play(beat)
-        if not self.is_warm:
-            yield from self._begin(now_ms)
-        self._position = dict(ends)
-        now_ms = max(now_ms, self._span.until_ms or now_ms)
-        yield from self._pass_time(now_ms)
-        yield from self._drain(now_ms)
+        for driven in self._driver.run(time_slices(stream), ends, self._span.until_ms):
+            if driven.events is not None:
+                self._count(driven, driven.events)
+            if driven.outputs or driven.events is not None:
+                yield ReplayedBatch(self._number, driven.now_ms, driven.outputs, driven.state_only)
+            if driven.events is not None:
+                self._report_rejected(driven.events, driven.rejected)
 
     def timers_of(self, key: str) -> list[Timer]:
         """Return the timers that a key has set."""
-        return self._core.timers_of(key) if isinstance(self._core, (StatefulOperator, OrderedDeliveryOperator)) else []
+        operator = self._driver.shard.operator
+        return operator.timers_of(key) if isinstance(operator, (StatefulOperator, OrderedDeliveryOperator)) else []
 
-    def _play(self, beat: TimeSlice) -> Iterator[ReplayedBatch]:
-        if self._is_due(beat.now_ms):
-            yield from self._drain(beat.now_ms)
-        yield from self._pass_time(beat.now_ms)
-        for run in beat.runs:
-            border = run.at_offset(self._borders[run.category.name])
-            for part in (run.part(0, border), run.part(border, len(run.offsets))):
-                if part.offsets:
-                    yield from self._feed(
-                        part, beat.now_ms, state_only=part.offsets[0] < self._borders[run.category.name]
-                    )
+    def _is_before_span(self, events: SourceEvents) -> bool:
+        return events.offsets[0] < self._driver.shard.state_only_until[events.category.name]
 
-    def _feed(self, seen: SourceEvents, now_ms: int, *, state_only: bool) -> Iterator[ReplayedBatch]:
-        if not (state_only or self.is_warm):
-            yield from self._begin(now_ms)
-        self._silence.heard(seen.category.name, seen.arrived_ms[-1])
-        self._position[seen.category.name] = seen.offsets[-1] + 1
-        self._count(seen, state_only=state_only)
-        if seen.refusal is not None:
-            self._refuse(seen, 0, seen.refusal.reason, stops=seen.refusal.stops, state_only=state_only)
-            return
-        fed = self._fed(seen)
-        self._counts.late += fed.late
-        self._counts.dropped += fed.dropped
-        self._counts.unmatched += fed.unmatched
-        yield ReplayedBatch(self._number, now_ms, fed.outputs, state_only or not self.is_warm)
-        for at, error in fed.rejected:
-            fate = self._processor.fate_of(error)
-            self._counts.exceptions += not state_only
-            self._refuse(seen, at, fate.reason, stops=fate.stops, state_only=state_only, cause=error)
-
-    def _fed(self, seen: SourceEvents) -> StepResult:
-        try:
-            return self._core.feed(
-                seen.category, seen.events, stop_at_error=self._processor.on_error is ErrorPolicy.STOP
-            )
-        except (Deferred, Halted) as error:
-            raise ReplayStopped(
-                f"{seen.bucket} at offset {seen.offsets[0]:,}: {error} The replay ends there."
-            ) from error
-
-    def _count(self, seen: SourceEvents, *, state_only: bool) -> None:
-        self._undrained += len(seen.offsets)
-        if state_only:
-            self._counts.warmed_up += len(seen.offsets)
+    def _count(self, driven: Driven, events: SourceEvents) -> None:
+        if self._is_before_span(events):
+            self._counts.warmed_up += len(events.offsets)
         else:
-            self._counts.events += len(seen.offsets)
+            self._counts.events += len(events.offsets)
+        self._counts.late += driven.result.late
+        self._counts.dropped += driven.result.dropped
+        self._counts.unmatched += driven.result.unmatched
 
-    def _refuse(
-        self, seen: SourceEvents, at: int, reason: str, *, stops: bool, state_only: bool, cause: Exception | None = None
-    ) -> None:
-        """Set an event aside, or stop there."""
-        place = f"{seen.bucket} at offset {seen.offsets[at]:,}"
-        if stops:
-            raise ReplayStopped(
-                f"{place}: {reason}. The replay ends there, as a worker would stop. To look at the event, its state and its timers, give "
-                "--debug; to see what comes after it, begin behind it (`--from OFFSET --bucket NUMBER`)."
-            ) from cause
-        if state_only:
-            return
+    def _report_rejected(self, events: SourceEvents, rejected: Iterable[RejectedEvent]) -> None:
+        """Count the rejected events of the span, and stop at one where a worker would stop."""
+        is_before = self._is_before_span(events)
+        for event in rejected:
+            place = f"{events.bucket} at offset {events.offsets[event.at]:,}"
+            if isinstance(event.cause, Deferred | Halted):
+                raise ReplayStopped(f"{place}: {event.reason} The replay ends there.") from event.cause
+            self._counts.exceptions += event.cause is not None and not is_before
+            if event.stops:
+                raise ReplayStopped(
+                    f"{place}: {event.reason}. The replay ends there, as a worker would stop. To look at the event, its state and its timers, give "
+                    "--debug; to see what comes after it, begin behind it (`--from OFFSET --bucket NUMBER`)."
+                ) from event.cause
+            if not is_before:
+                self._log_dead_letter(place, event.reason)
+
+    def _log_dead_letter(self, place: str, reason: str) -> None:
         self._counts.dead_letters += 1
         if self._counts.dead_letters <= LOGGED:
             _LOG.warning("%s would go to the dead letters: %s", place, reason)
-
-    def _begin(self, now_ms: int) -> Iterator[ReplayedBatch]:
-        """End the warming up: what is due by where the span begins was due before it."""
-        if self._span.since_ms is not None:
-            yield from self._pass_time(self._span.since_ms)
-        yield from self._drain(now_ms)
-        self.is_warm = True
-
-    def _pass_time(self, now_ms: int) -> Iterator[ReplayedBatch]:
-        """Do what is due by the time of day, and by which inputs are silent."""
-        idle, promised = self._silence.idle(now_ms), self._promises.known(self._number, self._position)
-        fed = [self._core.advance(promised, idle)] if idle or promised else []
-        outputs = list(chain.from_iterable(one.outputs for one in (*fed, self._core.tick(now_ms))))
-        if outputs:
-            yield ReplayedBatch(self._number, now_ms, outputs, not self.is_warm)
-
-    def _is_due(self, now_ms: int) -> bool:
-        """Tell whether a checkpoint is due."""
-        every = self._processor.checkpoint
-        if self._drained_ms is None:
-            self._drained_ms = now_ms
-        return self._undrained > 0 and (
-            self._undrained >= every.events or now_ms - self._drained_ms >= every.time // MILLISECOND
-        )
-
-    def _drain(self, now_ms: int) -> Iterator[ReplayedBatch]:
-        """Take out of the core what a checkpoint sends and saves."""
-        drained = self._core.drain()
-        self._overlay.add(drained.changes)
-        self._undrained, self._drained_ms = 0, now_ms
-        if self._state is not None and len(self._overlay.changes) > CHANGES_IN_MEMORY:
-            self._state.save(self._overlay.seal())
-            self._overlay.settle({})
-        if drained.outputs:
-            yield ReplayedBatch(self._number, now_ms, drained.outputs, not self.is_warm)

@@ -13,7 +13,7 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
 from ...processors.declare.stores import RemoteStore, WriteMode
 from ...processors.errors import PenstockError
-from ...state.checkpoints import Gap
+from ...processors.shard.checkpoints import Gap
 from ...state.files.file_store import FileStore
 from ...state.local.folder import RocksStateFolder
 from ...state.protocols import StateFolder
@@ -96,7 +96,7 @@ def assembled(
                 saver,
                 from_earliest=from_earliest,
                 at_gap=at_gap,
-                at_turn=reporting.look,
+                after_turn=reporting.look,
                 asker=asker,
             )
             with reporting.ending(worker), _sweeping(worker):

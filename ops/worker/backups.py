@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event
 
 from ...processors.retry import OutageLog
+from ...processors.shard.position import StatePosition
 from ...state.backups.backup_age import BackupAges
 from ...state.backups.errors import BackupCanceled
 from ...state.backups.restore import restore_shard
@@ -19,9 +20,7 @@ from ...state.files.file_store import FileStore
 from ...state.files.wrappers import InterruptibleFileStore
 from ...state.local.folder import current, shard_folder
 from ...state.local.rocksdb import RocksShardState, opened_read_only
-from ...state.protocols import Offsets, ShardIdentity, ShardState
-from .positions import shown_position
-from .resume_point import is_behind
+from ...state.protocols import ShardIdentity, ShardState
 
 _LOG = logging.getLogger("penstock.state")
 ASK_AGAIN_S = 2.0
@@ -47,7 +46,9 @@ class WorkerBackups:
         self._states = states
         self._keeper = BackupScheduler(place, every)
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event, *, expired: bool = False) -> bool:
+    def refresh(
+        self, identity: ShardIdentity, committed: StatePosition, dropped: Event, *, expired: bool = False
+    ) -> bool:
         """Where the local state is missing or behind, put a newer one from a backup in its place; return whether that was done.
 
         A place that does not answer is waited for only where there is no local state to go on from. Where the group's positions have
@@ -57,7 +58,7 @@ class WorkerBackups:
             BackupCanceled: closed or dropped meanwhile; nothing was changed.
         """
         local = self._local_position(identity)
-        if not expired and not is_behind(local or {}, committed):
+        if not expired and not (local or StatePosition()).is_behind(committed):
             return False
         if local is None:
             return self._wait_for_backup(identity, dropped)
@@ -67,7 +68,7 @@ class WorkerBackups:
             _LOG.warning("%s The state on this disk is caught up from the bus.", error)
             return False
 
-    def _local_position(self, identity: ShardIdentity) -> Offsets | None:
+    def _local_position(self, identity: ShardIdentity) -> StatePosition | None:
         """Return what the local state reflects; None where there is none, or one that was begun and never saved to."""
         folder = current(shard_folder(self._states, identity))
         if folder is None:
@@ -81,7 +82,7 @@ class WorkerBackups:
         waiting = OutageLog(SAY_EVERY_S)
         while True:
             try:
-                restored = self._restore_newer(identity, {})
+                restored = self._restore_newer(identity, StatePosition())
             except FileStoreUnreachable as error:
                 if waiting.is_due():
                     self._say_waiting(identity, waiting.duration_s(), error)
@@ -111,9 +112,9 @@ class WorkerBackups:
                 "bus, or, if the bus no longer keeps all that it was made of, it says so and changes nothing."
             )
 
-    def _restore_newer(self, identity: ShardIdentity, local: Offsets) -> bool:
+    def _restore_newer(self, identity: ShardIdentity, local: StatePosition) -> bool:
         newest = newest_position(self._place, identity)
-        if newest is None or not is_behind(local, newest):
+        if newest is None or not local.is_behind(newest):
             return False
         began_s, shard = time.monotonic(), shard_folder(self._states, identity)
         manifest = restore_shard(self._place, identity, shard, confirm=self._expect_open)
@@ -124,7 +125,7 @@ class WorkerBackups:
                 identity.processor,
                 identity.bucket,
                 manifest.id,
-                shown_position(manifest.position),
+                manifest.position,
                 size_bytes / 1e6,
                 took_s,
             )

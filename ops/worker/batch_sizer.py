@@ -8,6 +8,8 @@ from __future__ import annotations
 
 TURN_S = 0.5
 """How long the processor may be busy with what one poll gave."""
+MOST_EVENTS = 10_000
+"""The most events of a poll; a reader may return fewer."""
 FIRST = 500
 """How many events are read at first, when nobody knows how long they take."""
 GROWTH = 4
@@ -18,7 +20,7 @@ class BatchSizer:
     """Learns how fast a processor is. One thread.
 
     Args:
-        most: how many events a poll may give at all.
+        most: the most events that a poll returns.
     """
 
     def __init__(self, most: int) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from ...processors.declare.processor import Processor
-from ...state.checkpoints import Step, steps_of
-from ...state.protocols import LocalState, Offsets
+from ...processors.shard.checkpoints import Step, steps_of
+from ...processors.shard.position import StatePosition
+from ...state.protocols import LocalState
 from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing
 from ...transport.changelog import DELETIONS, changelog_spec, logged_changes, offset_ranges
-from ...transport.tables.maintenance_log import MOVES
-from .shard import CheckpointSnapshot
+from .open_shard import OpenSnapshot
 
 
 def changelog_of(processor: type[Processor]) -> CategorySpec | None:
@@ -19,9 +19,9 @@ def changelog_of(processor: type[Processor]) -> CategorySpec | None:
     return changelog_spec(processor) if Step.LOG_CHANGES in steps_of(processor) else None
 
 
-def logged(sealed: CheckpointSnapshot) -> Iterator[Outgoing]:
+def logged(sealed: OpenSnapshot) -> Iterator[Outgoing]:
     """Give the messages that say what a checkpoint does to a shard."""
-    return logged_changes(sealed.changes.items(), sealed.standing, sealed.number)
+    return logged_changes(sealed.changes.items(), sealed.state_position, sealed.number)
 
 
 def replay(bus: Bus, changelog: str, number: int, state: LocalState, now_ms: int) -> None:
@@ -37,14 +37,14 @@ def replay(bus: Bus, changelog: str, number: int, state: LocalState, now_ms: int
         now_ms: the time (milliseconds since 1970, UTC).
     """
     before = state.position()
-    begin = before.get(changelog, 0)
+    begin = before.changelog_offset
     if _may_lack_deletions(bus, Bucket(changelog, number), begin, now_ms):
-        state.clear(keep=[MOVES.name])
+        state.clear()
         begin = 0
-    position: Offsets = {}
+    position = StatePosition()
     for changes, reached in offset_ranges(bus, Bucket(changelog, number), begin):
         state.save(changes)
-        position.update(reached)
+        position = position.updated(reached)
     if position:
         state.save_position(position)
 

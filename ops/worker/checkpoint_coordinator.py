@@ -11,10 +11,10 @@ from concurrent.futures import Executor, Future
 from itertools import groupby
 
 from ...processors.errors import PenstockError
-from ...state.checkpoints import Gap, Step, Steps
+from ...processors.shard.checkpoints import Gap, Step, Steps
 from ...transport.errors import CommitUnconfirmed
 from .checkpoint_executor import CheckpointExecutor
-from .shard import CheckpointSnapshot, Shard
+from .open_shard import OpenShard, OpenSnapshot
 
 _LOG = logging.getLogger("penstock.worker")
 
@@ -39,7 +39,7 @@ class CheckpointCoordinator:
         self._executing = executing
         self._saver = saver
         self._at_gap = at_gap
-        self._shards: list[tuple[Shard, CheckpointSnapshot]] = []
+        self._shards: list[tuple[OpenShard, OpenSnapshot]] = []
         self._left: list[Steps] = []
         self._future: Future[None] | None = None
 
@@ -54,13 +54,13 @@ class CheckpointCoordinator:
         return self._future is not None and self._future.done()
 
     @property
-    def saved(self) -> list[CheckpointSnapshot]:
+    def saved(self) -> list[OpenSnapshot]:
         """What the last checkpoint was about."""
         return [sealed for _, sealed in self._shards]
 
-    def begin(self, shards: Sequence[Shard]) -> None:
+    def begin(self, shards: Sequence[OpenShard]) -> None:
         """Begin a checkpoint of what these shards are now; the one before has ended."""
-        self._shards = [(shard, shard.seal()) for shard in shards]
+        self._shards = [(shard, shard.snapshot()) for shard in shards]
         self._left = list(self._stretches)
         self._executing.begin()
         self._future = _done()
@@ -97,11 +97,11 @@ class CheckpointCoordinator:
                 return False
         except CommitUnconfirmed:
             for shard, sealed in self._shards:
-                shard.take_back(sealed)
+                shard.roll_back(sealed)
             self._executing.end()
             raise
         for shard, sealed in self._shards:
-            shard.settle(sealed)
+            shard.complete(sealed)
         self._executing.end()
         return True
 

@@ -13,14 +13,14 @@ from typing import NamedTuple, cast
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
-from ...state.checkpoints import Step, steps_of
+from ...processors.shard.checkpoints import Step, steps_of
 from ...state.protocols import Outbox
-from ...transport.bus import Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
+from ...transport.bus import Bucket, Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
 from ...transport.changelog import rewrite
 from ...transport.errors import Aborted, BusUnreachable, CommitUnconfirmed, DeliveryFailed, Fenced, MessageRefused
 from .changelog_replay import changelog_of, logged
+from .open_shard import OpenShard, OpenSnapshot, local, save_step
 from .output_sizes import OutputSizes
-from .shard import CheckpointSnapshot, Shard
 
 _LOG = logging.getLogger("penstock.worker")
 TRANSACTION_LIMIT_S = 10.0
@@ -40,15 +40,14 @@ class CheckpointExecutor:
     Args:
         processor: whose outputs.
         bus: where they go.
-        reader: the worker's membership in its group.
         identity: by which its transactions are known.
         threads: open writers, which takes as long as the bus does not answer.
     """
 
-    def __init__(self, processor: Processor, bus: Bus, reader: Reader, identity: str, threads: Executor) -> None:
+    def __init__(self, processor: Processor, bus: Bus, identity: str, threads: Executor) -> None:
         steps = steps_of(type(processor))
         self._bus = bus
-        self._reader = reader
+        self._reader: Reader | None = None
         self._processor = processor.name
         self._identity = self._transactional_id(identity)
         changelog = changelog_of(type(processor))
@@ -86,7 +85,7 @@ class CheckpointExecutor:
         if self._writer is not None:
             return True
         if self._opening is None:
-            self._opening = _Opening(self._reader, self._threads.submit(self._open, self._reader))
+            self._opening = _Opening(self._member, self._threads.submit(self._open, self._member))
         reader, writer = self._opening
         if not writer.done():
             return False
@@ -109,6 +108,12 @@ class CheckpointExecutor:
         return self._bus.writer()
 
     @property
+    def _member(self) -> Reader:
+        if self._reader is None:
+            raise CheckpointRefused("A worker saves nothing before it has joined its group.")
+        return self._reader
+
+    @property
     def _opened(self) -> Writer:
         if self._abandoned or self._writer is None:
             raise CheckpointRefused("Nothing is sent or saved any more by a worker that has failed.")
@@ -123,7 +128,7 @@ class CheckpointExecutor:
     def _transactions(self) -> TransactionalWriter:
         return cast("TransactionalWriter", self._opened)
 
-    def send(self, shard: Shard, category: str, messages: Iterable[Outgoing]) -> None:
+    def send(self, shard: OpenShard, category: str, messages: Iterable[Outgoing]) -> None:
         """Send outputs, or hold them back, as the row says; those that a checkpoint under way is not about wait for its end."""
         if self._holds:
             # Before they are saved with the state: what the bus refuses then would be sent again for ever.
@@ -157,7 +162,7 @@ class CheckpointExecutor:
         for category, messages in waiting:
             self._opened.send(category, messages)
 
-    def perform(self, step: Step, shards: Sequence[CheckpointSnapshot]) -> None:
+    def perform(self, step: Step, shards: Sequence[OpenSnapshot]) -> None:
         """Perform one step for these shards; it is durable on return."""
         writer = self._opened
         match step:
@@ -170,51 +175,51 @@ class CheckpointExecutor:
                 self._send_held(shards)
                 self._flush(self._outputs, "They are missing for good: outputs at most once are not sent again.")
             case Step.COMMIT_OFFSETS:
-                self._reader.commit(_positions(shards))
+                self._member.commit(_positions(shards))
             case Step.COMMIT_TRANSACTION:
                 if self._has_outbox:
                     self._send_held(shards)
                 self._commit(_positions(shards))
             case _:
                 for shard in shards:
-                    shard.perform(step)
+                    save_step(step, shard)
 
-    def send_outbox(self, shard: Shard, outbox: Outbox) -> None:
+    def send_outbox(self, shard: OpenShard, outbox: Outbox) -> None:
         """Send the outputs that a checkpoint had saved with a shard's state when its worker died.
 
         Raises:
             MessageRefused: a limit was lowered since; they are kept.
         """
-        sealed = replace(shard.seal(), held=list(outbox.messages))
+        sealed = replace(shard.snapshot(), held=list(outbox.messages))
         self.begin()
         try:
             self._send_held([sealed])
-            self._commit(sealed.positions())
+            self._commit(_positions([sealed]))
         except MessageRefused as error:
             raise MessageRefused(
                 f"Outputs of bucket {shard.number} that were saved with its state cannot be sent: {error} They are kept in the store, and nothing "
                 "is lost. Raise those limits above what these outputs have, and start the worker again: it sends them first. Then the limits can "
                 "be lowered again."
             ) from error
-        sealed.perform(Step.CLEAR_OUTBOX)
-        shard.settle(sealed)
+        save_step(Step.CLEAR_OUTBOX, sealed)
+        shard.complete(sealed)
         self.end()
 
-    def log_state(self, shard: Shard) -> None:
+    def log_state(self, shard: OpenShard) -> None:
         """Write a shard's whole state to its changelog, which was kept for none of its checkpoints so far."""
         self._opened  # noqa: B018 - refused where there is none
-        sealed = shard.seal()
+        sealed = shard.snapshot()
         rewrite(
             self._bus,
             self._changelog,
             shard.number,
-            shard.state.items(),
-            sealed.standing,
-            member=self._reader,
-            commits=sealed.positions(),
+            local(shard.state).items(),
+            sealed.state_position,
+            member=self._member,
+            commits=_positions([sealed]),
         )
-        shard.state.save_position(sealed.standing)
-        shard.settle(sealed)
+        local(shard.state).save_position(sealed.state_position)
+        shard.complete(sealed)
 
     def start_over(self, reader: Reader) -> None:
         """Drop what waits, and what was sent and is not committed; then `is_ready` opens another writer.
@@ -247,7 +252,7 @@ class CheckpointExecutor:
         for writer in filter(None, writers):
             writer.close()
 
-    def _send_held(self, shards: Sequence[CheckpointSnapshot]) -> None:
+    def _send_held(self, shards: Sequence[OpenSnapshot]) -> None:
         for shard in shards:
             for category, messages in groupby(shard.take_held(), itemgetter(0)):
                 self._outputs.send(category, (Outgoing(key, value) for _, key, value in messages))
@@ -275,5 +280,9 @@ def _discard(writer: Future[Writer]) -> None:
         writer.result().close()
 
 
-def _positions(shards: Sequence[CheckpointSnapshot]) -> list[Position]:
-    return [position for shard in shards for position in shard.positions()]
+def _positions(shards: Sequence[OpenSnapshot]) -> list[Position]:
+    return [
+        Position(Bucket(name, shard.number), offset, shard.checkpoint_id or 0)
+        for shard in shards
+        for name, offset in shard.reached.items()
+    ]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from ...processors.declare.processor import Processor
-from ...state.checkpoints import CHECKPOINT_ID, have_ids, steps_of
+from ...processors.shard.checkpoints import have_ids, steps_of
+from ...processors.shard.position import StatePosition
 from ...transport.bus import Bus
 
 
-def committed_by(processor: type[Processor], bus: Bus) -> dict[str, dict[int, int]]:
-    """Return a group's positions by input and bucket, and under CHECKPOINT_ID which checkpoint was the last of each bucket."""
-    committed: dict[str, dict[int, int]] = {category.name: {} for category in processor.inputs()}
-    ids: dict[int, int] = {}
-    for name, offsets in committed.items():
-        for (_, number), offset, checkpoint_id in bus.catalog.positions(processor.name, name):
-            offsets[number] = offset or 0
-            if checkpoint_id:
-                ids[number] = max(checkpoint_id, ids.get(number, 0))
-    return {**committed, CHECKPOINT_ID: ids} if have_ids(steps_of(processor)) else committed
+def committed_by(processor: type[Processor], bus: Bus) -> dict[int, StatePosition]:
+    """Return a group's committed positions by bucket, with the id of the last checkpoint where checkpoints have ids."""
+    committed: dict[int, StatePosition] = {}
+    has_ids = have_ids(steps_of(processor))
+    for category in processor.inputs():
+        for (name, number), offset, checkpoint_id in bus.catalog.positions(processor.name, category.name):
+            before = committed.get(number, StatePosition())
+            newest_id = max(checkpoint_id or 0, before.checkpoint_id) if has_ids else 0
+            committed[number] = before.updated(StatePosition({name: offset or 0}, checkpoint_id=newest_id))
+    return committed

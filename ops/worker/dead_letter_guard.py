@@ -9,11 +9,11 @@ from typing import Any
 from ...processors.declare.dead_letter_limit import Rejections
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
+from ...processors.shard.batches import AcceptedBatch, RejectedEvent
 from ...transport.bus import Bucket, Bus, RawBatch
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError
 from ...transport.offset_range import OffsetRange, read_offset_range
-from .rejected_events import AcceptedBatch, RejectedEvent
 
 _LOG = logging.getLogger("penstock.worker")
 LETTERS_WAIT_S = 15.0
@@ -43,12 +43,12 @@ class DeadLetterGuard:
 
     def cut(self, batch: RawBatch, given: AcceptedBatch) -> AcceptedBatch:
         """Return what is taken of a batch up to where there are too many."""
-        rejected = [refusal.at for refusal in given.refused if not refusal.stops]
+        rejected = [refusal.at for refusal in given.rejected if not refusal.stops]
         found = self._of(batch).would_exceed_at(rejected) if rejected and self._limit is not None else None
         if found is None:
             return given
         stop, said = found
-        refused = [refusal for refusal in given.refused if refusal.at <= stop]
+        refused = [refusal for refusal in given.rejected if refusal.at <= stop]
         refused[-1] = self._stopping(refused[-1], said)
         pairs = [(event, at) for event, at in zip(given.events, given.at, strict=True) if at < stop]
         return AcceptedBatch([event for event, _ in pairs], [at for _, at in pairs], refused)

@@ -108,7 +108,7 @@ class Pulse:
         if worker.is_settled:
             stays = last is not None and last.buckets == worker.owned
             since_s = last.settled_since_s if last is not None and stays and last.settled_since_s is not None else now_s
-        self._last = _Turn(now_s, since_s, worker.owned, worker.tally.checkpoints)
+        self._last = _Turn(now_s, since_s, worker.owned, worker.metrics.checkpoints)
 
     def health(self) -> Health:
         """Return how the worker is."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from ...processors.errors import PenstockError
+from ...processors.shard.position import StatePosition
 from ...state.errors import StateError
 from ...state.protocols import ShardState
 from ...transport.bus import Bus
-from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance, number_in
+from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance
 
 
 class MoveUnfinished(PenstockError):
@@ -41,8 +42,8 @@ def expect_current(state: ShardState, move: MaintenanceOperation | None, process
     Raises:
         StateSuperseded: it is, or what it was made of cannot be had again from its bucket.
     """
-    stamp = {} if move is None else move.stamp(bucket)
-    if move is None or not stamp:
+    number = 0 if move is None else move.number_of(bucket)
+    if move is None or not number:
         return
     position = state.position()
     if not position:
@@ -53,8 +54,8 @@ def expect_current(state: ShardState, move: MaintenanceOperation | None, process
                 "place of backups with --backup, start the worker with the state folder (`--dir`) in which that was done, or give the "
                 "processor another name to begin anew."
             )
-        state.save_position({**move.begins.get(bucket, {}), **stamp})
-    elif number_in(position) < number_in(stamp):
+        state.save_position(StatePosition(move.begins.get(bucket, {}), maintenance_number=number))
+    elif position.maintenance_number < number:
         raise StateSuperseded(
             f"{processor}, bucket {bucket}: the state on this machine is of before the {move.what} of {_shown(move.time_ms)}, which put another in "
             "its place. To go on with it would undo that here. Nothing was read or changed. Start the worker with --backup, and it takes the "

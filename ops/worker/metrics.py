@@ -1,10 +1,9 @@
-"""What a worker counts: all that it has done, and what waits for the next checkpoint."""
+"""The counts of a worker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...processors.declare.processor import Processor
 from ...processors.lookups import LookedUp
 
 
@@ -46,37 +45,3 @@ class Metrics:
             f"{self.dead_letters:,} dead letters, {self.checkpoints:,} checkpoints"
         )
         return text if self.lookups is None else f"{text}; {self.unmatched:,} left out without a row, {self.lookups}"
-
-
-@dataclass
-class Uncommitted:
-    """What has been done since the last checkpoint.
-
-    Args:
-        since_s: when that was.
-        events: events read, and times that something was due without any.
-        size_bytes: the size of the events.
-    """
-
-    since_s: float
-    events: int = 0
-    size_bytes: int = 0
-
-    def add(self, events: int, size_bytes: int) -> None:
-        """Note a batch."""
-        self.events += events
-        self.size_bytes += size_bytes
-
-    def put_back(self, earlier: Uncommitted) -> None:
-        """Take up again what was not saved."""
-        self.add(earlier.events, earlier.size_bytes)
-        self.since_s = earlier.since_s
-
-    def due(self, processor: Processor, now_s: float) -> bool:
-        """Tell whether a checkpoint is due; never for nothing."""
-        every = processor.checkpoint
-        return self.events > 0 and (
-            self.events >= every.events
-            or self.size_bytes >= every.size_bytes
-            or now_s - self.since_s >= every.time.total_seconds()
-        )

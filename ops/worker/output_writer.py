@@ -11,13 +11,13 @@ from ...processors.declare.dead_letters import DeadLetter, dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.errors import PenstockError
+from ...processors.shard.batches import RejectedEvent
 from ...transport.bus import RawBatch, outgoing
 from ...transport.codecs.by_category import Codecs
 from ..clock import Clock
 from .checkpoint_executor import CheckpointExecutor
 from .metrics import Metrics
-from .rejected_events import RejectedEvent
-from .shard import Shard
+from .open_shard import OpenShard
 
 _LOG = logging.getLogger("penstock.worker")
 LOGGED_LETTERS = 20
@@ -50,7 +50,7 @@ class OutputWriter:
         self._clock = clock
         self._tally = tally
 
-    def send(self, shard: Shard, outputs: Sequence[Any]) -> None:
+    def send(self, shard: OpenShard, outputs: Sequence[Any]) -> None:
         """Send what a shard gave.
 
         Raises:
@@ -68,13 +68,13 @@ class OutputWriter:
         self._tally.events_out += len(outputs)
         shard.events_out += len(outputs)
 
-    def _write(self, shard: Shard, category: AnyCategory, records: Sequence[Any]) -> None:
+    def _write(self, shard: OpenShard, category: AnyCategory, records: Sequence[Any]) -> None:
         keys = [key.encode() for key in category.keys_of(records)]
         encoded = self._codecs.of(category).encode(records)
         self._tally.bytes_out += sum(map(len, encoded))
         self._executing.send(shard, category.name, outgoing(keys, encoded))
 
-    def set_aside(self, shard: Shard, batch: RawBatch, refusal: RejectedEvent) -> None:
+    def set_aside(self, shard: OpenShard, batch: RawBatch, refusal: RejectedEvent) -> None:
         """Send a message of a batch to the dead letters."""
         message = batch.messages[refusal.at]
         letter = DeadLetter(

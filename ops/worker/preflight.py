@@ -9,7 +9,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError, ProcessorFailed
-from ...state.checkpoints import is_remote, reads_again
+from ...processors.shard.checkpoints import is_remote, reads_again
 from ...transport.bus import Bucket, Bus, CategorySpec
 from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
 from ...transport.internal_topics import ensure

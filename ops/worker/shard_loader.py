@@ -19,10 +19,12 @@ import msgspec
 
 from ...processors.declare.processor import Processor
 from ...processors.retry import LogRateLimiter, backoff
-from ...state.checkpoints import Step, Steps, have_ids, is_remote, last_id, offsets_in, steps_of
-from ...state.protocols import Offsets, Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
+from ...processors.shard.checkpoints import Step, Steps, have_ids, is_remote, steps_of
+from ...processors.shard.position import Offsets, StatePosition
+from ...processors.shard.resume_point import ResumePoint, is_committed, resume
+from ...processors.shard.shard import new_shard
+from ...state.protocols import Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ...state.remote.errors import StoreUnreachable
-from ...state.topic_ids import of_other_topics, topic_marks
 from ...transport.bus import Bucket, Bus, Position, Topic
 from ...transport.changelog import told_position
 from ...transport.errors import BusError, BusUnreachable, CommitUnconfirmed
@@ -31,20 +33,16 @@ from ...transport.tables.registrations import Registration, ShardRecord, record_
 from .changelog_replay import changelog_of, replay
 from .committed_offsets import committed_by
 from .maintenance_check import expect_current, move_of
-from .resume_point import (
-    ResumePoint,
+from .open_shard import OpenShard, close_shard
+from .resume_checks import (
     RetainedOffsets,
-    counts,
     expect_known,
     expect_reached,
     expect_rebuildable,
     expect_same_topics,
     first_kept,
-    is_behind,
-    resume,
     settle_prepared,
 )
-from .shard import Shard, new_shard
 from .topic_watch import expect_shapes
 
 _LOG = logging.getLogger("penstock.worker")
@@ -57,7 +55,9 @@ LOOK_AGAIN_S = 0.5
 class Backups(Protocol):
     """What keeps copies of shards' states elsewhere. Any thread may call."""
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event, *, expired: bool = False) -> bool:
+    def refresh(
+        self, identity: ShardIdentity, committed: StatePosition, dropped: Event, *, expired: bool = False
+    ) -> bool:
         """Where the local state is missing or behind, put a newer one from a backup in its place; return whether that was done.
 
         Whoever waits for that waits no longer than until nobody wants the shard any more, which `dropped` says. Where the group's
@@ -81,7 +81,14 @@ class Backups(Protocol):
 class NoBackups:
     """Nothing is kept elsewhere."""
 
-    def refresh(self, identity: ShardIdentity, committed: Offsets, dropped: Event, *, expired: bool = False) -> bool:  # noqa: ARG002 - none is kept
+    def refresh(
+        self,
+        identity: ShardIdentity,  # noqa: ARG002 - no backups
+        committed: StatePosition,  # noqa: ARG002 - no backups
+        dropped: Event,  # noqa: ARG002 - no backups
+        *,
+        expired: bool = False,  # noqa: ARG002 - no backups
+    ) -> bool:
         """Do nothing."""
         return False
 
@@ -107,7 +114,7 @@ class LoadedShard:
         is_unlogged: whether its changelog is to be told the whole state, which was saved while the processor kept none.
     """
 
-    shard: Shard
+    shard: OpenShard
     begins: Sequence[Position]
     topic_ids: Mapping[str, str]
     unsent: Outbox | None = None
@@ -119,7 +126,7 @@ class _Facts:
     """What the bus says about the inputs, by category and bucket number.
 
     Args:
-        committed: positions of the group; see `committed_by`.
+        committed: positions of the group, by bucket.
         starts: first offsets that are kept.
         ends: offsets after the last event; looked at after the positions, which therefore do not lie beyond.
         compacted: the inputs that keep the latest event of each key only.
@@ -128,7 +135,7 @@ class _Facts:
         move: what was last done to positions and states from outside; None for nothing.
     """
 
-    committed: dict[str, dict[int, int]]
+    committed: dict[int, StatePosition]
     starts: dict[str, dict[int, int]]
     ends: dict[str, dict[int, int]]
     compacted: frozenset[str]
@@ -136,17 +143,18 @@ class _Facts:
     registration: Registration
     move: MaintenanceOperation | None
 
-    def committed_at(self, number: int) -> Offsets:
-        return {name: offsets[number] for name, offsets in self.committed.items() if number in offsets}
+    def committed_at(self, number: int) -> StatePosition:
+        return self.committed.get(number, StatePosition())
 
     def have_expired(self, number: int) -> bool:
         """Tell whether the group had positions in a bucket that are gone."""
         record = self.registration.shards.get(number)
-        return record is not None and record.has_committed and not offsets_in(self.committed_at(number))
+        return record is not None and record.has_committed and not self.committed_at(number).offsets
 
-    def wanted_at(self, number: int) -> Offsets:
+    def wanted_at(self, number: int) -> StatePosition:
         """Return what the position of a state has that is not behind."""
-        return {**self.committed_at(number), **({} if self.move is None else self.move.stamp(number))}
+        maintenance_number = 0 if self.move is None else self.move.number_of(number)
+        return self.committed_at(number).updated(StatePosition(maintenance_number=maintenance_number))
 
 
 class _Opening(NamedTuple):
@@ -244,7 +252,7 @@ class ShardLoader:
 
     def _discard(self, opening: Future[LoadedShard]) -> None:
         if opening.exception() is None:
-            opening.result().shard.close()
+            close_shard(opening.result().shard)
         else:
             _LOG.info("A bucket that went elsewhere was not opened: %s", opening.exception())
 
@@ -302,7 +310,7 @@ class ShardLoader:
         committed, identity = facts.committed_at(number), self.identity(number)
         expired = facts.have_expired(number)
         self._expect_recorded_topics(number, facts)
-        self._expect_reached(number, committed, facts, "its group's committed position")
+        self._expect_reached(number, committed.offsets, facts, "its group's committed position")
         if identity is None:
             if expired:
                 self._expect_known(number, {}, facts, is_last=False)
@@ -313,9 +321,9 @@ class ShardLoader:
         try:
             expect_current(state, facts.move, identity.processor, number)
             # Before anything is settled: what belongs to another bus stays as it is.
-            others = of_other_topics(state.position(), facts.topic_ids)
+            others = state.position().recreated(facts.topic_ids)
             expect_same_topics(identity.processor, facts.topic_ids, others, f"its state (bucket {number})")
-            self._expect_reached(number, state.position(), facts, "its state")
+            self._expect_reached(number, state.position().offsets, facts, "its state")
             if expired and self._changelog is not None:
                 state.discard()  # where it was committed, it is in the changelog, which is replayed below
             unsent = self._settle(state, committed, f"{identity.processor}, bucket {number}: a checkpoint")
@@ -324,14 +332,14 @@ class ShardLoader:
                 self._replay(self._changelog.name, number, state, committed, dropped)
             if expired:
                 is_last = not restored and facts.registration.shards[number].worker == self._worker
-                self._expect_known(number, state.position(), facts, is_last=is_last or self._is_shared)
+                self._expect_known(number, state.position().offsets, facts, is_last=is_last or self._is_shared)
             self._record(number, committed, facts)
             return replace(self._opened(number, state, committed, facts), unsent=unsent, is_unlogged=is_unlogged)
         except BaseException:
             state.close()
             raise
 
-    def _replay(self, changelog: str, number: int, state: Any, committed: Offsets, dropped: Event) -> None:
+    def _replay(self, changelog: str, number: int, state: Any, committed: StatePosition, dropped: Event) -> None:
         """Replay the changelog up to the last checkpoint that the group has committed.
 
         The bus ends a transaction bucket by bucket, so the group's positions may show a checkpoint before the changelog does.
@@ -342,7 +350,7 @@ class ShardLoader:
         waits = backoff()
         for _ in range(REPLAYS):
             replay(self._bus, changelog, number, state, self._now_ms())
-            if last_id(state.position()) >= last_id(committed) or dropped.wait(next(waits)):
+            if state.position().checkpoint_id >= committed.checkpoint_id or dropped.wait(next(waits)):
                 return
         raise BusUnreachable(
             f"{self._processor.name}, bucket {number}: the group has committed a checkpoint that {changelog} does not show yet, as when a "
@@ -350,16 +358,17 @@ class ShardLoader:
             "again."
         )
 
-    def _is_as_committed(self, state: ShardState, committed: Offsets) -> bool:
+    def _is_as_committed(self, state: ShardState, committed: StatePosition) -> bool:
         """Tell whether a state is what the group has committed; where its positions are gone, only the changelog can tell."""
-        return any(offsets_in(committed).values()) and not is_behind(state.position(), committed)
+        return any(committed.offsets.values()) and not state.position().is_behind(committed)
 
-    def _is_unlogged(self, number: int, state: ShardState, committed: Offsets) -> bool:
+    def _is_unlogged(self, number: int, state: ShardState, committed: StatePosition) -> bool:
         """Tell whether the state is further than its changelog, because it was saved while the processor was declared to keep none."""
-        reflects = {name: state.position().get(name, 0) for name in offsets_in(committed)}
-        if self._changelog is None or last_id(committed) or not any(reflects.values()):
+        offsets = state.position().offsets
+        reflects = {name: offsets.get(name, 0) for name in committed.offsets}
+        if self._changelog is None or committed.checkpoint_id or not any(reflects.values()):
             return False
-        return is_behind(told_position(self._bus, Bucket(self._changelog.name, number)), reflects)
+        return told_position(self._bus, Bucket(self._changelog.name, number)).is_behind(StatePosition(reflects))
 
     def _expect_known(self, number: int, position: Offsets, facts: _Facts, *, is_last: bool) -> None:
         left = {name: offset for name, offset in position.items() if name in facts.starts}
@@ -379,10 +388,10 @@ class ShardLoader:
         others = [name for name, topic_id in facts.topic_ids.items() if before.get(name, topic_id) != topic_id]
         expect_same_topics(self._processor.name, facts.topic_ids, others, f"its record on the bus (bucket {number})")
 
-    def _record(self, number: int, committed: Offsets, facts: _Facts) -> None:
+    def _record(self, number: int, committed: StatePosition, facts: _Facts) -> None:
         """Note on the bus of which topics the positions are that are committed from now on."""
         before = facts.registration.shards.get(number)
-        has_committed = bool(offsets_in(committed)) or (before is not None and before.has_committed)
+        has_committed = bool(committed.offsets) or (before is not None and before.has_committed)
         record = self._records[number] = ShardRecord(facts.topic_ids, self._worker, has_committed)
         if record != before:
             record_shards(self._bus, self._processor.name, {number: record})
@@ -413,7 +422,7 @@ class ShardLoader:
                 end = self._look().ends[name][number]
             expect_reached(self._processor.name, Bucket(name, number), offset, end, witness)
 
-    def _settle(self, state: Any, committed: Offsets, what: str) -> Outbox | None:
+    def _settle(self, state: Any, committed: StatePosition, what: str) -> Outbox | None:
         """Finish, or take back, what a checkpoint had begun when its worker died; return what is still to be sent."""
         if Step.PREPARE_STATE in self._steps:
             settle_prepared(state, committed, what)
@@ -421,7 +430,7 @@ class ShardLoader:
             return _unsent(state, committed, what)
         return None
 
-    def _opened(self, number: int, state: ShardState | None, committed: Offsets, facts: _Facts) -> LoadedShard:
+    def _opened(self, number: int, state: ShardState | None, committed: StatePosition, facts: _Facts) -> LoadedShard:
         saved = None if state is None else state.position()
         going_on = resume(self._processor, saved, committed)
         for name in facts.compacted & going_on.state_only_until.keys():
@@ -435,14 +444,17 @@ class ShardLoader:
         position = {
             name: offset
             for name in facts.starts
-            if (offset := self._next_offset(Bucket(name, number), going_on.position, committed, facts)) is not None
+            if (offset := self._next_offset(Bucket(name, number), going_on.position, committed.offsets, facts))
+            is not None
         }
         begins = [
             Position(Bucket(name, number), position.get(name, starts[number])) for name, starts in facts.starts.items()
         ]
-        checkpoint_id = last_id(committed, saved or {}) if have_ids(self._steps) else None
-        resumption = ResumePoint(position, going_on.state_only_until, checkpoint_id, topic_marks(facts.topic_ids))
-        shard = new_shard(self._processor, number, state, resumption, offsets_in(committed))
+        checkpoint_id = None
+        if have_ids(self._steps):
+            checkpoint_id = max(committed.checkpoint_id, 0 if saved is None else saved.checkpoint_id)
+        resumption = ResumePoint(position, going_on.state_only_until, checkpoint_id, facts.topic_ids)
+        shard = new_shard(self._processor, number, state, resumption, committed.offsets)
         return LoadedShard(shard, begins, facts.topic_ids)
 
     def _next_offset(self, bucket: Bucket, position: Offsets, committed: Offsets, facts: _Facts) -> int | None:
@@ -455,9 +467,9 @@ class ShardLoader:
         return first_kept(self._processor.name, bucket, position.get(name, 0), start, from_earliest=self._from_earliest)
 
 
-def _unsent(state: RemoteState, committed: Offsets, what: str) -> Outbox | None:
+def _unsent(state: RemoteState, committed: StatePosition, what: str) -> Outbox | None:
     outbox = state.outbox()
-    if outbox is not None and counts(outbox.before, outbox.after, committed, what):
+    if outbox is not None and is_committed(outbox.before, outbox.after, committed, what):
         state.clear_outbox()
         return None
     return outbox

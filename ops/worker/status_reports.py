@@ -21,7 +21,7 @@ from ..monitoring.reports import REPORT_EVERY_S, REPORTS, STOPPED, Counts, Repor
 from .backups import WorkerBackups
 from .health import DEPLOYMENT_VARIABLE
 from .identity import Identity
-from .shard import Shard
+from .open_shard import OpenShard
 from .worker import Worker
 
 _LOG = logging.getLogger("penstock.worker")
@@ -87,7 +87,7 @@ class StatusReporter:
             _LOG.info("Nobody is told how this worker is doing: %s", error)
 
     def _report(self, worker: Worker, ended: str) -> Report:
-        tally, ages = worker.tally, self._backups.ages() if self._backups is not None else None
+        tally, ages = worker.metrics, self._backups.ages() if self._backups is not None else None
         of = {} if ages is None else ages.of
         backups_s = {identity.bucket: age.seconds for identity, age in of.items() if age.known}
         cpu = self._process.cpu_times()
@@ -115,13 +115,13 @@ class StatusReporter:
         self._writer.close()
 
 
-def _of_shard(shard: Shard, backups_s: Mapping[int, float]) -> ShardReport:
+def _of_shard(shard: OpenShard, backups_s: Mapping[int, float]) -> ShardReport:
     return ShardReport(
         shard.number,
         dict(shard.position),
         shard.events_in,
         shard.events_out,
-        shard.core.time.low_ms,
+        shard.operator.time.low_ms,
         shard.catching_up,
         backups_s.get(shard.number),
     )

@@ -22,7 +22,7 @@ from ...transport.bus import Bucket, Bus
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement
 from ..clock import Clock
 from .end_offsets import Asking
-from .shard import CheckpointSnapshot, Shard
+from .open_shard import OpenShard, OpenSnapshot
 from .watermark_age import WatermarkAge
 from .watermark_publisher import WatermarkPublisher
 from .watermark_subscriber import Held, WatermarkSubscriber
@@ -66,7 +66,7 @@ class WatermarkTracker:
         self._as_of = 0
         self._upstream = WatermarkSubscriber(bus, self._is_fresh)
         self._promising = WatermarkPublisher(processor, bus, threads, clock)
-        self._shards: dict[int, Shard] = {}
+        self._shards: dict[int, OpenShard] = {}
         self._silences: dict[Bucket, IdleDetector] = {}
         self._unsaved: set[int] = set()
         self._being_saved: set[int] = set()
@@ -83,10 +83,10 @@ class WatermarkTracker:
         """Whether all that was promised before this worker began is known, as far as it goes by that."""
         return not self._goes_by_promises or self._upstream.is_read
 
-    def begin(self, shard: Shard) -> None:
+    def begin(self, shard: OpenShard) -> None:
         """Follow a shard that was opened; what its state has come to holds, also if whoever saved it died before telling so."""
         self._shards[shard.number] = shard
-        self._lows_ms[shard.number] = shard.core.time.low_ms
+        self._lows_ms[shard.number] = shard.operator.time.low_ms
         self._said_idle[shard.number] = False
         for bucket in self._buckets(shard.number):
             self._silences[bucket] = IdleDetector(self._patience)
@@ -109,7 +109,7 @@ class WatermarkTracker:
         Args:
             came: those of which something came.
         """
-        times = [(shard, shard.core.time) for shard in self._shards.values()]
+        times = [(shard, shard.operator.time) for shard in self._shards.values()]
         partial = [(shard, time) for shard, time in times if isinstance(time, ShardTime) and time.idle]
         if partial:
             self._upstream.read()
@@ -144,7 +144,7 @@ class WatermarkTracker:
     def _is_quiet(self, bucket: Bucket, now_s: float) -> bool:
         return self._silences[bucket].is_quiet(now_s) and not self._shards[bucket.number].catching_up
 
-    def known(self, shard: Shard) -> Known:
+    def known(self, shard: OpenShard) -> Known:
         """Return what is known of a shard's inputs, as far as they are read."""
         buckets = self._buckets(shard.number)
         idle = frozenset(bucket.category for bucket in buckets if self._is_idle(shard, bucket))
@@ -158,22 +158,22 @@ class WatermarkTracker:
             self._promise(shard.number, idle=is_idle)
         return Known({name: found.watermark_ms for name, found in held.items()}, idle)
 
-    def _is_idle(self, shard: Shard, bucket: Bucket) -> bool:
+    def _is_idle(self, shard: OpenShard, bucket: Bucket) -> bool:
         return self._is_silent(bucket) and self._may_come(shard, bucket) is None
 
     def _is_silent(self, bucket: Bucket) -> bool:
         silence = self._silences.get(bucket)
         return silence is not None and silence.is_idle(self._clock.monotonic_s())
 
-    def _may_come(self, shard: Shard, bucket: Bucket) -> str | None:
+    def _may_come(self, shard: OpenShard, bucket: Bucket) -> str | None:
         return self._upstream.may_come(bucket, shard.position.get(bucket.category, 0))
 
     def _is_saved(self, number: int) -> bool:
         return number not in self._unsaved and number not in self._being_saved
 
-    def _holder(self, shard: Shard) -> str:
+    def _holder(self, shard: OpenShard) -> str:
         """Return what holds a shard back that finds out by its events how far its inputs are, in words; empty where only those do."""
-        time = shard.core.time
+        time = shard.operator.time
         holder = time.holder if isinstance(time, ShardTime) else None
         if holder is None:
             return ""
@@ -187,18 +187,18 @@ class WatermarkTracker:
         why = self._may_come(shard, bucket) if self._is_silent(bucket) else None
         return str(bucket) if why is None else f"{bucket}: it waits for {why}"
 
-    def sealed(self, shards: Collection[Shard]) -> None:
-        """Note that a checkpoint begins with all that these have; the others have nothing to save."""
+    def checkpoint_begun(self, shards: Collection[OpenShard]) -> None:
+        """Note that a checkpoint of these shards begins; the other shards have nothing to save."""
         self._unsaved.clear()
         self._being_saved.update(shard.number for shard in shards)
 
-    def put_back(self) -> None:
-        """Note that a checkpoint is left unfinished, and saved with the next one."""
+    def checkpoint_rolled_back(self) -> None:
+        """Note that a checkpoint was not completed; the next one saves its work."""
         self._unsaved |= self._being_saved
         self._being_saved.clear()
 
-    def saved(self, shards: Sequence[CheckpointSnapshot]) -> None:
-        """Promise what follows from a checkpoint that is complete."""
+    def checkpoint_complete(self, shards: Sequence[OpenSnapshot]) -> None:
+        """Publish the watermarks of a complete checkpoint."""
         self._being_saved.clear()
         for shard in shards:
             self._lows_ms[shard.number] = shard.low_ms

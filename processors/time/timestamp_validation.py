@@ -96,3 +96,7 @@ def shown_span(span_ms: int) -> str:
     """Return how long a span is; of one that is longer than any calendar, the number."""
     days = abs(span_ms) // 86_400_000
     return str(timedelta(milliseconds=span_ms)) if days <= timedelta.max.days - 1 else f"{span_ms:,} ms"
+
+
+UNKNOWN_MS = -1
+"""In place of a time of arrival that nobody has noted."""

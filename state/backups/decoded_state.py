@@ -18,13 +18,13 @@ from ...processors.keyed_state.window_keys import decode_slot
 from ...processors.monoids.equality import shown
 from ...processors.operators.sessions import saved_sessions
 from ...processors.operators.sliding_history import saved_tail
+from ...processors.shard.checkpoints import is_remote
+from ...processors.shard.position import Offsets, StatePosition
 from ...processors.time.shard_time import saved_watermarks
 from ...processors.time.timers import Due, pending
 from ...processors.time.windows import Session, Sliding, Window
-from ..checkpoints import is_remote
 from ..errors import ForeignState, StateDamaged, StateError
 from ..local.rocksdb import RocksShardState
-from ..protocols import Offsets
 
 _Saved = tuple[bytes, "bytes | None"]
 
@@ -56,7 +56,7 @@ class PendingTimers:
     """
 
     before: Offsets
-    after: Offsets
+    after: StatePosition
     changes: int
     entries: list[StateEntry]
 
@@ -73,7 +73,7 @@ class Inspection:
         entries: the first values.
     """
 
-    position: Offsets
+    position: StatePosition
     watermarks: dict[str, int]
     timers: list[Due]
     pending: PendingTimers | None

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from ...processors.shard.position import StatePosition
 from ..errors import StateError, StateInUse
 from ..files.file_store import FileStore
 from ..local.folder import current, shard_folder
 from ..local.rocksdb import RocksShardState, opened_read_only, translated_errors
-from ..protocols import Offsets, ShardIdentity
-from ..topic_ids import without_topic_marks
+from ..protocols import ShardIdentity
 from .backup_age import is_late
 from .manifest import Manifest
 from .shard import ShardBackups, damages_of
@@ -49,7 +49,7 @@ class LocalDatabase:
         in_use: whether a worker has it open.
     """
 
-    position: Offsets
+    position: StatePosition
     size_bytes: int
     keys: int
     in_use: bool
@@ -75,7 +75,7 @@ class StoredBackups:
     size_bytes: int
     newest: str | None = None
     time_ms: int | None = None
-    position: Offsets | None = None
+    position: StatePosition | None = None
     age_s: float | None = None
     interval_s: float | None = None
 
@@ -147,7 +147,7 @@ def _is_behind(kept: StoredBackups, local: LocalDatabase) -> bool:
     """Return whether a backup is late. A state that has not changed since needs no newer one."""
     if kept.position is None or kept.age_s is None or kept.interval_s is None:
         return False
-    gone_on = any(offset > kept.position.get(name, 0) for name, offset in without_topic_marks(local.position).items())
+    gone_on = kept.position.is_behind(local.position)
     return gone_on and is_late(kept.age_s, kept.interval_s)
 
 

@@ -15,7 +15,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ..protocols import Offsets, ShardIdentity
+from ...processors.shard.position import StatePosition
+from ..protocols import ShardIdentity
 from .errors import BackupDamaged, BackupError
 
 FORMAT = 1
@@ -101,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     format: int
     identity: ShardIdentity
-    position: Offsets
+    position: StatePosition
     epoch: int
     sequence: int
     time_ms: int

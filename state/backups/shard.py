@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from ...processors.shard.position import StatePosition
 from ..errors import FileMissing
 from ..files.file_store import FileStore
-from ..protocols import Offsets, ShardIdentity
+from ..protocols import ShardIdentity
 from .errors import BackupDamaged
 from .manifest import BackupId, Manifest, StoredFile
 
@@ -106,7 +107,7 @@ def _damage_of(file: StoredFile, size_bytes: int | None) -> str | None:
     return None
 
 
-def newest_position(store: FileStore, identity: ShardIdentity) -> Offsets | None:
+def newest_position(store: FileStore, identity: ShardIdentity) -> StatePosition | None:
     """Return the position of a shard's newest readable backup; None without one. Downloads no state."""
     newest = ShardBackups(store, identity.processor, identity.bucket).newest()
     return None if newest is None else newest.position

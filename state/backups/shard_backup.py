@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
+from ...processors.shard.position import StatePosition
 from ..files.file_store import FileStore
 from ..local.rocksdb import opened_read_only, translated_errors
-from ..protocols import Offsets, ShardIdentity
+from ..protocols import ShardIdentity
 from .backup_age import BackupAge
 from .errors import BackupCanceled
 from .shard import ShardBackups
@@ -28,7 +29,7 @@ class OpenState(Protocol):
         """Its folder."""
         ...
 
-    def position(self) -> Offsets:
+    def position(self) -> StatePosition:
         """Return the saved position."""
         ...
 
@@ -58,7 +59,7 @@ class AdoptedShard:
         self._folder = state.folder
         self._backups = ShardBackups(store, identity.processor, identity.bucket)
         self._owner: BackupWriter | None = None
-        self._saved: Offsets = {}
+        self._saved = StatePosition()
         self._current_s = time.monotonic()
         self._touching = threading.Lock()
 

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import msgspec
 
+from ...processors.shard.position import StatePosition
 from ..files.local_files import CHUNK_BYTES
 from ..local.rocksdb import translated_errors
-from ..protocols import Offsets, ShardIdentity
+from ..protocols import ShardIdentity
 from .errors import BackupDamaged, BackupFenced
 from .fetch import ProgressCounter, no_progress, read_checked
 from .manifest import FORMAT, Manifest, StoredFile
@@ -74,7 +75,7 @@ class BackupWriter:
             # The store was emptied. Renew the claim: without it, the next owner would start at epoch 1, and its backups would seem older.
             self._store.create(self._backups.claim_path(self._epoch), _signature())
 
-    def save(self, snapshot: Path, position: Offsets) -> Manifest:
+    def save(self, snapshot: Path, position: StatePosition) -> Manifest:
         """Store the new files of a snapshot, then its manifest, and return it.
 
         Args:
@@ -96,7 +97,7 @@ class BackupWriter:
             self.newest = manifest
             return manifest
 
-    def store(self, snapshot: Path, position: Offsets) -> Manifest:
+    def store(self, snapshot: Path, position: StatePosition) -> Manifest:
         """Store the new files of a snapshot. Return its manifest, which becomes a backup by `publish`.
 
         Arguments and errors are those of `save`.
@@ -104,7 +105,7 @@ class BackupWriter:
         with self._writing:
             return self._stored_whole(snapshot, position)
 
-    def _stored_whole(self, snapshot: Path, position: Offsets) -> Manifest:
+    def _stored_whole(self, snapshot: Path, position: StatePosition) -> Manifest:
         time_ms = time.time_ns() // 1_000_000
         files = self._store_files(snapshot)
         # Counted before the write: a failed write may still take effect, and no id may be used twice.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice, takewhile
@@ -25,18 +25,20 @@ from rocksdict import (
 )
 
 from ...processors.keyed_state.changes import Changes
+from ...processors.shard.position import StatePosition, decode_position, encode_position
 from ..errors import ForeignState, StateDamaged, StateError, StateInUse, StateUnwritable
-from ..protocols import Delta, Offsets, ShardIdentity
+from ..protocols import Delta, ShardIdentity
 
-FORMAT = 2
+FORMAT = 3
 """The version of the layout below; another one is refused."""
 
-_POSITIONS = "positions"
+_POSITION = "position"
 _PREPARED = "prepared"
 _IDENTITY = "identity"
-_FAMILIES = (_POSITIONS, _PREPARED, _IDENTITY)
+_FAMILIES = (_POSITION, _PREPARED, _IDENTITY)
 _IDENTITY_KEY = b"identity"
 _DELTA_KEY = b"delta"
+_POSITION_KEY = b"position"
 _CACHE_BYTES = 256 * 2**20
 _WRITE_BUFFER_BYTES = 32 * 2**20
 _COPY_BATCH = 50_000
@@ -108,10 +110,11 @@ class RocksShardState:
         with translated_errors(self._folder):
             yield from cast("Iterator[tuple[bytes, bytes]]", self._opened.items(from_key=start))
 
-    def position(self) -> Offsets:
+    def position(self) -> StatePosition:
         """Return the saved position; empty before the first save."""
-        with self._family(_POSITIONS) as family, translated_errors(self._folder):
-            return {cast("bytes", category).decode(): int(offset) for category, offset in family.items()}
+        with self._family(_POSITION) as family, translated_errors(self._folder):
+            stored = cast("bytes | None", family.get(_POSITION_KEY))
+        return StatePosition() if stored is None else decode_position(stored)
 
     def estimated_keys(self) -> int:
         """Return about how many keys have a value, at once."""
@@ -125,17 +128,17 @@ class RocksShardState:
             _put_changes(batch, changes)
             self._write(batch, self._synced)
 
-    def save_position(self, position: Offsets) -> None:
+    def save_position(self, position: StatePosition) -> None:
         """Save the position that the state reflects."""
         batch = WriteBatch(raw_mode=True)
-        self._put_position(batch, position)
+        self._put_position(batch, self.position().updated(position))
         self._write(batch, self._synced)
 
-    def save_together(self, changes: Changes, position: Offsets) -> None:
+    def save_together(self, changes: Changes, position: StatePosition) -> None:
         """Save changes and the position that reflects them as one."""
         batch = WriteBatch(raw_mode=True)
         _put_changes(batch, changes)
-        self._put_position(batch, position)
+        self._put_position(batch, self.position().updated(position))
         self._write(batch, self._synced)
 
     def prepare(self, delta: Delta) -> None:
@@ -156,7 +159,7 @@ class RocksShardState:
         if delta is not None:
             batch = WriteBatch(raw_mode=True)
             _put_changes(batch, delta.changes)
-            self._put_position(batch, delta.after)
+            self._put_position(batch, self.position().updated(delta.after))
             batch.delete(_DELTA_KEY, self._handle(_PREPARED))
             # Not synced: the delta was, and until this write is durable the delta is still there to be applied again.
             self._write(batch, self._unsynced)
@@ -167,11 +170,10 @@ class RocksShardState:
         batch.delete(_DELTA_KEY, self._handle(_PREPARED))
         self._write(batch, self._synced)
 
-    def clear(self, keep: Collection[str]) -> None:
-        """Drop all values, and of the position all but some names."""
-        batch, handle = WriteBatch(raw_mode=True), self._handle(_POSITIONS)
-        for name in self.position().keys() - set(keep):
-            batch.delete(name.encode(), handle)
+    def clear(self) -> None:
+        """Drop all values, and of the position all but the maintenance number."""
+        batch = WriteBatch(raw_mode=True)
+        self._put_position(batch, StatePosition(maintenance_number=self.position().maintenance_number))
         self._write(batch, self._synced)
         while keys := [key for key, _ in islice(self.items(), _COPY_BATCH)]:
             self.save(dict.fromkeys(keys))
@@ -207,10 +209,8 @@ class RocksShardState:
         with translated_errors(self._folder):
             self._opened.write(batch, options)
 
-    def _put_position(self, batch: WriteBatch, position: Offsets) -> None:
-        handle = self._handle(_POSITIONS)
-        for category, offset in position.items():
-            batch.put(category.encode(), b"%d" % offset, handle)
+    def _put_position(self, batch: WriteBatch, position: StatePosition) -> None:
+        batch.put(_POSITION_KEY, encode_position(position), self._handle(_POSITION))
 
     def _handle(self, name: str) -> Any:
         return self._opened.get_column_family_handle(name)

@@ -14,14 +14,15 @@ that takes over to have every save, let it be synchronous. A pooler in front of 
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import psycopg
 
+from ...processors.shard.position import StatePosition, encode_position
 from ..errors import ForeignState
 from ..protocols import ShardIdentity
 from .addresses import Address
@@ -152,13 +153,13 @@ class PostgresStore:
             if row is None:
                 raise self._foreign(connection, identity)
         *standing, position = row
-        return Claim(StoredShard(*standing), position)
+        return Claim(StoredShard(*standing), msgspec.convert(position, StatePosition))
 
     def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
         """Write if the shard stands so; return how it stood."""
         appends = write.changes.appends
         with self._connection.transaction() as connection:
-            values = (json.dumps(write.position), write.outbox, appends, write.shape, *shard, *standing)
+            values = (encode_position(write.position).decode(), write.outbox, appends, write.shape, *shard, *standing)
             row = connection.execute(_BEGIN, values).fetchone()
             if row is None:
                 return _stored(connection, shard)

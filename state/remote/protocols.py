@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ..protocols import Offsets, ShardIdentity
+from ...processors.shard.position import StatePosition
+from ..protocols import ShardIdentity
 
 FORMAT = 1
 """The version of what stores hold; another one is refused."""
@@ -55,7 +56,7 @@ class Claim(NamedTuple):
     """What an owner finds: its own epoch, and the position of the last save."""
 
     standing: StoredShard
-    position: Offsets
+    position: StatePosition
 
 
 class Total(NamedTuple):
@@ -125,7 +126,7 @@ class Write:
     """
 
     changes: SlotChanges
-    position: Offsets
+    position: StatePosition
     outbox: bytes | None = None
     shape: str | None = None
 

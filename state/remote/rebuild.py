@@ -21,8 +21,8 @@ from typing import NamedTuple, final
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.stores import WriteMode
 from ...processors.keyed_state.changes import Changes
-from ..protocols import Offsets, ShardIdentity
-from ..topic_ids import without_topic_marks
+from ...processors.shard.position import Offsets, StatePosition
+from ..protocols import ShardIdentity
 from .addresses import Address, address_of
 from .errors import StoreMoved
 from .folder import RemoteStates, store_at
@@ -78,7 +78,7 @@ class StoreRebuild:
             StoreRefused, StoreUnreachable: as they say.
         """
         there = [bucket for bucket in self._buckets if self._shape(bucket) not in {None, self._building}]
-        positions = {bucket: without_topic_marks(self._open(bucket, self._whole).position()) for bucket in there}
+        positions = {bucket: self._open(bucket, self._whole).position().offsets for bucket in there}
         return {bucket: position for bucket, position in positions.items() if position}
 
     def broken_off(self) -> list[int]:
@@ -96,7 +96,7 @@ class StoreRebuild:
             if self._shape(bucket) != self._building:
                 state = self._open(bucket, self._whole)
                 if not state.position():
-                    state.become(self._building, {})
+                    state.become(self._building, StatePosition())
 
     def replace(
         self, bucket: int, position: Offsets, computed: Iterable[tuple[bytes, bytes]], within: Callable[[bytes], bool]
@@ -116,11 +116,11 @@ class StoreRebuild:
         is_begun = self._shape(bucket) == self._building
         state = self._open(bucket, self._building if is_begun else self._whole)
         if not is_begun:
-            self._expect_at(bucket, position, without_topic_marks(state.position()))
+            self._expect_at(bucket, position, state.position().offsets)
         left = set(filter(within, self._slots(bucket)))
         replaced = _write(state, computed, left)
         if is_begun:
-            state.become(self._whole, position)
+            state.become(self._whole, StatePosition(position))
         return replaced
 
     def close(self) -> None:

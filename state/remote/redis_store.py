@@ -19,7 +19,6 @@ from the older position. `maxmemory-policy noeviction` is needed: Redis must not
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
+from ...processors.shard.position import decode_position, encode_position
 from ..protocols import ShardIdentity
 from . import redis_scripts as scripts
 from .addresses import Address
@@ -67,7 +67,7 @@ class RedisStore:
                 raise foreign_format(self._address, shard, format_)
             raise foreign_shape(self._address, shard, shape, identity.shape)
         saves, position = found
-        return Claim(StoredShard(owner, epoch, saves), json.loads(position))
+        return Claim(StoredShard(owner, epoch, saves), decode_position(position))
 
     def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
         """Write if the shard stands so; return how it stood."""
@@ -80,7 +80,9 @@ class RedisStore:
         outbox = b"keep" if write.outbox is None else b"=" + write.outbox
         keys = [_key(shard, "shard"), *_keys(shard), staged]
         owner, epoch, saves = self._connection.run(
-            scripts.COMMIT, keys, [*standing, json.dumps(write.position), outbox, write.shape or "", ahead, *chunks]
+            scripts.COMMIT,
+            keys,
+            [*standing, encode_position(write.position), outbox, write.shape or "", ahead, *chunks],
         )
         return StoredShard(owner.decode(), epoch, saves)
 

@@ -9,8 +9,9 @@ import msgspec
 
 from ...processors.declare.stores import WriteMode
 from ...processors.keyed_state.changes import Changes
+from ...processors.shard.position import StatePosition
 from ..errors import StateError
-from ..protocols import Offsets, Outbox
+from ..protocols import Outbox
 from .errors import StoreFenced, StoreUnreachable
 from .merging import Merging
 from .protocols import Claim, OwnedStore, Shard, SlotChanges, StoredShard, Write
@@ -72,26 +73,26 @@ class RemoteShardState:
         """Return nothing: windows do not end in a store that others read, nor are timers kept there."""
         return []
 
-    def position(self) -> Offsets:
+    def position(self) -> StatePosition:
         """Return the saved position; empty before the first save."""
-        return dict(self._position)
+        return self._position
 
     def save(self, changes: Changes) -> None:
         """Save changes of state, all or none."""
         if changes:
             self._commit(Write(self._split(changes), self._position))
 
-    def save_position(self, position: Offsets) -> None:
+    def save_position(self, position: StatePosition) -> None:
         """Save the position that the state reflects."""
-        self._commit(Write(SlotChanges(), {**self._position, **position}))
+        self._commit(Write(SlotChanges(), self._position.updated(position)))
 
-    def save_together(self, changes: Changes, position: Offsets) -> None:
+    def save_together(self, changes: Changes, position: StatePosition) -> None:
         """Save changes and the position that reflects them as one."""
-        self._commit(Write(self._split(changes), {**self._position, **position}))
+        self._commit(Write(self._split(changes), self._position.updated(position)))
 
     def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:
         """Save changes, the position at which the outbox ends, and the outbox, as one."""
-        position = {**self._position, **outbox.after}
+        position = self._position.updated(outbox.after)
         self._commit(Write(self._split(changes), position, _encode_outbox(outbox)))
 
     def outbox(self) -> Outbox | None:
@@ -104,7 +105,7 @@ class RemoteShardState:
         """Drop the outbox."""
         self._commit(Write(SlotChanges(), self._position, b""))
 
-    def become(self, shape: str, position: Offsets) -> None:
+    def become(self, shape: str, position: StatePosition) -> None:
         """Let the shard be something else from now on, at a position, as one."""
         self._commit(Write(SlotChanges(), position, shape=shape))
 

@@ -27,6 +27,7 @@ from support.backups import (
 )
 
 from penstock.ops.dev_services import LocalServices
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.scheduler import BackupScheduler
 from penstock.state.backups.shard import newest_position
@@ -43,7 +44,7 @@ def test_a_state_that_goes_on_is_backed_up(
     with keeping(store, state, keep=1):
         for number in range(1, 4):
             go_on(state, number)
-            wait_until(lambda number=number: newest_position(store, ME) == {"flights": number})  # type: ignore[misc]  # a default binds the loop's value
+            wait_until(lambda number=number: newest_position(store, ME) == StatePosition({"flights": number}))  # type: ignore[misc]  # a default binds the loop's value
         wait_until(lambda: len(backups_at(store).ids()) == 1)
 
     assert (restored(store, tmp_path / "target") or {})[b"last"] == b"3"
@@ -57,7 +58,7 @@ def test_a_state_that_does_not_go_on_is_not_backed_up_again(
     looked: list[float] = []
     position = state.position
 
-    def counted() -> dict[str, int]:
+    def counted() -> StatePosition:
         looked.append(time.monotonic())
         return position()
 
@@ -93,7 +94,7 @@ def test_a_place_that_is_down_at_the_start_is_waited_for(
     assert (old.oldest_s, old.without) == (None, 1)
     assert (young.oldest_s, young.without, young.late) == (young.of[ME].seconds, 0, {})
     assert len([text for text in caplog.messages if "are falling behind" in text]) == 1
-    assert newest_position(watched, ME) == {"flights": 0}
+    assert newest_position(watched, ME) == StatePosition({"flights": 0})
 
 
 def test_lateness_is_said_seldom_and_taken_back_with_how_long_it_was(
@@ -162,7 +163,7 @@ def test_a_place_that_goes_down_in_the_middle_is_waited_for(
         broken = backups_at(watched.store).ids()
         go_on(state, 1)
         watched.before = Switch(on=True)
-        wait_until(lambda: newest_position(watched.store, ME) == {"flights": 1})
+        wait_until(lambda: newest_position(watched.store, ME) == StatePosition({"flights": 1}))
 
     assert broken == []
     assert [verdict.damages for verdict in verify(backups_at(watched))] == [()]
@@ -257,7 +258,7 @@ def test_of_two_keepers_the_older_is_fenced(
             wait_until(lambda: newest_backup(watched).epoch == 2)
             go_on(state, 1)
             wait_until(lambda: older.ages().of == {})
-            wait_until(lambda: newest_position(watched, ME) == {"flights": 1})
+            wait_until(lambda: newest_position(watched, ME) == StatePosition({"flights": 1}))
             ages = newer.ages()
 
     assert "owner 2 does" in caplog.text
@@ -318,12 +319,12 @@ def test_an_hdfs_that_stops_and_comes_back_is_waited_for(
     try:
         store = open_file_store(f"{endpoints['rpc']}/backups", endpoints["webhdfs"])
         with keeping(store, state) as keeper:
-            wait_until(lambda: newest_position(store, ME) == {"flights": 0})
+            wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 0}))
             services.down(["hdfs"], lambda _: None)
             go_on(state, 1)
             wait_until(lambda: keeper.ages().of[ME].seconds > 1.0)
             services.up(["hdfs"], lambda _: None)
-            wait_until(lambda: newest_position(store, ME) == {"flights": 1})
+            wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 1}))
             wait_until(lambda: "caught up" in caplog.messages[-1])
             wait_until(lambda: keeper.ages().of[ME].seconds < 1.0)
         values = restored(store, tmp_path / "target")

@@ -20,6 +20,7 @@ from support.backups import (
 )
 
 from penstock.ops.worker.backups import WorkerBackups
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.errors import BackupCanceled
 from penstock.state.backups.inventory import look
 from penstock.state.backups.writer import claim
@@ -36,7 +37,7 @@ def refreshing(
 ) -> Iterator[tuple[WorkerBackups, Future[bool]]]:
     """Have a worker look for a state that its group has committed for; in a thread of its own."""
     with closing(WorkerBackups(store, states, OFTEN)) as backups, ThreadPoolExecutor(1) as threads:
-        refreshed = threads.submit(backups.refresh, ME, {"flights": 1}, dropped or threading.Event())
+        refreshed = threads.submit(backups.refresh, ME, StatePosition({"flights": 1}), dropped or threading.Event())
         try:
             yield backups, refreshed
         finally:
@@ -73,7 +74,7 @@ def test_a_missing_state_waits_for_its_place_and_says_so_seldom(
     assert said < tries / 2
     assert "has waited" in caplog.text
     with opened_read_only(current(shard_folder(tmp_path / "other", ME)) or Path()) as found:
-        assert found.position() == {"flights": 1}
+        assert found.position() == StatePosition({"flights": 1})
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["saved", "prepared alone"])
@@ -83,9 +84,9 @@ def test_a_state_that_is_here_waits_for_no_place(
     """It is caught up from the bus, or is so already by what its first checkpoint had prepared."""
     state = RocksStateFolder(tmp_path / "other").open(ME)
     if prepared:
-        state.prepare(Delta({}, {"flights": 1}, {b"key": b"value"}))
+        state.prepare(Delta({}, StatePosition({"flights": 1}), {b"key": b"value"}))
     else:
-        state.save_together({b"key": b"value"}, {"more": 1})
+        state.save_together({b"key": b"value"}, StatePosition({"more": 1}))
     state.close()
     watched.before = Switch()
     with refreshing(watched, tmp_path / "other") as (_, refreshed):
@@ -149,6 +150,6 @@ def test_a_look_is_repeated_where_the_owner_merges_files(
     position = look(state.folder.parent, RocksShardState.position)
     errors += [StateDamaged("again")] * 3
 
-    assert position == {"flights": 0}
+    assert position == StatePosition({"flights": 0})
     with pytest.raises(StateDamaged, match="again"):
         look(state.folder.parent, RocksShardState.position)

@@ -24,6 +24,7 @@ from support.backups import (
     tables_of,
 )
 
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups import fetch
 from penstock.state.backups import writer as owning
 from penstock.state.backups.manifest import Manifest, StoredFile
@@ -41,7 +42,7 @@ from penstock.state.protocols import Delta, ShardIdentity
 
 def test_a_restored_state_equals_what_was_saved(store: FileStore, state: RocksShardState, tmp_path: Path) -> None:
     """Values, position and a prepared delta; under the same identity, opened as its own."""
-    delta = Delta({"flights": 7}, {"flights": 9}, {b"later": b"x", b"last": None})
+    delta = Delta({"flights": 7}, StatePosition({"flights": 9}), {b"later": b"x", b"last": None})
     state.save({b"large %d" % number: os.urandom(100_000) for number in range(40)})
     state.prepare(delta)
     manifest = back_up(claim(backups_at(store), ME), state, tmp_path, 7)
@@ -53,7 +54,7 @@ def test_a_restored_state_equals_what_was_saved(store: FileStore, state: RocksSh
     assert found == manifest
     assert told[-1] == (manifest.size_bytes, manifest.size_bytes)
     assert dict(other.items()) == dict(state.items())
-    assert other.position() == {"flights": 7} == newest_position(store, ME)
+    assert other.position() == StatePosition({"flights": 7}) == newest_position(store, ME)
     assert other.prepared() == delta
     other.close()
 
@@ -268,7 +269,7 @@ def test_a_manifest_leads_out_of_no_folder(store: FileStore, state: RocksShardSt
     manifest = back_up(claim(backups_at(store), ME), state, tmp_path)
     file = manifest.files[0]
     evil = StoredFile("../outside", file.size_bytes, file.sha256, file.epoch)
-    forged = Manifest(1, ME, {}, 9, 9, 0, (evil,))
+    forged = Manifest(1, ME, StatePosition(), 9, 9, 0, (evil,))
     store.write(backups_at(store).manifest_path(forged.id), [forged.encode()])
     found = restore(backups_at(store), tmp_path / "target")
 

@@ -25,13 +25,14 @@ from support.stores import (
 
 import penstock as ps
 from penstock.processors.declare.stores import WriteMode
+from penstock.processors.shard.position import StatePosition
 from penstock.state.protocols import Outbox, RemoteState
 from penstock.state.remote import StoreFenced, remote_states
 
 WRITES: dict[str, Callable[[RemoteState], None]] = {
     "save": lambda state: state.save({A: b"\x05"}),
-    "save_position": lambda state: state.save_position({"hits": 5}),
-    "save_together": lambda state: state.save_together({A: b"\x05"}, {"hits": 5}),
+    "save_position": lambda state: state.save_position(StatePosition({"hits": 5})),
+    "save_together": lambda state: state.save_together({A: b"\x05"}, StatePosition({"hits": 5})),
     "save_with_outbox": lambda state: state.save_with_outbox({A: b"\x05"}, OUTBOX),
     "clear_outbox": lambda state: state.clear_outbox(),
 }
@@ -43,7 +44,7 @@ def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing:
     """Whoever opened a shard last owns it: every write of an older owner is refused, and says so."""
     processor = aggregator(ps.monoids.Count())
     zombie = opened(url, processor, writing)
-    zombie.save_with_outbox({A: b"\x01"}, Outbox({}, {"hits": 1}, [("pages", b"a", b"1")]))
+    zombie.save_with_outbox({A: b"\x01"}, Outbox({}, StatePosition({"hits": 1}), [("pages", b"a", b"1")]))
     owner = opened(url, processor, writing)
     before = owner.fetch([A]), owner.outbox()
 
@@ -51,7 +52,7 @@ def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing:
         WRITES[write](zombie)
 
     assert (owner.fetch([A]), owner.outbox()) == before
-    assert opened(url, processor, writing).position() == {"hits": 1}
+    assert opened(url, processor, writing).position() == StatePosition({"hits": 1})
 
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
@@ -76,11 +77,11 @@ def test_a_store_that_went_back_is_noticed(place: Place, opened: Opened) -> None
     processor = aggregator(ps.monoids.Count())
     state = opened(place.url, processor)
     for offset in range(3):
-        state.save_together({A: b"\x01"}, {"hits": offset})
+        state.save_together({A: b"\x01"}, StatePosition({"hits": offset}))
     take_back(place, processor, "saves")
 
     with pytest.raises(StoreFenced, match="The store lost saves"):
-        state.save_together({A: b"\x01"}, {"hits": 3})
+        state.save_together({A: b"\x01"}, StatePosition({"hits": 3}))
 
     assert values(opened(place.url, processor), ps.monoids.Count(), A) == [3]
 
@@ -126,7 +127,7 @@ def test_many_may_open_while_one_works(url: str, opened: Opened) -> None:
         others = [future.result() for future in opening]
 
     assert values(working, monoid, A) == [30]
-    assert [state.position() for state in others] == [{}] * 12
+    assert [state.position() for state in others] == [StatePosition()] * 12
 
 
 def test_workers_that_start_together_make_the_tables_once(postgres: Postgres) -> None:

@@ -24,7 +24,7 @@ from penstock.ops.worker.assembly import StoreMissing
 from penstock.ops.worker.maintenance_check import MoveUnfinished
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.worker import Worker, WorkerConfig
-from penstock.state.checkpoints import Gap, Step
+from penstock.processors.shard.checkpoints import Gap, Step
 from penstock.state.remote import read_results, remote_states
 from penstock.transport.memory import MemoryBus
 
@@ -93,7 +93,7 @@ class World:
             place = WorkerConfig(self.bus, states, "one")
             opened = prepare(self.processor, self.bus)
             worker = Worker(opened, place, Inline(), Inline(), clock=self.clock, at_gap=at_gap)
-            worker.turn()
+            worker.run_once()
             worker.run(lambda it: it.has_reached(targets))
 
     def reset(

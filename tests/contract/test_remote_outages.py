@@ -29,6 +29,7 @@ from support.stores import (
 
 import penstock as ps
 from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.shard.position import StatePosition
 from penstock.state.remote import RemoteStates, StoreUnreachable, postgres_connection, redis_store, remote_states
 from penstock.state.remote.addresses import address_of
 from penstock.state.remote.errors import StoreInterrupted
@@ -48,7 +49,7 @@ def test_a_save_whose_answer_is_lost_counts_once(place: Place, proxy: Proxy, ope
         proxy.lose_answer(place.saved)
         saves: dict[str, Callable[[], None]] = {
             "save": lambda: state.save(partials),  # noqa: B023 - called within the round
-            "save_together": lambda: state.save_together(partials, {"hits": 9}),  # noqa: B023
+            "save_together": lambda: state.save_together(partials, StatePosition({"hits": 9})),  # noqa: B023
             "save_with_outbox": lambda: state.save_with_outbox(partials, OUTBOX),  # noqa: B023
         }
         saves[write]()
@@ -68,7 +69,7 @@ def test_a_save_that_breaks_on_its_way_counts_once(place: Place, proxy: Proxy, o
     state.save(lifted(monoid, a=1))
     slots = [encode_slot(f"key-{n}", EVER) for n in range(5_000)]
     proxy.cut_after(sent)
-    state.save_together(dict.fromkeys(slots, b"\x01"), {"hits": 1})
+    state.save_together(dict.fromkeys(slots, b"\x01"), StatePosition({"hits": 1}))
 
     assert proxy.losses == 1
     assert values(state, monoid, *slots) == [1] * 5_000
@@ -220,8 +221,8 @@ def test_an_owner_that_is_paused_in_its_transaction_is_ended(
     with closing(paused), pytest.raises(StoreInterrupted):
         save_with_a_pause(paused, processor, lambda: opened(postgres.url, processor))
     owner = opened(postgres.url, processor)
-    owner.save_position({"hits": 1})
-    assert opened(postgres.url, processor).position() == {"hits": 1}
+    owner.save_position(StatePosition({"hits": 1}))
+    assert opened(postgres.url, processor).position() == StatePosition({"hits": 1})
 
 
 def save_with_a_pause(
@@ -240,16 +241,16 @@ def test_a_store_that_stays_away_is_reported(place: Place, proxy: Proxy, opened:
     states = opened.folder(remote_states(place.through(proxy), processor, writing=APPENDING, retry_limit_s=0.2))
     state = states.open(identity_of(processor))
     proxy.lose_answer(place.saved)
-    state.save_together(lifted(monoid, a=1), {"hits": 1})
+    state.save_together(lifted(monoid, a=1), StatePosition({"hits": 1}))
     proxy.refuse()
 
     with pytest.raises(StoreUnreachable, match="start again when the store is back"):
-        state.save_together(lifted(monoid, a=1), {"hits": 2})
+        state.save_together(lifted(monoid, a=1), StatePosition({"hits": 2}))
 
     proxy.resume()
     with pytest.raises(StoreUnreachable, match="earlier write failed"):
-        state.save_together(lifted(monoid, a=1), {"hits": 2})
-    assert opened(place.url, processor).position() == {"hits": 1}
+        state.save_together(lifted(monoid, a=1), StatePosition({"hits": 2}))
+    assert opened(place.url, processor).position() == StatePosition({"hits": 1})
 
 
 def test_pauses_grow_and_end_at_the_limit() -> None:

@@ -22,6 +22,7 @@ from support.stores import (
 
 import penstock as ps
 from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.shard.position import StatePosition
 from penstock.processors.time.windows import Window
 from penstock.state.errors import ForeignState
 from penstock.state.remote import read_results, remote_states
@@ -59,7 +60,7 @@ def test_results_can_be_asked_for(url: str, opened: Opened) -> None:
         assert len(list(results.scan(2))) == 2
         assert list(results.scan(0)) == []
     for owner in owners:
-        owner.save_position({"hits": 1})
+        owner.save_position(StatePosition({"hits": 1}))
 
 
 def test_reading_finds_what_writing_left(url: str, opened: Opened) -> None:

@@ -13,6 +13,7 @@ import penstock as ps
 from penstock.processors.declare.aggregator import Aggregator
 from penstock.processors.declare.stores import WriteMode
 from penstock.processors.keyed_state.window_keys import decode_slot, encode_slot
+from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import ForeignState
 from penstock.state.remote import StoreFenced, read_results, rebuild
 from penstock.state.remote.errors import StoreMoved
@@ -61,7 +62,7 @@ def dying(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
 
 def count_once(url: str, counted: type[Aggregator], opened: Opened, writing: WriteMode = APPENDING) -> None:
     """Let a worker count one hit for each slot."""
-    opened(url, counted, writing).save_together({slot: COUNT.encode(1) for slot in SLOTS}, END)
+    opened(url, counted, writing).save_together({slot: COUNT.encode(1) for slot in SLOTS}, StatePosition(END))
 
 
 @pytest.mark.parametrize("writing", [OVERWRITING, APPENDING])
@@ -75,7 +76,7 @@ def test_what_was_computed_replaces_what_was_counted(
     opened(url, counted, writing).save({encode_slot("k3", 0): COUNT.encode(1)})
     assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == Replaced(2, 1)
     worker = opened(url, counted)
-    assert worker.position() == END
+    assert worker.position() == StatePosition(END)
     assert values(worker, COUNT, *FIRST_HOUR, encode_slot("k9", 0)) == [10, None, None, None, 90]
     assert values(worker, COUNT, *SECOND_HOUR) == [1, 1, 1, 1]
     worker.save({FIRST_HOUR[0]: COUNT.encode(5)})
@@ -99,7 +100,7 @@ def test_a_death_between_chunks_leaves_old_or_computed_values(
     with pytest.raises(Killed):
         elsewhere.replace(0, END, dying(rows[:written]), in_first_hour)
     survivor = opened(url, counted)
-    assert survivor.position() == END
+    assert survivor.position() == StatePosition(END)
     assert values(survivor, COUNT, *FIRST_HOUR) == [*[10, 20, 30][:written], *[1] * (4 - written)]
 
     assert elsewhere.replace(0, END, rows, in_first_hour) == Replaced(3, 1)
@@ -112,7 +113,7 @@ def test_a_shard_that_went_on_is_not_replaced(
     """What was computed lacks the events that it has counted since."""
     count_once(url, counted, opened)
     elsewhere.counted()
-    opened(url, counted).save_together({FIRST_HOUR[0]: COUNT.encode(1)}, {"hits": 8})
+    opened(url, counted).save_together({FIRST_HOUR[0]: COUNT.encode(1)}, StatePosition({"hits": 8}))
     with pytest.raises(StoreMoved, match=r"has counted up to .*8.* were computed up to .*7"):
         elsewhere.replace(0, END, computed(k0=10), in_first_hour)
 
@@ -128,7 +129,7 @@ def test_a_worker_that_takes_over_is_not_written_over(
 
     def interrupted() -> Iterator[tuple[bytes, bytes]]:
         yield from computed(k0=10)
-        opened(url, counted).save_together({slot: COUNT.encode(1) for slot in SLOTS}, {"hits": 15})
+        opened(url, counted).save_together({slot: COUNT.encode(1) for slot in SLOTS}, StatePosition({"hits": 15}))
         yield from computed(k1=20)
 
     with pytest.raises(StoreFenced):
@@ -163,7 +164,7 @@ def test_nobody_goes_by_a_state_that_is_being_built(
     elsewhere.begin()
     assert (elsewhere.counted(), elsewhere.broken_off()) == ({0: END}, [1, 2, 3])
     worker = opened(url, counted)
-    assert worker.position() == END
+    assert worker.position() == StatePosition(END)
     assert values(worker, COUNT, *FIRST_HOUR) == [10, None, None, None]
 
 

@@ -15,6 +15,7 @@ from support.databases import PASSWORD, Postgres, Redis
 from support.stores import A, B, Log, Opened, aggregator, fresh, identity_of, lifted, new_database, values
 
 import penstock as ps
+from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import StateError, StateUnwritable
 from penstock.state.remote import (
     BadStoreAddress,
@@ -45,7 +46,7 @@ def test_a_wrong_password_is_not_tried_again(postgres: Postgres, tmp_path: Path)
             assert "Nothing was saved" in str(refused.value)
         processor = aggregator(ps.monoids.Count())
         with closing(remote_states(guarded.url.replace("//", f"//:{PASSWORD}@"), processor)) as states:
-            assert states.open(identity_of(processor)).position() == {}
+            assert states.open(identity_of(processor)).position() == StatePosition()
     finally:
         guarded.stop()
 
@@ -84,13 +85,13 @@ def test_a_full_redis_saves_nothing(redis_server: Redis, opened: Opened) -> None
         client.config_set("maxmemory", 1)
         try:
             with pytest.raises(StateUnwritable, match="has no room"):
-                state.save_together(lifted(monoid, a=2, b=2), {"hits": 2})
+                state.save_together(lifted(monoid, a=2, b=2), StatePosition({"hits": 2}))
         finally:
             client.config_set("maxmemory", 0)
     state = opened(redis_server.url, processor)
 
     assert values(state, monoid, A, B) == [[1], None]
-    assert state.position() == {}
+    assert state.position() == StatePosition()
 
 
 @pytest.mark.parametrize("url", ["mysql://user:s3cret@host/db", "host:5432", "", "http://[", "redis:/s3cret"])

@@ -24,6 +24,7 @@ import penstock as ps
 from penstock.processors.declare.stores import WriteMode
 from penstock.processors.keyed_state.changes import Changes
 from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import ForeignState, StateError
 from penstock.state.protocols import ShardIdentity
 from penstock.state.remote import remote_states
@@ -35,7 +36,7 @@ def test_a_new_shard_is_empty(url: str, opened: Opened) -> None:
 
     assert state.fetch([A, B]) == [None, None]
     assert state.fetch([]) == []
-    assert state.position() == {}
+    assert state.position() == StatePosition()
     assert state.outbox() is None
 
 
@@ -47,14 +48,14 @@ def test_what_was_saved_is_there_after_reopening(url: str, opened: Opened, writi
     state.save({A: b"\xa11", B: b"\xa12", b"": b"\x00"})
     state.save({A: None, B: b"\xa13"})
     state.save({})
-    state.save_position({"flights": 17, "planes": 2})
-    state.save_together({C: b"\xa14"}, {"flights": 18})
+    state.save_position(StatePosition({"flights": 17, "planes": 2}))
+    state.save_together({C: b"\xa14"}, StatePosition({"flights": 18}))
     state.close()
 
     state = opened(url, processor, writing)
 
     assert state.fetch([B, A, b"", C, b"zz"]) == [b"\xa13", None, b"\x00", b"\xa14", None]
-    assert state.position() == {"flights": 18, "planes": 2}
+    assert state.position() == StatePosition({"flights": 18, "planes": 2})
 
 
 def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None:
@@ -66,7 +67,7 @@ def test_an_outbox_is_kept_until_it_is_cleared(url: str, opened: Opened) -> None
     state.save(lifted(monoid, a=1))
 
     assert state.outbox() == OUTBOX
-    assert state.position() == {"hits": 9}
+    assert state.position() == StatePosition({"hits": 9})
     assert values(state, monoid, A) == [2]
 
     state.clear_outbox()
@@ -110,7 +111,7 @@ def test_state_of_another_shape_is_refused_and_kept(url: str, opened: Opened) ->
         states.open(ShardIdentity(processor.name, 0, "Sum"))
 
     assert "Nothing was changed" in str(refused.value)
-    state.save_position({"hits": 1})
+    state.save_position(StatePosition({"hits": 1}))
     assert values(state, monoid, A) == [1]
 
 
@@ -124,7 +125,7 @@ def test_a_save_of_many_slots_is_one(
     """Twenty thousand slots, more than Lua unpacks at once, are saved and fetched in the order asked for."""
     state = opened(url, aggregator(monoid), writing)
     changes: Changes = {encode_slot(f"key-{n}", EVER): monoid.encode(monoid.lift(n)) for n in range(20_000)}
-    state.save_together(changes, {"hits": 20_000})
+    state.save_together(changes, StatePosition({"hits": 20_000}))
     asked = [*reversed(changes), A]
 
     assert state.fetch(asked) == [*reversed(changes.values()), None]

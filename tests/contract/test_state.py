@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.processors.keyed_state.changes import Changes
+from penstock.processors.shard.overlay import Overlay
+from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import ForeignState, StateError, StateUnwritable
 from penstock.state.local.folder import RocksStateFolder, shard_folder
-from penstock.state.local.overlay import Overlay
 from penstock.state.local.rocksdb import opened_read_only
 from penstock.state.protocols import Delta, LocalState, MemoryStateFolder, ShardIdentity, StateFolder
 
@@ -46,7 +47,7 @@ def test_a_new_shard_is_empty(states: StateFolder) -> None:
     state = states.open(ME)
 
     assert state.fetch([b"a", b"b"]) == [None, None]
-    assert state.position() == {}
+    assert state.position() == StatePosition()
     state.close()
 
 
@@ -55,14 +56,14 @@ def test_what_was_saved_is_there_after_reopening(states: StateFolder) -> None:
     state = states.open(ME)
     state.save({b"a": b"1", b"b": b"2", b"": b"\x00"})
     state.save({b"a": None, b"b": b"3"})
-    state.save_position({"flights": 17, "planes": 2})
-    state.save_position({"flights": 18})
+    state.save_position(StatePosition({"flights": 17, "planes": 2}))
+    state.save_position(StatePosition({"flights": 18}))
     state.close()
 
     state = states.open(ME)
 
     assert state.fetch([b"b", b"a", b"", b"zz"]) == [b"3", None, b"\x00", None]
-    assert state.position() == {"flights": 18, "planes": 2}
+    assert state.position() == StatePosition({"flights": 18, "planes": 2})
     state.close()
 
 
@@ -119,22 +120,22 @@ def test_state_of_another_shape_is_refused_and_kept(tmp_path: Path) -> None:
 def test_state_and_position_are_saved_as_one(states: StateFolder) -> None:
     """After saving both together, both are there."""
     state = states.open(ME)
-    state.save_together({b"a": b"1", b"b": b"2"}, {"flights": 3})
-    state.save_together({b"a": None}, {"flights": 4})
+    state.save_together({b"a": b"1", b"b": b"2"}, StatePosition({"flights": 3}))
+    state.save_together({b"a": None}, StatePosition({"flights": 4}))
     state.close()
 
     state = states.open(ME)
 
-    assert (state.fetch([b"a", b"b"]), state.position()) == ([None, b"2"], {"flights": 4})
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([None, b"2"], StatePosition({"flights": 4}))
     state.close()
 
 
 def prepared_state(states: StateFolder) -> LocalState:
     """Return a state at offset 3 with a delta to offset 5 beside it, opened again."""
     state: LocalState = states.open(ME)  # type: ignore[assignment]  # both of these are local
-    state.save_together({b"a": b"1", b"b": b"2"}, {"flights": 3})
-    state.prepare(Delta({"flights": 3}, {"flights": 4}, {b"a": b"dropped"}))
-    state.prepare(Delta({"flights": 3}, {"flights": 5}, {b"a": b"9", b"b": None}))
+    state.save_together({b"a": b"1", b"b": b"2"}, StatePosition({"flights": 3}))
+    state.prepare(Delta({"flights": 3}, StatePosition({"flights": 4}), {b"a": b"dropped"}))
+    state.prepare(Delta({"flights": 3}, StatePosition({"flights": 5}), {b"a": b"9", b"b": None}))
     state.close()
     return states.open(ME)  # type: ignore[return-value]  # both of these are local
 
@@ -143,8 +144,8 @@ def test_a_prepared_delta_does_not_count(states: StateFolder) -> None:
     """State and position are as before, and the delta that was prepared last waits."""
     state = prepared_state(states)
 
-    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], {"flights": 3})
-    assert state.prepared() == Delta({"flights": 3}, {"flights": 5}, {b"a": b"9", b"b": None})
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], StatePosition({"flights": 3}))
+    assert state.prepared() == Delta({"flights": 3}, StatePosition({"flights": 5}), {b"a": b"9", b"b": None})
     state.close()
 
 
@@ -156,7 +157,7 @@ def test_an_applied_delta_counts_once(states: StateFolder) -> None:
     state.close()
     state = states.open(ME)  # type: ignore[assignment]  # both of these are local
 
-    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"9", None], {"flights": 5})
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"9", None], StatePosition({"flights": 5}))
     assert state.prepared() is None
     state.close()
 
@@ -167,53 +168,53 @@ def test_a_discarded_delta_never_was(states: StateFolder) -> None:
     state.discard()
     state.discard()
 
-    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], {"flights": 3})
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], StatePosition({"flights": 3}))
     assert state.prepared() is None
     state.close()
 
 
 def test_a_cleared_state_holds_nothing_but_what_is_kept(scanned: LocalState) -> None:
     """Neither values nor offsets; what was deleted is no trace of it."""
-    scanned.save_together({b"a": b"1", b"\xffb": b"2"}, {"events": 3, "kept": 4})
-    scanned.clear(keep=["kept", "missing"])
+    scanned.save_together({b"a": b"1", b"\xffb": b"2"}, StatePosition({"events": 3}, 4, 5, maintenance_number=6))
+    scanned.clear()
 
     assert list(scanned.items()) == []
-    assert scanned.position() == {"kept": 4}
+    assert scanned.position() == StatePosition(maintenance_number=6)
 
 
 def test_a_state_is_viewed_without_disturbing_its_owner(tmp_path: Path) -> None:
     """A look at an open state shows what was saved, and the owner goes on."""
     state = RocksStateFolder(tmp_path).open(ME)
-    state.save_together({b"a": b"1"}, {"flights": 1})
+    state.save_together({b"a": b"1"}, StatePosition({"flights": 1}))
     with opened_read_only(state.folder) as view:
-        state.save_together({b"a": b"2"}, {"flights": 2})
+        state.save_together({b"a": b"2"}, StatePosition({"flights": 2}))
 
-        assert (view.fetch([b"a"]), view.position(), view.identity()) == ([b"1"], {"flights": 1}, ME)
+        assert (view.fetch([b"a"]), view.position(), view.identity()) == ([b"1"], StatePosition({"flights": 1}), ME)
     assert state.fetch([b"a"]) == [b"2"]
     state.close()
 
 
 def test_a_snapshot_is_the_state_of_its_moment(tmp_path: Path) -> None:
     """It holds values, position and what was prepared, and later changes do not reach it."""
-    delta = Delta({"flights": 1}, {"flights": 2}, {b"a": b"2"})
+    delta = Delta({"flights": 1}, StatePosition({"flights": 2}), {b"a": b"2"})
     state = RocksStateFolder(tmp_path / "state").open(ME)
-    state.save_together({b"a": b"1"}, {"flights": 1})
+    state.save_together({b"a": b"1"}, StatePosition({"flights": 1}))
     state.prepare(delta)
     state.snapshot(tmp_path / "snapshot")
     state.apply()
     state.close()
     with opened_read_only(tmp_path / "snapshot") as view:
-        assert (view.fetch([b"a"]), view.position(), view.prepared()) == ([b"1"], {"flights": 1}, delta)
+        assert (view.fetch([b"a"]), view.position(), view.prepared()) == ([b"1"], StatePosition({"flights": 1}), delta)
 
 
 def test_whoever_owns_the_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that holds on to a state keeps its own copy; what it writes later is in nobody's way."""
     program = (
         "import sys; from pathlib import Path; from penstock.state.local.folder import RocksStateFolder;"
-        "from penstock.state.protocols import ShardIdentity;"
+        "from penstock.processors.shard.position import StatePosition; from penstock.state.protocols import ShardIdentity;"
         f"state = RocksStateFolder(Path({str(tmp_path)!r})).open(ShardIdentity('scorer', 3, 'float by route'));"
-        "state.save_together({b'a': b'1'}, {'flights': 1}); print('open', flush=True); sys.stdin.readline();"
-        "state.save_together({b'a': b'late'}, {'flights': 9}); print('late', flush=True); sys.stdin.readline()"
+        "state.save_together({b'a': b'1'}, StatePosition({'flights': 1})); print('open', flush=True); sys.stdin.readline();"
+        "state.save_together({b'a': b'late'}, StatePosition({'flights': 9})); print('late', flush=True); sys.stdin.readline()"
     )
     monkeypatch.setattr("penstock.state.local.folder.LOCK_LIMIT_S", 0.2)
     command = [sys.executable, "-c", program]
@@ -223,7 +224,7 @@ def test_whoever_owns_the_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: 
         assert other.stdout.readline() == "open\n"
         states = RocksStateFolder(tmp_path)
         state = states.open(ME)
-        state.save_together({b"b": b"2"}, {"flights": 2})
+        state.save_together({b"b": b"2"}, StatePosition({"flights": 2}))
         other.stdin.write("\n")
         other.stdin.flush()
         assert other.stdout.readline() == "late\n"
@@ -231,7 +232,7 @@ def test_whoever_owns_the_bucket_reads_past_a_lock(tmp_path: Path, monkeypatch: 
         other.kill()
     state = states.open(ME)
 
-    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], {"flights": 2})
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", b"2"], StatePosition({"flights": 2}))
     assert len(list(shard_folder(tmp_path, ME).iterdir())) == 1, "the copy that nobody needs was not removed"
     state.close()
 
@@ -258,13 +259,13 @@ def test_a_full_disk_loses_no_checkpoint(tmp_path: Path) -> None:
     """A write that finds no room is refused by name; what was saved before is whole."""
     program = (
         "import os, resource, signal; from pathlib import Path; from penstock.state.local.folder import RocksStateFolder;"
-        "from penstock.state.protocols import ShardIdentity; from penstock.state.errors import StateUnwritable\n"
+        "from penstock.processors.shard.position import StatePosition; from penstock.state.protocols import ShardIdentity; from penstock.state.errors import StateUnwritable\n"
         f"state = RocksStateFolder(Path({str(tmp_path)!r})).open(ShardIdentity('scorer', 3, 'float by route'))\n"
-        "state.save_together({b'a': b'1'}, {'flights': 1})\n"
+        "state.save_together({b'a': b'1'}, StatePosition({'flights': 1}))\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "try:\n"
-        "    state.save_together({b'a': b'2', b'b': os.urandom(1_000_000)}, {'flights': 2})\n"
+        "    state.save_together({b'a': b'2', b'b': os.urandom(1_000_000)}, StatePosition({'flights': 2}))\n"
         "except StateUnwritable as error:\n"
         "    print(error)\n"
     )
@@ -272,7 +273,7 @@ def test_a_full_disk_loses_no_checkpoint(tmp_path: Path) -> None:
     assert "cannot be written" in done.stdout, done.stderr
     state = RocksStateFolder(tmp_path).open(ME)
 
-    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", None], {"flights": 1})
+    assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", None], StatePosition({"flights": 1}))
     state.close()
 
 
@@ -299,7 +300,7 @@ def test_a_range_is_scanned_as_if_all_was_saved(
     scanned.save(emptied | saved)
     overlay = Overlay(scanned, lambda _, later: later)
     overlay.add(sealed)
-    overlay.seal()
+    overlay.snapshot()
     overlay.add(waiting)
 
     truth = sorted((key, value) for key, value in {**saved, **sealed, **waiting}.items() if value is not None)

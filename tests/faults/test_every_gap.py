@@ -19,7 +19,7 @@ from support.trials import Source, expect_kept, expect_kept_remotely, prepared
 from support.verdicts import committed, state_of
 from support.victims import LIMIT_S, Death, forking
 
-from penstock.state.checkpoints import Gap, Step, Steps, steps_of
+from penstock.processors.shard.checkpoints import Gap, Step, Steps, steps_of
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)

@@ -31,11 +31,12 @@ from support.victims import Job
 from penstock.ops.dev_services import LocalServices
 from penstock.ops.dev_services.hdfs import Hdfs
 from penstock.ops.worker.assembly import Environment
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.shard import newest_position
 from penstock.state.files import hdfs_files
 from penstock.state.files.file_store import FileStore, open_file_store
 from penstock.state.local.folder import current
-from penstock.state.protocols import Offsets, ShardIdentity
+from penstock.state.protocols import ShardIdentity
 from penstock.transport.kafka import KafkaBus
 
 SUBJECT = Subject("stateful", EXACT, EXACT)
@@ -115,8 +116,8 @@ class BackedUp(Job):
         """Return up to where each bucket's newest backup has read."""
         place, shape = self.place(), self.subject.make(self.prefix).state_shape() or ""
         identities = [ShardIdentity(f"{self.prefix}.subject", number, shape) for number in range(BUCKETS)]
-        found: list[Offsets] = [newest_position(place, identity) or {} for identity in identities]
-        return [position.get(self.category, 0) for position in found]
+        found: list[StatePosition] = [newest_position(place, identity) or StatePosition() for identity in identities]
+        return [position.offsets.get(self.category, 0) for position in found]
 
 
 class Cluster:

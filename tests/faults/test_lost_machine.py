@@ -16,20 +16,21 @@ from support.trials import expect_kept, prepared
 from support.verdicts import send
 from support.victims import REFUSED, Death, Job
 
+from penstock.processors.shard.checkpoints import Gap, steps_of
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.shard import newest_position
-from penstock.state.checkpoints import Gap, steps_of
 from penstock.state.files.local_files import LocalFileStore
-from penstock.state.protocols import Offsets, ShardIdentity
+from penstock.state.protocols import ShardIdentity
 from penstock.transport.kafka import KafkaBus
 
 BEFORE, AFTER = events(200), events(150, start=200)
 
 
-def backed_up(job: Job) -> list[Offsets]:
+def backed_up(job: Job) -> list[StatePosition]:
     """Return the positions of each bucket's newest backup."""
     place, shape = LocalFileStore(job.backups or Path()), job.subject.make(job.prefix).state_shape() or ""
     identities = [ShardIdentity(f"{job.prefix}.subject", number, shape) for number in range(BUCKETS)]
-    return [newest_position(place, identity) or {} for identity in identities]
+    return [newest_position(place, identity) or StatePosition() for identity in identities]
 
 
 def forget(kafka: str, category: str, before: list[int]) -> None:
@@ -46,14 +47,16 @@ def lost(subject: Subject, prefix: str, bus: KafkaBus, folder: Path, wait_until:
     category = f"{prefix}.events"
     worker = replace(job, endless=True).start()
     ends = bus.catalog.describe(category).ends
-    wait_until(lambda: [position.get(category) for position in backed_up(job)] == [ends[n] for n in range(BUCKETS)])
+    wait_until(
+        lambda: [position.offsets.get(category) for position in backed_up(job)] == [ends[n] for n in range(BUCKETS)]
+    )
     worker.kill()
     worker.join()
     send(job.kafka, category, AFTER)
     steps = steps_of(subject.make(prefix))
     assert job.run(Death(Gap(steps[len(steps) // 2]))) == -signal.SIGKILL
     shutil.rmtree(folder / "state")
-    forget(job.kafka, category, [position[category] for position in backed_up(job)])
+    forget(job.kafka, category, [position.offsets[category] for position in backed_up(job)])
     return job
 
 

@@ -21,7 +21,7 @@ from support.victims import LIMIT_S, Death, Job, ended
 
 import penstock as ps
 from penstock.ops.monitoring.reports import REPORTS, Reports
-from penstock.state.checkpoints import Gap, steps_of
+from penstock.processors.shard.checkpoints import Gap, steps_of
 from penstock.transport.internal_topics import ensure
 from penstock.transport.kafka import KafkaBus
 

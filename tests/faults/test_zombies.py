@@ -19,7 +19,7 @@ from support.verdicts import committed
 from support.victims import Death
 
 import penstock as ps
-from penstock.state.checkpoints import Gap, Step, steps_of
+from penstock.processors.shard.checkpoints import Gap, Step, steps_of
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)

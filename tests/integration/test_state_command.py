@@ -24,6 +24,7 @@ from penstock.processors.declare.aggregator import Aggregator
 from penstock.processors.declare.processor import Processor
 from penstock.processors.declare.stateful import Stateful
 from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.shard.position import StatePosition
 from penstock.processors.time.shard_time import ShardTime
 from penstock.processors.time.timers import Clock, Timers
 from penstock.processors.time.watermarks import BoundedOutOfOrderness
@@ -71,10 +72,11 @@ OPEN_AND_WRITE = """
 import sys
 from pathlib import Path
 from penstock.state.local.folder import RocksStateFolder
+from penstock.processors.shard.position import StatePosition
 from penstock.state.protocols import ShardIdentity
 root, processor, bucket, shape = sys.argv[1:]
 state = RocksStateFolder(Path(root)).open(ShardIdentity(processor, int(bucket), shape))
-state.save_together({}, {"readings": 99})
+state.save_together({}, StatePosition({"readings": 99}))
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -129,7 +131,7 @@ def fill_totals(root: Path, totals: type[Stateful], bucket: int = 0, offset: int
     """Save the state of three meters."""
     with opened(root, totals, bucket) as state:
         totals_by_meter = {b"m%d" % n: msgspec.msgpack.encode({"litres": n * 10, "readings": n}) for n in range(3)}
-        state.save_together(dict(totals_by_meter), {"readings": offset})
+        state.save_together(dict(totals_by_meter), StatePosition({"readings": offset}))
 
 
 def back_up(place: FileStore, root: Path, processor: type[Processor], bucket: int = 0) -> Manifest:
@@ -182,11 +184,11 @@ def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalFil
     here = json.loads(command.ok("state", "list", "--json"))
 
     assert "readings 1,234" in table
-    assert (first["local"]["position"], first["local"]["in_use"]) == ({"readings": 8}, False)
+    assert (first["local"]["position"], first["local"]["in_use"]) == ({"offsets": {"readings": 8}}, False)
     assert second["local"]["keys"] == 3
     assert first["local"]["size_bytes"] > 1000
     assert (first["kept"]["count"], first["kept"]["newest"]) == (1, str(manifest.id))
-    assert first["kept"]["position"] == {"readings": 5}
+    assert first["kept"]["position"] == {"offsets": {"readings": 5}}
     assert {name: value for name, value in second["kept"].items() if value is not None} == {"count": 0, "size_bytes": 0}
     assert [shard["kept"] for shard in here] == [None, None]
 
@@ -252,7 +254,7 @@ def test_list_tells_what_a_worker_has_open(command: Cli, root: Path) -> None:
         table = command.ok("state", "list")
 
     assert first["local"]["in_use"] is True
-    assert first["local"]["position"] == {"readings": 99}
+    assert first["local"]["position"] == {"offsets": {"readings": 99}}
     assert "a worker" in table
 
 
@@ -329,7 +331,7 @@ def test_restore_brings_lost_states_back(command: Cli, root: Path, place: LocalF
     assert done.returncode == 0, done.stderr
     assert "totals, bucket 1: backup 00000001-00000001" in done.stderr
     assert "/s)" in done.stderr
-    assert positions == [{"readings": 5}, {"readings": 6}]
+    assert positions == [StatePosition({"readings": 5}), StatePosition({"readings": 6})]
 
 
 def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place: LocalFileStore) -> None:
@@ -348,7 +350,7 @@ def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place:
     assert (missing.returncode, wrong.returncode) == (1, 1)
     assert "is not there" in missing.stderr
     assert "is no backup" in wrong.stderr
-    assert restored[0]["position"] == position == {"readings": 5}
+    assert restored[0]["position"] == msgspec.to_builtins(position) == {"offsets": {"readings": 5}}
 
 
 def test_restore_is_refused_while_a_worker_has_the_state_open(command: Cli, root: Path, place: LocalFileStore) -> None:
@@ -385,7 +387,7 @@ def test_restore_goes_on_past_a_bucket_that_has_no_good_backup(command: Cli, roo
     assert done.returncode == 1
     assert file in done.stderr
     assert "totals, bucket 1 has no good backup" in done.stderr
-    assert positions == [{"readings": 5}, {"readings": 50}]
+    assert positions == [StatePosition({"readings": 5}), StatePosition({"readings": 50})]
 
 
 # inspect
@@ -396,7 +398,7 @@ def test_inspect_decodes_the_state_of_a_worker_at_work(command: Cli, root: Path)
     totals = declared(command.folder, "Totals")
     fill_totals(root, totals)
     with opened(root, totals, 0) as state:
-        state.prepare(Delta({"readings": 5}, {"readings": 7}, {b"m1": None}))
+        state.prepare(Delta({"readings": 5}, StatePosition({"readings": 7}), {b"m1": None}))
     with worker(root, identity_of(totals, 0)):
         shown = command.ok("state", "inspect", "app.py:Totals", "--limit", "2")
         found = json.loads(command.ok("state", "inspect", "app.py:Totals", "--key", "m2", "--json"))
@@ -404,7 +406,7 @@ def test_inspect_decodes_the_state_of_a_worker_at_work(command: Cli, root: Path)
     assert '{"litres": 10, "readings": 1}' in shown
     assert "m2" not in shown
     assert "1 changes from readings 5 to readings 7" in shown
-    assert found["position"] == {"readings": 99}
+    assert found["position"] == {"offsets": {"readings": 99}}
     assert found["entries"] == [{"key": "m2", "window": None, "value": {"litres": 20, "readings": 2}}]
 
 
@@ -414,7 +416,9 @@ def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalFileStore
     monoid = hours.monoid
     mean = monoid.encode(monoid.combine(monoid.lift(1), monoid.lift(2)))
     with opened(root, hours, 1) as state:
-        state.save_together({encode_slot(key, n * HOUR): mean for key in "ab" for n in range(2)}, {"readings": 4})
+        state.save_together(
+            {encode_slot(key, n * HOUR): mean for key in "ab" for n in range(2)}, StatePosition({"readings": 4})
+        )
     manifest = back_up(place, root, hours, 1)
     with opened(root, hours, 1) as state:
         state.save({encode_slot("a", 0): None})
@@ -440,7 +444,7 @@ def test_inspect_shows_timers_and_watermarks(command: Cli, root: Path) -> None:
         pending.set("m2", "", 2 * HOUR)
         time = ShardTime(BoundedOutOfOrderness(), ["readings"], state)
         time.observe("readings", [HOUR // 2])
-        state.save_together(pending.drain() | time.drain(), {"readings": 1})
+        state.save_together(pending.drain() | time.drain(), StatePosition({"readings": 1}))
     shown = command.ok("state", "inspect", "app.py:Totals", "--bucket", "0")
     found = json.loads(command.ok("state", "inspect", "app.py:Totals", "--bucket", "0", "--key", "m1", "--json"))
 
@@ -525,10 +529,10 @@ def test_states_travel_over_hdfs(command: Cli, root: Path, tmp_path_factory: pyt
     with opened(root, totals, 0) as state:
         position = state.position()
 
-    assert listed[0]["kept"]["position"] == {"readings": 5}
+    assert listed[0]["kept"]["position"] == {"offsets": {"readings": 5}}
     assert [verdict["good"] for verdict in verified] == [True]
     assert '{"litres": 10, "readings": 1}' in seen
-    assert position == {"readings": 5}
+    assert position == StatePosition({"readings": 5})
 
 
 # What a run says of its backups.

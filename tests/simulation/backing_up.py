@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import FileStoreUnreachable
-from penstock.state.protocols import Offsets, ShardIdentity
+from penstock.state.protocols import ShardIdentity
 
 from .disks import Content, Database, Disk, SimulatedState
 from .scheduler import Process, Scheduler
@@ -75,7 +76,7 @@ class _Restored(NamedTuple):
     """What is said of a restored backup."""
 
     id: int
-    position: Offsets
+    position: StatePosition
     files: tuple[()] = ()
 
 
@@ -96,7 +97,7 @@ def seen(database: Database) -> Iterator[Content]:
     yield database.content
 
 
-def newest_position(backups: BackupsOf, identity: ShardIdentity) -> Offsets | None:
+def newest_position(backups: BackupsOf, identity: ShardIdentity) -> StatePosition | None:
     """Return the position of the newest backup."""
     newest = backups.asked("look for backups").newest(identity)
     return None if newest is None else newest.content.position()

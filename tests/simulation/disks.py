@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.processors.keyed_state.changes import Changes
+from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import StateError, StateUnwritable
-from penstock.state.protocols import Delta, MemoryShardState, Offsets, ShardIdentity
+from penstock.state.protocols import Delta, MemoryShardState, ShardIdentity
 
 from .scheduler import Process, Scheduler
 
@@ -21,7 +22,7 @@ class Content(MemoryShardState):
     def twin(self) -> Content:
         """Return the same once more; values themselves never change."""
         twin = Content(self._join)
-        twin._values, twin._position, twin._prepared = dict(self._values), dict(self._position), self._prepared
+        twin._values, twin._position, twin._prepared = dict(self._values), self._position, self._prepared
         return twin
 
     def values(self) -> dict[bytes, bytes]:
@@ -124,7 +125,7 @@ class SimulatedState:
         """Return the first saved keys of a range, with their values."""
         return self._opened.content.scan(start, end, limit)
 
-    def position(self) -> Offsets:
+    def position(self) -> StatePosition:
         """Return the saved position."""
         return self._opened.content.position()
 
@@ -136,11 +137,11 @@ class SimulatedState:
         """Save changes."""
         self._write("save state", lambda content: content.save(changes))
 
-    def save_position(self, position: Offsets) -> None:
+    def save_position(self, position: StatePosition) -> None:
         """Save the position."""
         self._write("save position", lambda content: content.save_position(position))
 
-    def save_together(self, changes: Changes, position: Offsets) -> None:
+    def save_together(self, changes: Changes, position: StatePosition) -> None:
         """Save both."""
         self._write("save state and position", lambda content: content.save_together(changes, position))
 
@@ -156,9 +157,9 @@ class SimulatedState:
         """Return what is saved, in order of keys."""
         return self._opened.content.items(start)
 
-    def clear(self, keep: Collection[str]) -> None:
+    def clear(self) -> None:
         """Drop the position, then all values."""
-        kept = {name: offset for name, offset in self.position().items() if name in keep}
+        kept = StatePosition(maintenance_number=self.position().maintenance_number)
         values = [key for key, _ in self.items()]
 
         def clear_position(content: Content) -> None:

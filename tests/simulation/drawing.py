@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from support.subjects import BUCKETS, EXACT
 
-from penstock.state.checkpoints import Gap, Step, steps_of
+from penstock.processors.shard.checkpoints import Gap, Step, steps_of
 
 from .faults import OF_ALL, ON_EMPTY_DISKS, Fault, What
 from .manner import Manner

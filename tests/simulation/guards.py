@@ -14,18 +14,20 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.archive import category_archive
-from penstock.ops.worker import changelog_replay, shard_loader, topic_watch, worker
+from penstock.ops.worker import changelog_replay, open_shards, shard_loader, topic_watch
+from penstock.ops.worker.batch_processor import BatchProcessor
 from penstock.ops.worker.checkpoint_executor import CheckpointExecutor
-from penstock.ops.worker.shard import Shard
+from penstock.ops.worker.ownership import Ownership
 from penstock.ops.worker.transaction_sweeper import TransactionSweeper
 from penstock.ops.worker.watermark_subscriber import Board, Held, _Promiser
 from penstock.ops.worker.worker import Worker
 from penstock.processors.declare.categories import AnyCategory, Category, Deleted
 from penstock.processors.operators.early_results import EarlyResults
 from penstock.processors.operators.sliding_history import SlidingHistory
+from penstock.processors.shard import checkpoints
+from penstock.processors.shard.shard import Shard
 from penstock.processors.time.idleness import IdleDetector
 from penstock.processors.time.shard_time import ShardTime
-from penstock.state import checkpoints
 from penstock.state.remote.protocols import StoredShard, Write
 from penstock.transport.bus import Outgoing
 from penstock.transport.internal_topics import ensure
@@ -58,7 +60,7 @@ def idle_before_it_is_read() -> AbstractContextManager[object]:
 def watermarks_are_no_news() -> AbstractContextManager[object]:
     """Save, and promise, nothing where only event time has gone on."""
 
-    def has_news(self: Shard) -> bool:
+    def has_news(self: Shard[Any]) -> bool:
         moved = self.position != self.saved_position or self._reached() != self.committed
         return moved or bool(self.held) or bool(self.overlay.changes)
 
@@ -83,9 +85,9 @@ def told_again_by_a_lost_state() -> AbstractContextManager[object]:
 def saved_after_a_failure() -> AbstractContextManager[object]:
     """Let a worker whose state cannot be written save once more while it ends."""
 
-    def abandon(self: Worker) -> None:
-        self._saving.abandon()
-        self._let_go(list(self._owned))
+    def abandon(self: Ownership) -> None:
+        self._checkpoints.abandon()
+        self._release(list(self.owned))
 
     def begin(self: CheckpointExecutor) -> None:
         self._waiting = []
@@ -97,9 +99,9 @@ def saved_after_a_failure() -> AbstractContextManager[object]:
             call()
 
     stack = ExitStack()
-    stack.enter_context(patch.object(Worker, "_abandon", abandon))
+    stack.enter_context(patch.object(Ownership, "abandon", abandon))
     stack.enter_context(patch.object(CheckpointExecutor, "begin", begin))
-    stack.enter_context(patch.object(worker, "do_all", one_by_one))
+    stack.enter_context(patch.object(open_shards, "do_all", one_by_one))
     return stack
 
 
@@ -127,7 +129,7 @@ def new_buckets_are_read() -> AbstractContextManager[object]:
     """Read the buckets that another tool has added to a topic, and what lies in them."""
     stack = ExitStack()
     stack.enter_context(patch.object(topic_watch, "expect_buckets", lambda *_: None))
-    stack.enter_context(patch.object(Worker, "_misplaced", lambda *_: []))
+    stack.enter_context(patch.object(BatchProcessor, "_misplaced", lambda *_: []))
     return stack
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import penstock as ps
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.preflight import prepare
-from penstock.ops.worker.shard import Shard
 from penstock.ops.worker.shard_loader import NoBackups
 from penstock.ops.worker.worker import Worker
 from penstock.ops.worker.worker import WorkerConfig as WorkerPlace
 from penstock.processors.errors import PenstockError
-from penstock.state.checkpoints import Gap
+from penstock.processors.shard.checkpoints import Gap
+from penstock.processors.shard.shard import Shard
 from penstock.state.protocols import StateFolder
 from penstock.transport.memory import MemoryBus
 
@@ -83,7 +83,7 @@ class Machines:
         """Return the machines of a processor."""
         return [machine for machine in self.all if machine.node is node]
 
-    def shards(self, node: Node) -> Iterator[Shard]:
+    def shards(self, node: Node) -> Iterator[Shard[Any]]:
         """Give the shards of a processor that are open, of workers that live."""
         for machine in self.of(node):
             if machine.worker is not None and machine.is_up:
@@ -136,7 +136,7 @@ class Machines:
             saver,
             clock=world.clock,
             at_gap=self._at_gap,
-            at_turn=reporting.look,
+            after_turn=reporting.look,
             asker=asker,
         )
         machine.worker = worker

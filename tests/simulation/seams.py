@@ -22,7 +22,6 @@ from penstock.ops.worker import (
     backups,
     changelog_replay,
     input_merger,
-    key_check,
     shard_loader,
     transaction_sweeper,
     watermark_publisher,
@@ -37,8 +36,8 @@ from penstock.processors.operators import (
     sliding_history,
     stateful,
 )
+from penstock.processors.shard import checkpoints, key_check
 from penstock.processors.time import timer_schedule, timers
-from penstock.state import checkpoints
 from penstock.transport import changelog as log_category
 
 from . import backing_up as ours

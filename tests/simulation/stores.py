@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from penstock.processors.declare.aggregator import Aggregator
 from penstock.processors.declare.stores import WriteMode
-from penstock.state.protocols import Offsets, ShardIdentity
+from penstock.processors.shard.position import StatePosition
+from penstock.state.protocols import ShardIdentity
 from penstock.state.remote.errors import StoreInterrupted
 from penstock.state.remote.folder import RemoteStates
 from penstock.state.remote.protocols import UNKNOWN, Claim, Parts, Shard, StoredShard, Write
@@ -30,7 +31,7 @@ class Row:
     """A shard, as a database keeps it."""
 
     standing: StoredShard = UNKNOWN
-    position: Offsets = field(default_factory=dict)
+    position: StatePosition = field(default_factory=StatePosition)
     outbox: bytes = b""
     slots: dict[bytes, Parts] = field(default_factory=dict)
 
@@ -53,7 +54,7 @@ class Row:
         for slot, partial in changes.partials:
             before = self.slots.get(slot, Parts())
             self.slots[slot] = before._replace(partials=(*before.partials, partial))
-        self.position = dict(write.position)
+        self.position = write.position
         if write.outbox is not None:
             self.outbox = write.outbox
 
@@ -71,7 +72,7 @@ class Store:
         row = self.rows.setdefault(Shard(identity.processor, identity.bucket), Row())
         self.claims += 1
         row.standing = row.standing._replace(owner=f"owner {self.claims}", epoch=row.standing.epoch + 1)
-        return Claim(row.standing, dict(row.position))
+        return Claim(row.standing, row.position)
 
 
 class Session:

@@ -207,7 +207,7 @@ class Troubles:
         place = self._world.place
         found = {identity: place.newest(identity) for identity in place.backups if identity.processor == node.name}
         for identity, backup in found.items():
-            for name, offset in ({} if backup is None else backup.content.position()).items():
+            for name, offset in ({} if backup is None else backup.content.position().offsets).items():
                 if name in node.reads:
                     self._world.cluster.log(Bucket(name, identity.bucket)).trim(offset)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.manifest import Manifest, StoredFile
 from penstock.state.backups.restore import restore
 from penstock.state.backups.scheduler import BackupScheduler
@@ -85,7 +86,9 @@ class WatchedFileStore:
 
 def go_on(state: RocksShardState, number: int) -> None:
     """Save a checkpoint."""
-    state.save_together({b"last": b"%d" % number, b"key %d" % number: b"value" * 100}, {"flights": number})
+    state.save_together(
+        {b"last": b"%d" % number, b"key %d" % number: b"value" * 100}, StatePosition({"flights": number})
+    )
 
 
 def back_up(owner: BackupWriter, state: RocksShardState, folder: Path, number: int | None = None) -> Manifest:
@@ -107,7 +110,7 @@ def restored(store: FileStore, target: Path) -> dict[bytes, bytes] | None:
         return None
     with opened_read_only(target) as state:
         values = dict(state.items())
-        assert {"flights": int(values[b"last"])} == state.position()
+        assert StatePosition({"flights": int(values[b"last"])}) == state.position()
     return values
 
 

@@ -67,9 +67,9 @@ class Machine:
         """Read to the end, save, and stop."""
         targets = ends_of(processor.inputs(), self.bus)
         with self.working(processor, backups, from_earliest=from_earliest) as worker:
-            worker.turn()
+            worker.run_once()
             while not worker.has_reached(targets):
-                worker.turn()
+                worker.run_once()
 
     def back_up(self, processor: type[ps.Processor]) -> None:
         """Back up every state that is here."""

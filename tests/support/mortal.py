@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.ops.testing import Driver, Inline, Killed
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.operators import merge_of
-from penstock.state.checkpoints import Gap, is_remote
+from penstock.processors.shard.checkpoints import Gap, is_remote
 from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.bus import Outgoing, Position, Reader
 
@@ -150,9 +150,9 @@ class Mortal(Driver):
         def at_gap(gap: Gap) -> None:
             self._moments.at(f"gap: {gap}")
 
-        def at_turn(_: Worker) -> None:
+        def after_turn(_: Worker) -> None:
             self._moments.at("turn")
 
         place = WorkerConfig(bus, states, "driver")
         made = self._processors[processor]
-        return Worker(made, place, Inline(), Late(), clock=self.clock, at_gap=at_gap, at_turn=at_turn)
+        return Worker(made, place, Inline(), Late(), clock=self.clock, at_gap=at_gap, after_turn=after_turn)

@@ -12,7 +12,7 @@ import msgspec
 import penstock as ps
 from penstock.ops.worker.changelog_replay import changelog_of
 from penstock.processors.declare.partitioner import bucket_of
-from penstock.state.checkpoints import is_remote
+from penstock.processors.shard.checkpoints import is_remote
 from penstock.transport.bus import Bucket, Outgoing
 
 from .by_event import BY_EVENT, Outputs

@@ -12,6 +12,7 @@ import penstock as ps
 from penstock.processors.declare.stores import WriteMode
 from penstock.processors.keyed_state.changes import Changes
 from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.shard.position import StatePosition
 from penstock.state.protocols import Outbox, RemoteState, ShardIdentity
 from penstock.state.remote import RemoteStates, remote_states
 
@@ -20,7 +21,9 @@ from .proxy import Proxy, Target
 
 EVER = -(2**63)
 A, B, C = (encode_slot(key, EVER) for key in "abc")
-OUTBOX = Outbox({"hits": 4}, {"hits": 9}, [("pages", b"a", b"1"), ("pages", None, b"2"), ("pages", b"b", None)])
+OUTBOX = Outbox(
+    {"hits": 4}, StatePosition({"hits": 9}), [("pages", b"a", b"1"), ("pages", None, b"2"), ("pages", b"b", None)]
+)
 LIMIT_S = 30.0
 OVERWRITING, APPENDING = WriteMode.READ_MERGE_WRITE, WriteMode.APPEND
 _numbers = count()

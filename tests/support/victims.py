@@ -26,7 +26,7 @@ from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.until_end import UntilEnd
 from penstock.processors.errors import PenstockError
-from penstock.state.checkpoints import Gap
+from penstock.processors.shard.checkpoints import Gap
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.rocksdb import RocksShardState
 from penstock.transport.kafka import KafkaBus, KafkaSettings

@@ -9,7 +9,7 @@ import pytest
 from support.machines import Machine, created, read, write
 
 import penstock as ps
-from penstock.state.checkpoints import steps_of
+from penstock.processors.shard.checkpoints import steps_of
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Bucket
 from penstock.transport.changelog import DELETIONS

@@ -80,7 +80,7 @@ def test_nothing_is_read_while_the_changelog_does_not_show_it(
     driver._states[processor] = MemoryStateFolder()
     worker = driver._worker(processor, lambda _: None)
     for _ in range(4):
-        worker.turn()
+        worker.run_once()
         driver.clock.advance(2)
 
     assert "does not show yet" in caplog.text

@@ -32,6 +32,7 @@ from penstock.ops.dashboard.site import PAGE, Shown, site_of
 from penstock.processors.declare.apps import AppName
 from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.processors.errors import PenstockError
+from penstock.processors.shard.position import StatePosition
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import ShardIdentity
 from penstock.transport.bus import CategorySpec, Outgoing
@@ -423,7 +424,7 @@ def set_aside(site: Site, value: bytes | None, category: str = "readings", proce
 
 def save_total(site: Site, litres: int) -> None:
     with closing(RocksStateFolder(site.state).open(ShardIdentity("totals", 1, shape(site)))) as state:
-        state.save_together({b"m1": msgspec.msgpack.encode(litres)}, {"readings": 1234})
+        state.save_together({b"m1": msgspec.msgpack.encode(litres)}, StatePosition({"readings": 1234}))
 
 
 def shape(site: Site) -> str:
@@ -442,7 +443,7 @@ def test_state_is_shown_decoded(site: Site) -> None:
     [one] = site.client.get("/api/processors/totals/state").json()["shards"]
     [none] = site.client.get("/api/processors/totals/state?key=m2&limit=5").json()["shards"]
 
-    assert (one["bucket"], one["seen"]["position"]) == (1, {"readings": 1234})
+    assert (one["bucket"], one["seen"]["position"]) == (1, {"offsets": {"readings": 1234}})
     assert [(entry["key"], entry["value"]) for entry in one["seen"]["entries"]] == [("m1", 40)]
     assert none["seen"]["entries"] == []
 

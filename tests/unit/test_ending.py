@@ -121,7 +121,7 @@ def test_a_worker_that_gets_no_bucket_ends() -> None:
     driver, states = begun(Later)
     others = [worker_of(Later, driver, states, name) for name in ("two", "three")]
     for other in others:
-        other.turn()
+        other.run_once()
     worker = worker_of(Later, driver, states, "four")
     knew = worker.owns_nothing
     run_to_end(worker, Later, driver)

@@ -17,8 +17,9 @@ from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.run.bootstrap import refuse_begun
 from penstock.ops.testing import Crash, Driver
 from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.resume_point import AmbiguousTransaction, PositionsExpired
-from penstock.state.checkpoints import Step
+from penstock.ops.worker.resume_checks import PositionsExpired
+from penstock.processors.shard.checkpoints import Step
+from penstock.processors.shard.resume_point import AmbiguousTransaction
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import CategoryState
 from penstock.transport.errors import OffsetOutOfRange
@@ -310,7 +311,7 @@ def test_a_checkpoint_that_was_under_way_is_decided_or_refused(processor: type[p
     worker = driver._worker(processor, die_before_applying)
     driver._write(readings, made(60, 100))
     for _ in range(3):
-        worker.turn()
+        worker.run_once()
     with pytest.raises(Died):
         worker.save()
     driver._bury(processor)

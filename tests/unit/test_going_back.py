@@ -16,7 +16,8 @@ from penstock.ops.worker.committed_offsets import committed_by
 from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.operators import merge_of
-from penstock.state.checkpoints import Gap, Step
+from penstock.processors.shard.checkpoints import Gap, Step
+from penstock.processors.shard.position import StatePosition
 from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.bus import Outgoing
 from penstock.transport.codecs.by_category import Codecs
@@ -176,17 +177,17 @@ def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
     dying.at_gap = killed_at(Gap(Step.COMMIT_OFFSETS))
     with pytest.raises(Killed):
         read_to_end(dying, driver, [arrivals])
-    assert committed_by(processor, driver.bus)["arrivals"].get(0, 0) == 0
+    assert committed_by(processor, driver.bus).get(0, StatePosition()).offsets.get("arrivals", 0) == 0
     driver.bus.kill_members("moves")
 
     worker = Worker(processor(), WorkerConfig(driver.bus, states, "next"), Inline(), Inline(), clock=driver.clock)
     for _ in range(5):
-        worker.turn()
+        worker.run_once()
         driver.clock.advance(1.0)
 
-    assert committed_by(processor, driver.bus)["arrivals"] == {0: 10}
-    assert worker.tally.events_in == 0
-    assert worker.tally.checkpoints == 1
+    assert committed_by(processor, driver.bus)[0].offsets == {"arrivals": 10}
+    assert worker.metrics.events_in == 0
+    assert worker.metrics.checkpoints == 1
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ def test_a_worker_that_stood_still_before_it_sent_its_outputs(
     still.at_gap = stand_still
     driver._write(arrivals, [Arrival("north", 1)])
     for _ in range(5):
-        still.turn()
+        still.run_once()
 
     assert [one.parcels for one in driver.read(moved)] == counts
 
@@ -233,7 +234,7 @@ def read_to_end(worker: Worker, driver: Driver, inputs: Sequence[ps.Category[Any
     """Let a worker read all that there is, and save."""
     targets = ends_of(inputs, driver.bus)
     for _ in range(100):
-        worker.turn()
+        worker.run_once()
         if worker.has_reached(targets):
             worker.save()
             return

@@ -22,6 +22,7 @@ from penstock.ops.maintenance.reset_plan import Policy
 from penstock.ops.maintenance.reset_target import Edge
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.errors import BackupFenced
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.shard import ShardBackups
@@ -118,7 +119,7 @@ def built(machine: Machine, handing_over: BootstrapHandoff) -> dict[int, Manifes
             closing(RocksStateFolder(batch.states).open(identity)) as made_there,
             closing(scratch.open(identity)) as state,
         ):
-            position = {"readings": offset, **handing_over.stamp}
+            position = StatePosition({"readings": offset}, maintenance_number=handing_over.number)
             state.save_together(dict(made_there.items()), position)
             with snapshot_folder(state.folder) as snapshot:
                 state.snapshot(snapshot)
@@ -311,7 +312,7 @@ def test_not_while_it_runs(machine: Machine) -> None:
     handing_over = plan_handoff(Totals, machine.bus, machine.place)
     manifests = built(machine, handing_over)
     with machine.working(Totals) as worker:
-        worker.turn()
+        worker.run_once()
         with pytest.raises(GroupInUse):
             plan_handoff(Totals, machine.bus, machine.place)
         with pytest.raises(GroupInUse):

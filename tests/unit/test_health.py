@@ -66,8 +66,8 @@ def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPa
     pulse, address = Pulse(clock), Address("127.0.0.1", choose_ports(["health"], {})["health"])
     with told_at(address, pulse):
         assert asked(address, "/health")[0] == 503
-        worker.turn()
-        worker.turn()
+        worker.run_once()
+        worker.run_once()
         pulse.note(worker)
         clock.s += 7
         pulse.note(worker)
@@ -75,7 +75,7 @@ def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPa
         assert status == asked(address, "/ready")[0] == 200
         assert said is not None
         assert (said.deployment, said.buckets, said.settled_s, said.since_turn_s) == ("count@3", (0, 1, 2), 7.0, 0.0)
-        worker._close_shards({1})
+        worker._shards.close({1})
         pulse.note(worker)
         assert (asked(address, "/health")[0], asked(address, "/ready")[0]) == (200, 503)
         clock.s += STUCK_S + 1

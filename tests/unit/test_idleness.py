@@ -316,7 +316,7 @@ class Plant:
         assert [one.euros for one in self.driver.read(paid)] == [1] * self.paid
         found = {(one.key, one.at): one.euros for one in self.driver.read(minutes)}
         assert found == {(key, at * MINUTE): 1 for at in range(until) for key in KEYS}
-        assert sum(self.driver.tally(processor).late for processor in self.app) == 0
+        assert sum(self.driver.metrics(processor).late for processor in self.app) == 0
 
 
 @pytest.mark.parametrize("join", JOINS)
@@ -437,16 +437,16 @@ def test_nobody_is_idle_who_holds_outputs(processor: type[ps.Processor]) -> None
     """Where checkpoints are further apart than idleness takes, it is said after the checkpoint, with its outputs' ends."""
     driver = Driver(processor)
     worker = worker_of(processor, driver)
-    worker.turn()
+    worker.run_once()
     write(driver.bus, orders, [Order(key, 0, 1) for key in KEYS])
     idle = []
     for _ in range(280):
         driver.clock.advance(1)
-        worker.turn()
+        worker.run_once()
         promises = [one for (name, _), one in watermarks_on(driver.bus).items() if name == processor.name]
         idle.append(all(one.idle for one in promises))
 
-    assert worker.tally.checkpoints == 1
+    assert worker.metrics.checkpoints == 1
     assert not any(idle[:199])
     assert idle[-1]
     assert {one.ends["big_orders"][0] for one in promises} == {driver.bus.ends("big_orders")[0]}
@@ -533,11 +533,11 @@ def test_the_bus_is_asked_only_where_something_depends_on_it(
     for second in range(10):
         write(driver.bus, orders, [Order(key, second, 1) for key in KEYS])
         driver.clock.advance(0.9)
-        worker.turn()
+        worker.run_once()
     in_work = len(asked)
     for _ in range(5):
         driver.clock.advance(1)
-        worker.turn()
+        worker.run_once()
 
     assert in_work <= 1
     assert len(asked) - in_work == (0 if idle_after is None else 5)

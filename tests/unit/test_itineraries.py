@@ -20,7 +20,7 @@ from truth.itineraries import Flight, Trip, flights, trips
 
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.monoids.laws import check_laws
-from penstock.state.checkpoints import Step
+from penstock.processors.shard.checkpoints import Step
 
 SOURCE = Path(__file__).parents[2] / "examples" / "itineraries" / "itineraries_source.py"
 NODES = (Splitter, Matcher, Tracker)
@@ -186,7 +186,7 @@ def test_every_leg_and_itinerary_is_true() -> None:
 
     assert found_legs(driver) == expected_legs(flown)
     assert found_trips(driver) == trips(flown)
-    assert [driver.tally(node).late for node in NODES] == [0, 0, 0]
+    assert [driver.metrics(node).late for node in NODES] == [0, 0, 0]
     assert [driver.dead_letters(node) for node in NODES] == [[]] * 3
 
 

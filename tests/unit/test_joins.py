@@ -17,8 +17,8 @@ import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
 from penstock.processors.operators import open_operator
-from penstock.state.checkpoints import Step
-from penstock.state.local.overlay import Overlay
+from penstock.processors.shard.checkpoints import Step
+from penstock.processors.shard.overlay import Overlay
 from penstock.state.protocols import MemoryShardState, MemoryStateFolder
 
 BOUND = 15
@@ -136,8 +136,8 @@ def matches_of(processor: type[ps.Join], arrived: Sequence[Event], restarts: set
         category: Any = orders if record is Order else payments
         found.update(core.feed(category, list(batch), stop_at_error=True).outputs)
         overlay.add(core.drain().changes)
-        saved.save(overlay.seal())
-        overlay.settle({})
+        saved.save(overlay.snapshot())
+        overlay.finish({})
         core = open_operator(processor(), overlay) if number in restarts else core
     assert {key for key, _ in saved.scan(b"", b"\xff", 100)} <= {b"end"}, "what is over is still held"
     return Counter({match: times for match, times in found.items() if match.who != "end"})

@@ -96,10 +96,10 @@ def test_a_file_is_loaded_again_when_it_is_another(path: Path, caplog: pytest.Lo
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [text.startswith(f"{path} line 2 is no City: Expected `int") for text in told] == [True, False]
     assert all("The 1 rows that were loaded before stay in use" in text for text in told)
-    counts = driver.tally(Name).lookups
+    counts = driver.metrics(Name).lookups
     assert counts is not None
     assert counts.failed_loads == 2
-    assert "2 tables that did not load" in str(driver.tally(Name))
+    assert "2 tables that did not load" in str(driver.metrics(Name))
 
 
 def test_a_table_that_is_held_whole_needs_no_cache(path: Path) -> None:

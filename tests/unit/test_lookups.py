@@ -10,9 +10,9 @@ import pytest
 
 import penstock as ps
 from penstock.ops.testing import Crash, Driver
-from penstock.ops.worker.rejected_events import EventRejected
 from penstock.processors.errors import DeclarationError
-from penstock.state.checkpoints import Step
+from penstock.processors.shard.batches import EventRejected
+from penstock.processors.shard.checkpoints import Step
 from penstock.transport import memory
 from penstock.transport.bus import End, Polled
 
@@ -117,7 +117,7 @@ def test_a_batch_is_one_request_for_its_different_keys() -> None:
         driver.send(departures, events)
 
     assert source.asked == [{"JFK", "XXX"}, {"XXX"}, {"JFK", "XXX"}]
-    counts = driver.tally(kind).lookups
+    counts = driver.metrics(kind).lookups
     assert counts is not None
     assert (counts.keys, counts.remembered, counts.missing) == (8, 3, 4)
 
@@ -140,8 +140,8 @@ def test_events_without_a_row_may_be_left_out() -> None:
     driver.send(departures, [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", None)])
 
     assert names(driver) == [("1", "Kennedy")]
-    assert driver.tally(kind).unmatched == 2
-    assert "2 left out without a row" in str(driver.tally(kind))
+    assert driver.metrics(kind).unmatched == 2
+    assert "2 left out without a row" in str(driver.metrics(kind))
     assert driver.dead_letters(kind) == []
 
 
@@ -219,7 +219,7 @@ def test_an_answer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
 
     assert names(driver) == [("0", "Kennedy"), ("1", "Kennedy")]
     assert len(driver.dead_letters(kind)) == 2
-    counts = driver.tally(kind).lookups
+    counts = driver.metrics(kind).lookups
     assert counts is not None
     assert counts.unanswered == 10
     assert [record.levelname for record in caplog.records if record.name == "penstock.lookups"].count("WARNING") == 2

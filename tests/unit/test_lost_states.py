@@ -13,7 +13,7 @@ from support.subjects import EXACT, MOST, Subject, complete_ms, events
 
 import penstock as ps
 from penstock.ops.testing import Crash, Driver
-from penstock.state.checkpoints import Step, steps_of
+from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.transport.bus import Outgoing
 
 EVENTS = events(160)

@@ -34,6 +34,7 @@ from penstock.ops.maintenance.user_function import StateFunction, function_named
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
 from penstock.processors.errors import AppFileError
+from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import ForeignState
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
@@ -363,7 +364,7 @@ def test_a_prepared_checkpoint_is_settled_first(machine: Machine) -> None:
     keys = {bucket: key for key, bucket in buckets_of_keys(machine).items()}
     for bucket, further in ((0, 0), (1, 5)):
         state = RocksStateFolder(machine.states).open(ShardIdentity("numbers", bucket, "int by customer"))
-        after = {"orders": committed[bucket] + further}
+        after = StatePosition({"orders": committed[bucket] + further})
         state.prepare(Delta({"orders": committed[bucket]}, after, {keys[bucket]: msgspec.msgpack.encode(1000)}))
         state.close()
     migrate(machine, kind)
@@ -711,10 +712,10 @@ def test_not_while_a_worker_runs(machine: Machine, undisturbed: Undisturbed) -> 
     begun(machine, NUMBERS)
     planned = plan_migration(NumbersSeen, around(machine))
     with machine.working(Numbers) as worker:
-        worker.turn()
+        worker.run_once()
         with pytest.raises(GroupInUse):
             perform_migration(planned, around(machine), function(seen))
-        worker.turn()
+        worker.run_once()
     assert newest_maintenance(machine.bus, "numbers") is None
 
     assert ended(machine, Numbers) == undisturbed(NUMBERS)
@@ -759,7 +760,7 @@ def test_more_than_a_type_is_refused(
     """With what to do instead."""
     created(machine.bus, [now])
     state = RocksStateFolder(machine.states).open(ShardIdentity(now.name, 0, before.state_shape() or ""))
-    state.save_position({"orders": 0})
+    state.save_position(StatePosition({"orders": 0}))
     state.close()
     with pytest.raises(MaintenanceRefused, match=f"{said}.*Nothing was changed.*`name`.*penstock bootstrap"):
         plan_migration(now, around(machine))
@@ -782,7 +783,7 @@ def test_a_trial_changes_nothing_and_needs_no_rest(machine: Machine, undisturbed
     """A worker may run meanwhile."""
     begun(machine, NUMBERS)
     with machine.working(Numbers) as worker:
-        worker.turn()
+        worker.run_once()
         planned, looked = plan_migration(NumbersSeen, around(machine)), list[int]()
         counts = try_out(planned, around(machine), function(seen), looked.append)
         with pytest.raises(UserFunctionFailed, match="KeyError"):

@@ -16,8 +16,8 @@ import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError, ProcessorFailed
 from penstock.processors.operators import open_operator
-from penstock.state.checkpoints import Step
-from penstock.state.local.overlay import Overlay
+from penstock.processors.shard.checkpoints import Step
+from penstock.processors.shard.overlay import Overlay
 from penstock.state.protocols import MemoryShardState
 
 BOUND = 20
@@ -101,8 +101,8 @@ def paths_of(arrived: Sequence[Move], cuts: Sequence[tuple[int, bool]]) -> dict[
         core = open_operator(Paths(), overlay) if restarts else core
         outputs += core.feed(moves, arrived[begin:end], stop_at_error=True).outputs
         overlay.add(core.drain().changes)
-        saved.save(overlay.seal())
-        overlay.settle({})
+        saved.save(overlay.snapshot())
+        overlay.finish({})
     found: dict[str, list[Path]] = defaultdict(list)
     for path in outputs:
         found[path.piece].append(path)
@@ -143,7 +143,7 @@ def test_late_events_are_counted_and_left_out_or_put_aside() -> None:
             assert driver.read(late_moves) == aside
         else:
             driver.send(moves, [Move("a", 0, 1), Move("a", 50, 1), Move("a", 5, 2), END])
-        assert (driver.tally(processor).late, driver.tally(processor).dropped) == (1, 1)
+        assert (driver.metrics(processor).late, driver.metrics(processor).dropped) == (1, 1)
         assert [path.moves for path in driver.read(paths)] == [[1], [], [1], []]
 
 

@@ -53,10 +53,10 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
         bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d}' % at))
     place, read = WorkerConfig(bus, MemoryStateFolder(), "one"), [0]
     worker = Worker(
-        slow, place, Inline(), Inline(), clock=slow.clock, at_turn=lambda it: read.append(it.tally.events_in)
+        slow, place, Inline(), Inline(), clock=slow.clock, after_turn=lambda it: read.append(it.metrics.events_in)
     )
     while read[-1] < 2_000:
-        worker.turn()
+        worker.run_once()
     first, *others = [later - earlier for earlier, later in pairwise(read) if later > earlier]
 
     assert first == FIRST

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.ops.testing import Driver
-from penstock.ops.worker.key_check import KNOWN_KEYS, KeyCheck
-from penstock.ops.worker.rejected_events import EventRejected
 from penstock.processors.declare.partitioner import bucket_of, buckets_of
+from penstock.processors.shard.batches import EventRejected
+from penstock.processors.shard.key_check import KNOWN_KEYS, KeyCheck
 from penstock.transport.bus import BY_KEY, Bucket, Outgoing
 
 

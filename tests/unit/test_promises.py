@@ -19,8 +19,8 @@ from penstock.ops.worker import watermark_publisher
 from penstock.ops.worker.watermark_publisher import WatermarkPublisher
 from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
 from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.processors.time.watermarks import NEVER_MS
-from penstock.state.checkpoints import Step, steps_of
 from penstock.transport.bus import Bucket
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.tables.upstream_watermarks import (
@@ -152,7 +152,7 @@ def test_windows_downstream_hold_all_that_was_in_time_upstream(given_calls: list
         per_hour[slot] = per_hour.get(slot, 0) + 1
     assert {(one.taker, one.hour): one.calls for one in driver.read(hours)} == per_hour
     assert sum(one.calls for one in driver.read(minutes)) == len(long)
-    assert driver.tally(Minutes).late == driver.tally(PerHour).late == 0
+    assert driver.metrics(Minutes).late == driver.metrics(PerHour).late == 0
 
 
 def test_a_shard_that_has_come_less_far_holds_back() -> None:
@@ -418,10 +418,10 @@ def test_in_silence_nothing_is_saved_again_and_again() -> None:
         with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
             injector.promise(step * MINUTE)
         driver.run()
-    saved = driver.tally(Check).checkpoints
+    saved = driver.metrics(Check).checkpoints
     driver.advance(30)
 
-    assert driver.tally(Check).checkpoints == saved
+    assert driver.metrics(Check).checkpoints == saved
     assert saved <= 5
 
 
@@ -518,4 +518,4 @@ def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> No
 
     assert driver.bus.ends("long_calls")[bucket] == 750
     assert [one.calls for one in driver.read(minutes)] == [10] * 20
-    assert driver.tally(Minutes).late == 0
+    assert driver.metrics(Minutes).late == 0

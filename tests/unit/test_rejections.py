@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.ops.testing import Driver
-from penstock.ops.worker.rejected_events import EventRejected
 from penstock.processors.declare.dead_letter_limit import Rejections
 from penstock.processors.errors import DeclarationError
+from penstock.processors.shard.batches import EventRejected
 
 
 class Click(ps.Record, frozen=True):

@@ -28,6 +28,7 @@ from penstock.ops.replay.shard_replay import ReplayedBatch
 from penstock.ops.replay.sinks import LinesFile, ScratchCategories
 from penstock.ops.testing import Driver
 from penstock.processors.declare.partitioner import bucket_of
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.manifest import Manifest
 from penstock.state.backups.shard import ShardBackups
 from penstock.state.backups.shard_backup import snapshot_folder
@@ -225,10 +226,10 @@ def backed_up(place: LocalFileStore, folder: Path, saved: list[tuple[int, int]])
     made = []
     with closing(RocksStateFolder(folder).open(identity)) as state:
         for total, offset in saved:
-            state.save_together({b"m": msgspec.msgpack.encode(total)}, {readings.name: offset})
+            state.save_together({b"m": msgspec.msgpack.encode(total)}, StatePosition({readings.name: offset}))
             with snapshot_folder(state.folder) as snapshot:
                 state.snapshot(snapshot)
-                made.append(owner.save(snapshot, {readings.name: offset}))
+                made.append(owner.save(snapshot, state.position()))
     return made
 
 

@@ -15,13 +15,13 @@ import penstock as ps
 from penstock.ops.replay.differences import DIFFERENT, ONLY_OURS, ONLY_THEIRS, OutputSlot, ReplayComparison, compare
 from penstock.ops.replay.errors import ReplayRefused
 from penstock.ops.replay.event_source import Span
-from penstock.ops.replay.idle_inputs import ReplayIdleInputs
 from penstock.ops.replay.initial_state import AtStart
 from penstock.ops.replay.live_outputs import Replayed, live_of
 from penstock.ops.replay.outputs import OutputRecord
 from penstock.ops.replay.versions import version
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
+from penstock.processors.shard.idle_inputs import IdleInputs
 
 START_MS = 4_102_444_800_000
 
@@ -224,13 +224,13 @@ def test_an_input_is_idle_after_its_time() -> None:
 
         reads = (readings, scored)  # type: ignore[assignment]  # one or several
 
-    silence = ReplayIdleInputs(Two())
+    silence = IdleInputs(Two())
     assert silence.idle(1_000) == frozenset()
     silence.heard("scored", 30_000)
 
     assert silence.idle(60_999) == frozenset()
     assert silence.idle(61_000) == {"readings"}
-    assert ReplayIdleInputs(Filter()).idle(10**9) == frozenset()
+    assert IdleInputs(Filter()).idle(10**9) == frozenset()
 
 
 def git(folder: Path, *arguments: str) -> None:

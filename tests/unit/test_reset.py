@@ -403,11 +403,11 @@ def test_not_while_it_runs(machine: Machine) -> None:
     half(machine, Totals)
     with machine.working(Totals) as worker:
         planned = plan_reset(Totals, around(machine), Edge.EARLIEST, None)
-        worker.turn()
+        worker.run_once()
         with pytest.raises(GroupInUse):
             perform(planned, around(machine))
         write(machine.bus, readings, made(100, 110))
-        worker.turn()
+        worker.run_once()
     machine.run(Totals)
 
     assert newest_maintenance(machine.bus, "totals") is None

@@ -386,10 +386,10 @@ def test_not_while_a_reader_runs(machine: Machine) -> None:
     """Nothing is changed, and it goes on."""
     begun(machine, Numbered)
     with machine.working(Numbered) as worker:
-        worker.turn()
+        worker.run_once()
         with pytest.raises(GroupInUse):
             resize(machine, Numbered, 6)
-        worker.turn()
+        worker.run_once()
 
     assert machine.bus.describe("orders").spec.buckets == 3
     assert newest_maintenance(machine.bus, "numbered") is None

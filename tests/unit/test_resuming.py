@@ -11,17 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.subjects import EXACT, LEAST, MOST, Subject
 
-from penstock.ops.worker.resume_point import AmbiguousTransaction, counts, expect_reached, first_kept, resume
-from penstock.ops.worker.shard import new_shard
+from penstock.ops.worker.resume_checks import expect_reached, first_kept
 from penstock.ops.worker.shard_loader import LoadedShard, NoBackups, ShardLoader
 from penstock.processors.retry import LOG_EVERY_S, LogRateLimiter
-from penstock.state.checkpoints import next_id
-from penstock.state.local.overlay import Overlay
-from penstock.state.protocols import Delta, MemoryShardState, Offsets, ShardIdentity, StateFolder
+from penstock.processors.shard.checkpoints import next_id
+from penstock.processors.shard.overlay import Overlay
+from penstock.processors.shard.position import Offsets, StatePosition
+from penstock.processors.shard.resume_point import AmbiguousTransaction, is_committed, resume
+from penstock.processors.shard.shard import new_shard
+from penstock.state.protocols import Delta, MemoryShardState, ShardIdentity, StateFolder
 from penstock.state.remote.errors import StoreRefused, StoreUnreachable
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position, RawBatch
+from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.errors import OffsetOutOfRange
-from penstock.transport.memory import MemoryBus, StoredMessage
+from penstock.transport.memory import MemoryBus
 
 OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 50))
 SOME_OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 3), min_size=1)
@@ -32,7 +34,7 @@ BUCKET = Bucket("x.events", 0)
 @given(saved=OFFSETS, committed=OFFSETS)
 def test_state_decides_where_to_go_on_and_the_group_what_is_on_the_bus(saved: Offsets, committed: Offsets) -> None:
     """Reading begins where the state stands, and is silent up to where the group stands."""
-    going_on = resume(Subject("stateful", EXACT, EXACT).make("x")(), saved, committed)
+    going_on = resume(Subject("stateful", EXACT, EXACT).make("x")(), StatePosition(saved), StatePosition(committed))
 
     assert going_on.position == saved
     assert going_on.state_only_until == {name: end for name, end in committed.items() if end > saved.get(name, 0)}
@@ -41,7 +43,7 @@ def test_state_decides_where_to_go_on_and_the_group_what_is_on_the_bus(saved: Of
 @given(saved=OFFSETS, committed=OFFSETS)
 def test_at_most_once_never_goes_back(saved: Offsets, committed: Offsets) -> None:
     """What either of the two has passed may have counted, so it is not read again."""
-    going_on = resume(Subject("stateful", MOST, MOST).make("x")(), saved, committed)
+    going_on = resume(Subject("stateful", MOST, MOST).make("x")(), StatePosition(saved), StatePosition(committed))
 
     assert all(going_on.position[name] >= max(saved.get(name, 0), committed.get(name, 0)) for name in saved | committed)
     assert not going_on.state_only_until
@@ -50,7 +52,7 @@ def test_at_most_once_never_goes_back(saved: Offsets, committed: Offsets) -> Non
 @given(committed=OFFSETS)
 def test_without_state_the_group_decides(committed: Offsets) -> None:
     """A stateless processor goes on where its group stands."""
-    assert resume(Subject("stateless", LEAST, LEAST).make("x")(), None, committed).position == committed
+    assert resume(Subject("stateless", LEAST, LEAST).make("x")(), None, StatePosition(committed)).position == committed
 
 
 @given(before=OFFSETS, after=SOME_OFFSETS, committed=SOME_OFFSETS)
@@ -58,7 +60,7 @@ def test_a_checkpoint_counts_if_its_positions_were_committed(
     before: Offsets, after: Offsets, committed: Offsets
 ) -> None:
     """All of them, and exactly these."""
-    assert counts(before, after, committed, "a checkpoint") == all(
+    assert is_committed(before, StatePosition(after), StatePosition(committed), "a checkpoint") == all(
         committed.get(name) == offset for name, offset in after.items()
     )
 
@@ -73,9 +75,9 @@ def test_ids_grow_and_are_nobody_elses(ids: list[int]) -> None:
 def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
     """Where the group had positions and has none any more, neither answer would be safe; where it never had any, nothing counts."""
     with pytest.raises(AmbiguousTransaction, match="gone from the bus"):
-        counts({"a": 1}, {"a": 2}, {}, "a checkpoint")
+        is_committed({"a": 1}, StatePosition({"a": 2}), StatePosition(), "a checkpoint")
 
-    assert not counts({}, {"a": 2}, {}, "a checkpoint")
+    assert not is_committed({}, StatePosition({"a": 2}), StatePosition(), "a checkpoint")
 
 
 def test_events_that_are_gone_are_left_out_only_when_told_so() -> None:
@@ -128,7 +130,7 @@ def more(bus: MemoryBus, count: int) -> None:
 
 def standing_at(offset: int) -> MemoryShardState:
     state = MemoryShardState()
-    state.save_position({BUCKET.category: offset})
+    state.save_position(StatePosition({BUCKET.category: offset}))
     return state
 
 
@@ -175,7 +177,7 @@ def opened(
 def test_state_of_another_bus_is_left_as_it_is(opened: Callable[[StateFolder], LoadedShard]) -> None:
     """Its position is refused before what was prepared in it is decided by a group that knows nothing of it."""
     state = standing_at(21)
-    state.prepare(Delta({}, {BUCKET.category: 30}, {b"k": b"v"}))
+    state.prepare(Delta({}, StatePosition({BUCKET.category: 30}), {b"k": b"v"}))
     with pytest.raises(OffsetOutOfRange, match="another cluster"):
         opened(StateThere(state))
 
@@ -272,15 +274,19 @@ def test_a_line_is_said_at_first_and_then_seldom() -> None:
 @given(first=st.integers(0, 20), size=st.integers(1, 20), begin=st.integers(0, 40), border=st.integers(0, 40))
 def test_a_batch_is_split_where_outputs_begin_to_count(first: int, size: int, begin: int, border: int) -> None:
     """Each unread message is in one part, in order; muted are those before the border."""
-    going_on = resume(Subject("stateful", EXACT, EXACT).make("x")(), {"x.events": begin}, {"x.events": border})
+    going_on = resume(
+        Subject("stateful", EXACT, EXACT).make("x")(),
+        StatePosition({"x.events": begin}),
+        StatePosition({"x.events": border}),
+    )
     shard = new_shard(Subject("stateful", EXACT, EXACT).make("x")(), 0, MemoryShardState(), going_on, {})
-    messages = [StoredMessage(at, Outgoing(None, b""), 0) for at in range(first, first + size)]
-    parts = list(shard.parts(RawBatch(BUCKET, messages)))
+    offsets = range(first, first + size)
+    spans = list(shard.spans("x.events", offsets))
 
-    assert [m.offset() for part in parts for m in part.batch.messages] == [
-        at for at in range(first, first + size) if at >= begin
+    assert [offset for span in spans for offset in offsets[span.begin : span.end]] == [
+        at for at in offsets if at >= begin
     ]
-    assert all((m.offset() < border) == part.state_only for part in parts for m in part.batch.messages)
+    assert all((offset < border) == span.state_only for span in spans for offset in offsets[span.begin : span.end])
 
 
 @given(saved=CHANGES, rounds=st.lists(st.tuples(st.lists(CHANGES, max_size=2), st.booleans()), max_size=4))
@@ -294,7 +300,7 @@ def test_an_overlay_reads_as_if_all_was_saved(
     overlay = Overlay(below, lambda _, later: later)
     keys = sorted({key for changes in (saved, *(each for waiting, _ in rounds for each in waiting)) for key in changes})
     for waiting, succeeds in rounds:
-        sealed = overlay.seal()
+        sealed = overlay.snapshot()
         for changes in waiting:
             overlay.add(dict(changes))
             above.save(changes)
@@ -302,7 +308,7 @@ def test_an_overlay_reads_as_if_all_was_saved(
         if succeeds:
             below.save(sealed)
         assert overlay.fetch(keys) == above.fetch(keys)
-        overlay.settle({} if succeeds else sealed)
+        overlay.finish({} if succeeds else sealed)
         assert overlay.fetch(keys) == above.fetch(keys)
 
 
@@ -310,8 +316,8 @@ def test_partials_of_a_checkpoint_that_was_broken_off_are_joined_with_later_ones
     """Neither the earlier nor the later ones are lost, and none counts twice."""
     overlay = Overlay(MemoryShardState(), lambda earlier, later: earlier + later)
     overlay.add({b"k": b"1", b"only": b"x"})
-    sealed = overlay.seal()
+    sealed = overlay.snapshot()
     overlay.add({b"k": b"2"})
-    overlay.settle(sealed)
+    overlay.finish(sealed)
 
-    assert overlay.seal() == {b"k": b"12", b"only": b"x"}
+    assert overlay.snapshot() == {b"k": b"12", b"only": b"x"}

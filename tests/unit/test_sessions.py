@@ -15,8 +15,8 @@ import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
 from penstock.processors.operators import open_operator
-from penstock.state.checkpoints import Step
-from penstock.state.local.overlay import Overlay
+from penstock.processors.shard.checkpoints import Step
+from penstock.processors.shard.overlay import Overlay
 from penstock.state.protocols import MemoryShardState
 
 GAP, BOUND = 10, 25
@@ -94,8 +94,8 @@ def visits_of(arrived: Sequence[Click], cuts: Sequence[tuple[int, bool]]) -> lis
         core = open_operator(Visits(), overlay) if restarts else core
         outputs += core.feed(clicks, arrived[begin:end], stop_at_error=True).outputs
         overlay.add(core.drain().changes)
-        saved.save(overlay.seal())
-        overlay.settle({})
+        saved.save(overlay.snapshot())
+        overlay.finish({})
     assert set(saved.scan(b"", b"\xff", 100)) == set(saved.scan(b"end", b"ene", 100)), (
         "what is over is still in the state"
     )
@@ -126,7 +126,7 @@ def test_a_late_event_joins_what_is_open_or_is_left_out() -> None:
 
     assert driver.read(visits) == [Visit("a", 0, 10, 1, 1), Visit("a", 12, 30, 2, 2)]
     assert driver.read(late_clicks) == [Click("a", 1, 5)]
-    assert (driver.tally(DryRunPool).late, driver.tally(DryRunPool).dropped) == (2, 1)
+    assert (driver.metrics(DryRunPool).late, driver.metrics(DryRunPool).dropped) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
 from penstock.processors.operators import Operator, open_operator, sliding_history
 from penstock.processors.operators.sliding_aggregate import SlidingAggregate
+from penstock.processors.shard.checkpoints import Step
+from penstock.processors.shard.overlay import Overlay
 from penstock.state.backups.decoded_state import inspection
-from penstock.state.checkpoints import Step
 from penstock.state.local.folder import RocksStateFolder
-from penstock.state.local.overlay import Overlay
 from penstock.state.protocols import MemoryShardState, ShardIdentity
 
 SIZE, BOUND = 20, 25
@@ -98,9 +98,9 @@ def expected(arrived: Sequence[Reading]) -> list[Lately]:
 def checkpoint(core: Operator, overlay: Overlay, saved: MemoryShardState) -> int:
     """Save what changed; return how many bytes that are."""
     overlay.add(core.drain().changes)
-    changes = overlay.seal()
+    changes = overlay.snapshot()
     saved.save(changes)
-    overlay.settle({})
+    overlay.finish({})
     return sum(len(key) + len(value or b"") for key, value in changes.items())
 
 
@@ -190,7 +190,7 @@ def test_a_late_event_is_in_no_window() -> None:
 
         assert driver.read(lately) == expected(in_time)
         assert driver.read(late_readings) == aside if aside else True
-        assert (driver.tally(processor).late, driver.tally(processor).dropped) == (1, 1)
+        assert (driver.metrics(processor).late, driver.metrics(processor).dropped) == (1, 1)
 
 
 def test_an_event_that_raises_is_in_no_window() -> None:

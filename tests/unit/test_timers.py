@@ -16,12 +16,12 @@ import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import ProcessorFailed
 from penstock.processors.keyed_state import key_layout
+from penstock.processors.shard.checkpoints import Step, steps_of
+from penstock.processors.shard.overlay import Overlay
 from penstock.processors.time import timer_schedule, timers
 from penstock.processors.time.timers import Clock, Timers
 from penstock.processors.time.watermarks import FOREVER_MS
-from penstock.state.checkpoints import Step, steps_of
 from penstock.state.local.folder import RocksStateFolder
-from penstock.state.local.overlay import Overlay
 from penstock.state.protocols import MemoryShardState, ShardIdentity
 
 KEYS = st.text(st.sampled_from("a\x00\x01\xffé"), max_size=3)
@@ -47,8 +47,8 @@ class Shard:
     def drain(self) -> None:
         self.overlay.add(self.timers.drain())
         if len(self.overlay.changes) > 3:  # at times it lies in the overlay, at times in the state
-            self.saved.save(self.overlay.seal())
-            self.overlay.settle({})
+            self.saved.save(self.overlay.snapshot())
+            self.overlay.finish({})
 
     def restart(self) -> None:
         self.drain()

@@ -17,8 +17,8 @@ from penstock.ops.maintenance.reset_target import Edge
 from penstock.ops.testing import Driver
 from penstock.ops.worker.preflight import OtherInputs
 from penstock.ops.worker.topic_watch import LOOK_EVERY_S, MISSING_LOOKS
+from penstock.processors.shard.position import StatePosition
 from penstock.state.files.local_files import LocalFileStore
-from penstock.state.topic_ids import of_other_topics, topic_marks, without_topic_marks
 from penstock.transport.bus import CategorySpec, Polled
 from penstock.transport.errors import BucketMismatch, TopicRecreated
 from penstock.transport.memory import MemoryBus
@@ -177,7 +177,7 @@ def looked(driver: Driver, processor: type[ps.Processor], times: int) -> None:
     """Let a worker take turns in which it looks at its topics."""
     worker = driver._workers[processor]
     for _ in range(times):
-        worker.turn()
+        worker.run_once()
         driver.clock.advance(LOOK_EVERY_S)
 
 
@@ -199,7 +199,7 @@ def test_a_worker_without_new_buckets_stops_too() -> None:
         driver = Driver(Totals)
         driver.send(readings, made(20))
         worker = driver._workers[Totals]
-        worker._reader.poll = lambda timeout_s: EMPTY  # type: ignore[method-assign]
+        worker._ownership.reader.poll = lambda timeout_s: EMPTY  # type: ignore[method-assign]
         driver.bus.resize(grown.name, 3)
         driver.clock.advance(LOOK_EVERY_S)
 
@@ -250,13 +250,11 @@ def test_a_backup_of_before_is_refused(machine: Machine) -> None:
 def test_a_position_says_of_which_topics_it_is() -> None:
     """And says nothing where it was put together from outside."""
     ids = {"a": "id of a", "b": "id of b"}
-    position = {"a": 3, "b": 4, **topic_marks(ids)}
+    position = StatePosition({"a": 3, "b": 4}, topic_ids=ids)
 
-    assert of_other_topics(position, ids) == []
-    assert of_other_topics(position, {**ids, "b": "another"}) == ["b"]
-    assert of_other_topics({"a": 3, "b": 4}, ids) == []
-    assert without_topic_marks(position) == {"a": 3, "b": 4}
-    assert all(0 <= mark < 2**63 for mark in topic_marks(ids).values())
+    assert position.recreated(ids) == []
+    assert position.recreated({**ids, "b": "another"}) == ["b"]
+    assert StatePosition({"a": 3, "b": 4}).recreated(ids) == []
 
 
 refunds = ps.Category("refunds", Reading, key="meter", event_time="at", buckets=2)

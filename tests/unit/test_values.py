@@ -15,8 +15,8 @@ from penstock.backfill.steps.outputs import OutputRows
 from penstock.backfill.warehouse.columns import Columns
 from penstock.ops.testing import Crash, Driver
 from penstock.ops.worker.output_writer import OutputRefused
-from penstock.ops.worker.rejected_events import EventRejected
 from penstock.processors.errors import ProcessorFailed
+from penstock.processors.shard.batches import EventRejected
 from penstock.processors.time.timestamp_validation import nearest, shown, shown_span
 
 
@@ -324,7 +324,7 @@ def test_an_event_time_that_no_calendar_has_is_set_aside(processor: type[ps.Proc
 
     assert [letter.offset for letter in driver.dead_letters(processor)] == [20]
     assert str(time) in driver.dead_letters(processor)[0].reason
-    assert driver.tally(processor).late == 0
+    assert driver.metrics(processor).late == 0
 
 
 @pytest.mark.parametrize("time", [2**62, -(2**62)])
@@ -337,7 +337,7 @@ def test_without_a_limit_all_times_of_62_bits_are_taken(processor: type[ps.Proce
         given_numbers, [b'{"key":"a","at":%d,"a":1}' % time, Crash(), b'{"key":"a","at":%d,"a":1}' % (time * 2 + 1)]
     )
 
-    assert driver.tally(processor).dead_letters == 1
+    assert driver.metrics(processor).dead_letters == 1
     assert [letter.offset for letter in driver.dead_letters(processor)] == [1]
 
 

@@ -15,9 +15,9 @@ import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
 from penstock.processors.operators import open_operator
+from penstock.processors.shard.checkpoints import Step
+from penstock.processors.shard.overlay import Overlay
 from penstock.processors.time.watermarks import NEVER_MS
-from penstock.state.checkpoints import Step
-from penstock.state.local.overlay import Overlay
 from penstock.state.protocols import MemoryShardState
 
 BOUND = 15
@@ -162,8 +162,8 @@ def windows_of(processor: type[Tumble], arrived: Sequence[Reading], size: int, r
     for number, begin in enumerate(range(0, len(arrived), size)):
         given.update(core.feed(readings, arrived[begin : begin + size], stop_at_error=True).outputs)
         overlay.add(core.drain().changes)
-        saved.save(overlay.seal())
-        overlay.settle({})
+        saved.save(overlay.snapshot())
+        overlay.finish({})
         core = open_operator(processor(), overlay) if number in restarts else core
     assert {key for key, _ in saved.scan(b"", b"\xfe", 100)} <= {b"end"}, "what is complete is still kept"
     return Counter({one: times for one, times in given.items() if one.sensor != "end"})
@@ -214,7 +214,7 @@ def test_a_complete_window_is_written_again_while_lateness_is_allowed() -> None:
 
     assert [one.numbers for one in driver.read(found) if one.sensor == "a"] == [(1,), (1, 2)]
     assert driver.read(late_readings) == [Reading("a", 5, 3)]
-    assert (driver.tally(Patient).late, driver.tally(Patient).dropped) == (2, 1)
+    assert (driver.metrics(Patient).late, driver.metrics(Patient).dropped) == (2, 1)
 
 
 def test_a_window_that_begins_late_is_written_at_once() -> None:

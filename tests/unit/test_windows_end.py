@@ -19,8 +19,8 @@ from penstock.processors.errors import DeclarationError
 from penstock.processors.keyed_state.key_layout import EARLY_RESULTS
 from penstock.processors.operators import open_operator
 from penstock.processors.operators.key_owners import key_of
-from penstock.state.checkpoints import Step, steps_of
-from penstock.state.local.overlay import Overlay
+from penstock.processors.shard.checkpoints import Step, steps_of
+from penstock.processors.shard.overlay import Overlay
 from penstock.state.protocols import MemoryShardState
 from penstock.transport.tables.upstream_watermarks import watermarks_on
 
@@ -130,8 +130,8 @@ def outputs_of(
         drained = core.drain()
         outputs += drained.outputs
         overlay.add(drained.changes)
-        saved.save(overlay.seal())
-        overlay.settle({})
+        saved.save(overlay.snapshot())
+        overlay.finish({})
     return outputs
 
 
@@ -252,7 +252,7 @@ def test_late_events_are_counted_and_go_where_they_are_sent() -> None:
     driver.send(readings, [Reading("a", 0, 1), Reading("a", 26, 1), Reading("a", 5, 1), Reading("a", 40, 1), too_late])
 
     assert driver.read(late_readings) == [too_late]
-    assert (driver.tally(DryRunPool).late, driver.tally(DryRunPool).dropped) == (2, 1)
+    assert (driver.metrics(DryRunPool).late, driver.metrics(DryRunPool).dropped) == (2, 1)
     assert driver.read(sums)[-1] == Sum("a", 20, 1)
     assert Sum("a", 0, 2) in driver.read(sums)
 

@@ -19,11 +19,11 @@ from penstock.ops.testing import Crash, Driver, Inline, Killed
 from penstock.ops.worker.changelog_replay import changelog_of
 from penstock.ops.worker.output_writer import OutputRefused
 from penstock.ops.worker.preflight import ends_of
-from penstock.ops.worker.rejected_events import EventRejected
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.errors import DeclarationError, PenstockError, ProcessorFailed
-from penstock.state.checkpoints import Gap, Step, steps_of
+from penstock.processors.shard.batches import EventRejected
+from penstock.processors.shard.checkpoints import Gap, Step, steps_of
 from penstock.state.protocols import MemoryStateFolder, StateFolder
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing
 from penstock.transport.memory import StoredMessage
@@ -459,13 +459,13 @@ def test_a_checkpoint_falls_at_whichever_limit_comes_first(
 
     driver = Driver(Often)
     worker = worker_of(Often, driver, MemoryStateFolder())
-    worker.turn()
+    worker.run_once()
     for n in range(events):
         driver.bus.append("readings", Outgoing(b"a", b'{"meter":"a","at":%d,"litres":10}' % n))
     driver.clock.advance(seconds)
-    worker.turn()
+    worker.run_once()
 
-    assert worker.tally.checkpoints == int(due)
+    assert worker.metrics.checkpoints == int(due)
 
 
 class Patient(Executor):
@@ -482,7 +482,7 @@ class Patient(Executor):
     def work_for(self, worker: Worker) -> None:
         while self._waiting:
             self._waiting.pop()()
-            worker.turn()
+            worker.run_once()
 
 
 @pytest.mark.parametrize("processor", [Totals, Exact, Silent, Large, LargeOnce])
@@ -492,20 +492,20 @@ def test_work_goes_on_while_a_checkpoint_is_being_saved(processor: type[ps.Proce
     place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
     worker = Worker(processor(), place, Inline(), saver, clock=driver.clock)
     written, name = processor.outputs()[0], processor.name
-    worker.turn()
+    worker.run_once()
     driver.clock.advance(2)
     for at in range(2):
         for meter in range(4):
             driver.bus.append(
                 "readings", Outgoing(b"m%d" % meter, b'{"meter":"m%d","at":%d,"litres":10}' % (meter, at))
             )
-        worker.turn()
+        worker.run_once()
         driver.clock.advance(0.1)
-    processed, seen = worker.tally.events_in, Counter(driver.read(written))
+    processed, seen = worker.metrics.events_in, Counter(driver.read(written))
     saver.work_for(worker)
     first = driver.bus.committed(name, "readings")
     driver.clock.advance(2)
-    worker.turn()
+    worker.run_once()
     saver.work_for(worker)
 
     truth = Counter(_truth(written, 4, 2))
@@ -532,7 +532,7 @@ def test_two_workers_share_buckets_and_state_follows() -> None:
             driver.bus.append("readings", Outgoing(b"m%d" % n, b'{"meter":"m%d","at":1,"litres":1}' % n))
         for _ in range(3):
             for worker in workers:
-                worker.turn()
+                worker.run_once()
 
     feed()
     workers.append(worker_of(Totals, driver, states, "two"))
@@ -552,15 +552,15 @@ def test_what_lost_buckets_gave_is_taken_back() -> None:
     """Also when all are lost at once, and come back before anybody else has done their work."""
     driver = Driver(LargeOnce)
     worker = worker_of(LargeOnce, driver, MemoryStateFolder())
-    worker.turn()
+    worker.run_once()
     for n in range(30):
         driver.bus.append("readings", Outgoing(b"m%d" % n, b'{"meter":"m%d","at":1,"litres":10}' % n))
-    worker.turn()
+    worker.run_once()
     buckets = [Bucket("readings", number) for number in range(3)]
-    worker.lost(buckets)
-    worker.assigned(buckets)
+    worker._ownership.lost(buckets)
+    worker._ownership.assigned(buckets)
     for _ in range(3):
-        worker.turn()
+        worker.run_once()
     worker.save()
 
     assert Counter(event.meter for event in driver.read(large)) == {f"m{n}": 1 for n in range(30)}
@@ -572,17 +572,17 @@ def test_outputs_that_were_sent_are_news_whatever_else_stayed(processor: type[ps
     driver = Driver(processor)
     driver.send(readings, [Reading("m", 1, 50)])
     worker = driver._workers[processor]
-    before, [shard] = worker.tally.checkpoints, [one for one in worker.shards if one.position.get("readings")]
+    before, [shard] = worker.metrics.checkpoints, [one for one in worker.shards if one.position.get("readings")]
     [output] = driver.read(processor.outputs()[0])
     news = [shard.has_news]
-    worker._sending.send(shard, [output])
+    worker._outputs.send(shard, [output])
     news.append(shard.has_news)
     worker.save()
     news.append(shard.has_news)
 
     assert news == [False, True, False]
     assert driver.read(processor.outputs()[0]) == [output, output]
-    assert worker.tally.checkpoints == before + 1
+    assert worker.metrics.checkpoints == before + 1
 
 
 def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
@@ -592,8 +592,8 @@ def test_a_missing_state_is_rebuilt_from_the_start_of_the_category() -> None:
     driver.bus.kill_members("totals")
     elsewhere = worker_of(Totals, driver, MemoryStateFolder())
     driver.bus.append("readings", Outgoing(b"m0", b'{"meter":"m0","at":1,"litres":1}'))
-    while elsewhere.tally.events_in < len(EVENTS) + 1:
-        elsewhere.turn()
+    while elsewhere.metrics.events_in < len(EVENTS) + 1:
+        elsewhere.run_once()
     elsewhere.save()
 
     last = [total for total in driver.read(totals) if total.meter == "m0"][-1]
@@ -652,7 +652,7 @@ def read_to_end(worker: Worker, driver: Driver) -> None:
     """Let a worker read all readings that there are, and save."""
     targets = ends_of([readings], driver.bus)
     for _ in range(100):
-        worker.turn()
+        worker.run_once()
         if worker.has_reached(targets):
             worker.save()
             return
@@ -680,7 +680,7 @@ def test_an_event_far_ahead_is_set_aside_and_does_not_drag_the_watermark() -> No
 
     assert [total.litres for total in driver.read(totals)] == [1, 4]
     assert "1 day, 0:00:00.001000 ahead" in driver.dead_letters(Totals)[0].reason
-    assert driver.tally(Totals).late == 0
+    assert driver.metrics(Totals).late == 0
 
 
 def test_an_event_of_which_no_arrival_is_known_is_not_ahead_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

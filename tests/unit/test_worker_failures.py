@@ -14,11 +14,12 @@ import penstock as ps
 from penstock.ops.clock import SteeredClock
 from penstock.ops.testing import Inline
 from penstock.ops.worker.changelog_replay import changelog_of
+from penstock.ops.worker.ownership import FENCED_PAUSE_S
 from penstock.ops.worker.preflight import ends_of
-from penstock.ops.worker.worker import FENCED_PAUSE_S, Worker, WorkerConfig
+from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.dead_letters import dead_letters_of
 from penstock.processors.operators import merge_of
-from penstock.state.checkpoints import Gap
+from penstock.processors.shard.checkpoints import Gap
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import MemoryStateFolder, StateFolder
 from penstock.transport.bus import MESSAGE_LIMIT, Bucket, CategorySpec, Outgoing
@@ -318,7 +319,7 @@ def test_a_commit_that_is_refused_while_a_bucket_moves_breaks_no_promise(
         site = Site(processor, MemoryStateFolder())
         first = site.worker("first")
         for _ in range(refused):
-            first.turn()
+            first.run_once()
             site.clock.advance(0.4)
         second = site.worker("second")
         left = [1]
@@ -335,7 +336,7 @@ def expect_finished(site: Site, workers: Sequence[Worker]) -> None:
     targets = ends_of(site.processor.inputs(), site.bus)
     for _ in range(2_000):
         for worker in workers:
-            worker.turn()
+            worker.run_once()
             site.clock.advance(0.4)
         if all(worker.owns_nothing or worker.has_reached(targets) for worker in workers):
             break
@@ -343,7 +344,7 @@ def expect_finished(site: Site, workers: Sequence[Worker]) -> None:
         worker.save()
     for _ in range(200):
         for worker in workers:
-            worker.turn()
+            worker.run_once()
             site.clock.advance(0.4)
     for worker in workers:
         worker.save()
@@ -359,8 +360,8 @@ def test_buckets_that_come_while_a_worker_starts_over_are_opened_once(
     site = Site(processor, MemoryStateFolder())
     first, second = site.worker("first"), site.worker("second")
     for _ in range(3):
-        first.turn()
-        second.turn()
+        first.run_once()
+        second.run_once()
     left = [1]
 
     def fails(name: str, _before: int) -> Exception | None:
@@ -372,11 +373,11 @@ def test_buckets_that_come_while_a_worker_starts_over_are_opened_once(
 
     site.faults.fails = fails
     while left:
-        first.turn()
+        first.run_once()
         site.clock.advance(0.4)
     second.run(lambda _: True)
     for _ in range(turns):
-        first.turn()
+        first.run_once()
     site.clock.advance(FENCED_PAUSE_S)
 
     expect_finished(site, [first])

@@ -15,7 +15,7 @@ from zeitgeist_records import Detection, HourCount, counts, departures, detectio
 from zeitgeist_source import reported
 
 from penstock.ops.testing import Crash, Driver
-from penstock.state.checkpoints import Step
+from penstock.processors.shard.checkpoints import Step
 
 JANUARY_1 = 1_356_998_400_000
 FEBRUARY_8, FEBRUARY_10 = JANUARY_1 + (38 * 24 + 5) * HOUR, JANUARY_1 + (40 * 24 + 5) * HOUR
@@ -126,7 +126,7 @@ def test_every_count_is_true(whole: Whole) -> None:
 
 def test_departures_told_of_too_late_are_counted(whole: Whole) -> None:
     """One in 284: of most that come late the hour is not over."""
-    assert whole.driver.tally(Counter).dropped == whole.truth.dropped == 1_157
+    assert whole.driver.metrics(Counter).dropped == whole.truth.dropped == 1_157
 
 
 def test_every_detection_is_true(whole: Whole) -> None:

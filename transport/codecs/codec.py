@@ -6,47 +6,20 @@ What does not decode is told apart, by its place in the batch, from what does; t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.record_check import RecordCheck, has_whole_numbers
+from ...processors.shard.batches import Decoded, Undecodable
 
 _WIDE_DIGITS = 19
 """How many digits a whole number has at least that is beyond 64 bits."""
 _WORD = 4
 _WIDE_WORDS = (_WIDE_DIGITS - _WORD + 1) // _WORD
 _HIGH_HALVES, _OF_DIGITS = 0xF0F0F0F0, 0x30303030
-
-
-class Undecodable(NamedTuple):
-    """A message that did not decode.
-
-    Args:
-        at: its index in the batch.
-        reason: why, in words.
-        untimed: whether all that is wrong with it is that it has no event time.
-    """
-
-    at: int
-    reason: str
-    untimed: bool
-
-
-class Decoded(NamedTuple):
-    """A decoded batch.
-
-    Args:
-        events: the records, in order.
-        at: the index in the batch of each of them.
-        bad: the messages that did not decode.
-    """
-
-    events: list[Any]
-    at: Sequence[int]
-    bad: list[Undecodable]
 
 
 class Codec(Protocol):

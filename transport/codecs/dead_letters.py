@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from ...processors.declare.dead_letters import DeadLetter
+from ...processors.shard.batches import Decoded
 from ..bus import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
-from .codec import Decoded, UndecodableValue, decode_singly
+from .codec import UndecodableValue, decode_singly
 
 DEAD_LETTER_MARKER = b"\xc1\x01"
 """C1 is no beginning of JSON, text, Avro or MessagePack."""

@@ -3,13 +3,12 @@
     penstock.moves, compacted    key  processor    value  its newest move as JSON
 
 A move is noted before its first step and again after its last one, so whoever starts in between learns that it is half done. Each
-state that it puts in place carries the move's number beside its position, under the category's name: so a state on another machine,
+state that it puts in place carries the move's number in its position: so a state on another machine,
 or an older backup, that the move could not reach is told from those that count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 
 import msgspec
@@ -18,7 +17,7 @@ from ..bus import Bucket, Bus, CategorySpec, Outgoing, Position
 from ..internal_topics import ensure
 
 MOVES = CategorySpec("penstock.moves", buckets=1, compacted=True)
-"""Where moves are noted; in a state's position, under what its number is kept."""
+"""Where maintenance operations are recorded."""
 
 READ_WAIT_S = 1.0
 
@@ -70,10 +69,9 @@ class MaintenanceOperation(msgspec.Struct, frozen=True):
     retyped: Retyped | None = None
     earlier: MaintenanceOperation | None = None
 
-    def stamp(self, bucket: int) -> dict[str, int]:
-        """Return what the position of a bucket's state holds if it is of this move or later."""
-        number = self.numbers.get(bucket)
-        return {} if number is None else {MOVES.name: number}
+    def number_of(self, bucket: int) -> int:
+        """Return the maintenance number of a bucket's current state; 0 where none has replaced it."""
+        return self.numbers.get(bucket, 0)
 
     def first_fitting(self, bucket: int) -> int:
         """Return the number below which states of a bucket hold values of another type."""
@@ -87,11 +85,6 @@ class MaintenanceOperation(msgspec.Struct, frozen=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(MaintenanceOperation).decode
-
-
-def number_in(position: Mapping[str, int]) -> int:
-    """Return the number of the move that a state is of; 0 where none has replaced it."""
-    return position.get(MOVES.name, 0)
 
 
 def newest_maintenance(bus: Bus, processor: str) -> MaintenanceOperation | None:

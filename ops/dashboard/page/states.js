@@ -60,7 +60,7 @@ export class States {
 function shardCard({ bucket, seen, problem }, byKey) {
   if (!seen) return el("p", { class: "card" }, `Bucket ${bucket}: ${problem || "it was removed just now"}`);
   const entries = [...seen.entries.map((entry) => ["", entry]), ...(seen.pending?.entries ?? []).map((entry) => ["prepared", entry])];
-  const position = Object.entries(seen.position).map(([name, offset]) => `${name} ${count(offset)}`).join(", ") || "nothing read";
+  const position = Object.entries(seen.position.offsets ?? {}).map(([name, offset]) => `${name} ${count(offset)}`).join(", ") || "nothing read";
   const marks = Object.entries(seen.watermarks).map(([name, ms]) => `${name} ${time(ms)}`).join(", ");
   const facts = [`at ${position}`, marks && `event time ${marks}`, seen.pending && `${plural(seen.pending.changes, "change")} prepared`].filter(Boolean);
   return el("details", { class: "card shard", open: entries.length > 0 && (byKey || bucket === 0) },

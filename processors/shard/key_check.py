@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...processors.declare.categories import AnyCategory
-from ...processors.declare.partitioner import buckets_of
-from ...processors.declare.processor import Processor
+from ..declare.categories import AnyCategory
+from ..declare.partitioner import buckets_of
+from ..declare.processor import Processor
 
 KNOWN_KEYS = 200_000
 """How many keys of a bucket are remembered as lying there."""
@@ -17,11 +17,13 @@ class MisplacedKey(NamedTuple):
     """An event that lies in another bucket than its key's.
 
     Args:
+        bucket: the bucket in which it lies.
         at: its index among the events.
         key: its key.
         expected: the bucket of that.
     """
 
+    bucket: int
     at: int
     key: str
     expected: int
@@ -57,4 +59,4 @@ class KeyCheck:
                 known.clear()
             known.update(new)
             return None
-        return next(MisplacedKey(at, key, wrong[key]) for at, key in enumerate(keys) if key in wrong)
+        return next(MisplacedKey(number, at, key, wrong[key]) for at, key in enumerate(keys) if key in wrong)

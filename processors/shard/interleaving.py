@@ -1,4 +1,4 @@
-"""The inputs of a shard as one stream, in the order in which they arrived: the same each time it is made."""
+"""The inputs of a shard merged into one stream, by arrival; the same each time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .source_events import SourceEvents
 
 
 class _Head:
-    """What is to come next of one input.
+    """The next messages of one input.
 
     Args:
         number: which input.
@@ -26,11 +26,11 @@ class _Head:
 
     @property
     def next(self) -> tuple[int, int]:
-        """When the next message had arrived, and of which input it is."""
+        """When the next message had arrived, and the number of its input."""
         return self._seen.arrived_ms[self._begin], self._number
 
     def take(self, before: tuple[int, int] | None) -> SourceEvents:
-        """Give the messages that are here and come before another input's next one."""
+        """Return the messages at hand that come before another input's next one."""
         seen, begin, end = self._seen, self._begin, len(self._seen.arrived_ms)
         if before is not None:
             other_ms, other = before
@@ -44,10 +44,10 @@ class _Head:
 
 
 def interleaved(inputs: Sequence[Iterator[SourceEvents]]) -> Iterator[SourceEvents]:
-    """Give what several inputs have, each in its own order, by arrival; of what arrived at one time, that of the first input first.
+    """Yield the messages of several inputs by arrival, each input in its own order; ties go to the first input.
 
-    A worker follows the same order where an input has much to catch up on; of what comes as it is written it takes what is there. So a
-    replay takes one of the orders that a worker may have taken, always the same.
+    A worker uses the same order while an input catches up; of live events it takes those that are there. So a replay uses one of the
+    orders that a worker may have used, always the same one.
     """
     heads = [_Head(number, first, rest) for number, rest in enumerate(inputs) if (first := next(rest, None))]
     while heads:

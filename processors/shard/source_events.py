@@ -1,4 +1,4 @@
-"""Events as the past gives them: of one bucket, in order, with when each of them had arrived."""
+"""Recorded events of one bucket, in order, with their times of arrival."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...processors.declare.categories import AnyCategory
-from ...transport.bus import Bucket
-from ..worker.rejected_events import RejectedEvent
+from ..declare.categories import AnyCategory
+from .batches import AcceptedBatch, RejectedEvent
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEvents:
-    """Some events of one bucket, in order. Or one message that a worker refuses.
+    """Consecutive events of one bucket, or one rejected message.
 
     Args:
-        category: which input they are of.
-        number: the bucket's.
-        events: the records; none where the message is refused.
-        offsets: where they lie.
-        arrived_ms: by when each had arrived, as everything before it in its bucket had (milliseconds since 1970, UTC); never less than
-            that of the one before.
-        refusal: why a message is none that the processor is given.
+        category: the input.
+        number: the bucket number.
+        events: the records; none for a rejected message.
+        offsets: the offset of each message.
+        arrived_ms: when each message and all before it had arrived (milliseconds since 1970, UTC); never less than that of the message
+            before.
+        rejection: why a message is rejected.
     """
 
     category: AnyCategory
@@ -31,12 +30,18 @@ class SourceEvents:
     events: Sequence[Any]
     offsets: Sequence[int]
     arrived_ms: Sequence[int]
-    refusal: RejectedEvent | None = None
+    rejection: RejectedEvent | None = None
 
     @property
-    def bucket(self) -> Bucket:
-        """The bucket they are of."""
-        return Bucket(self.category.name, self.number)
+    def bucket(self) -> str:
+        """The bucket's name."""
+        return f"{self.category.name}/{self.number}"
+
+    @property
+    def accepted(self) -> AcceptedBatch:
+        """The events as an operator takes them."""
+        rejected = [] if self.rejection is None else [self.rejection._replace(at=0)]
+        return AcceptedBatch(list(self.events), range(len(self.events)), rejected)
 
     def part(self, begin: int, end: int) -> SourceEvents:
         """Return the messages from one index up to, not including, another."""
@@ -48,7 +53,7 @@ class SourceEvents:
         )
 
     def joined(self, other: SourceEvents) -> SourceEvents:
-        """Return these messages and those of the same bucket that follow on them."""
+        """Return these messages and the following ones of the same bucket."""
         return replace(
             self,
             events=[*self.events, *other.events],
@@ -57,11 +62,11 @@ class SourceEvents:
         )
 
     def at_offset(self, offset: int) -> int:
-        """Return the index of the first message at an offset or behind it."""
+        """Return the index of the first message at or after an offset."""
         return bisect_left(self.offsets, offset)
 
     def arrived_after(self, arrived_ms: int) -> SourceEvents:
-        """Return the same as it had arrived behind what came by a time."""
+        """Return these messages with arrivals no earlier than a time."""
         if self.arrived_ms[0] >= arrived_ms:
             return self
         return replace(self, arrived_ms=[max(one, arrived_ms) for one in self.arrived_ms])

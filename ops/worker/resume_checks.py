@@ -1,93 +1,29 @@
-"""Where a shard goes on, decided from what its state says and what its group has committed; values in, values out."""
+"""Preconditions for a shard to continue: the bus still has the events and topics that its position refers to."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...processors.declare.processor import Processor
 from ...processors.declare.semantics import Semantics
 from ...processors.errors import PenstockError
-from ...state.checkpoints import offsets_in
-from ...state.protocols import LocalState, Offsets
-from ...state.topic_ids import without_topic_marks
+from ...processors.shard.position import Offsets, StatePosition
+from ...processors.shard.resume_point import is_committed
+from ...state.protocols import LocalState
 from ...transport.bus import Bucket
 from ...transport.errors import CompactedInput, OffsetOutOfRange, TopicRecreated
 
 _LOG = logging.getLogger("penstock.worker")
 
 
-class AmbiguousTransaction(PenstockError):
-    """A checkpoint was prepared, and whether it counts cannot be known any more: a person must choose."""
-
-
-@dataclass(frozen=True)
-class ResumePoint:
-    """Where a shard goes on.
-
-    Args:
-        position: next unread offset by category; from the first event where a category is missing.
-        muted_until: by category, up to where events are read for the state alone.
-        checkpoint_id: that of the last checkpoint; None where checkpoints have none.
-        topic_marks: of which topics the position is.
-    """
-
-    position: Offsets
-    state_only_until: Offsets
-    checkpoint_id: int | None = None
-    topic_marks: Offsets = field(default_factory=dict)
-
-
-def resume(processor: Processor, saved: Offsets | None, committed: Offsets) -> ResumePoint:
-    """Return where a shard goes on.
-
-    Args:
-        processor: whose semantics rule.
-        saved: what its state reflects; None where it keeps none.
-        committed: the group's positions.
-    """
-    if saved is None:
-        return ResumePoint(committed, {})
-    if processor.state_semantics is Semantics.AT_MOST_ONCE:
-        # What was committed may have been counted: it is not read again, even where the state does not show it.
-        return ResumePoint({name: max(saved.get(name, 0), committed.get(name, 0)) for name in {*saved, *committed}}, {})
-    behind = {name: offset for name, offset in offsets_in(committed).items() if offset > saved.get(name, 0)}
-    return ResumePoint(saved, behind)
-
-
-def is_behind(position: Offsets, other: Offsets) -> bool:
-    """Tell whether a position lies before another in any input."""
-    return any(offset > position.get(name, 0) for name, offset in without_topic_marks(other).items())
-
-
-def counts(before: Offsets, after: Offsets, committed: Offsets, what: str) -> bool:
-    """Tell whether what was to be committed has been, as the group's committed positions say.
-
-    Args:
-        before: the group's positions when it was begun.
-        after: the group's positions if it was committed.
-        committed: the group's positions now.
-        what: what is asked about, as the beginning of a sentence.
-
-    Raises:
-        Undecided: the group's positions are gone.
-    """
-    if before and not committed:
-        raise AmbiguousTransaction(
-            f"{what} was begun from {offsets_in(before)} towards {offsets_in(after)}, and the group's committed positions, which decide whether it "
-            "took place, are gone from the bus (they expire when a group is idle for long). Nothing was changed. Restore a "
-            "backup with `penstock state restore`, or give the processor another name to begin anew."
-        )
-    return all(committed.get(name, -1) == offset for name, offset in without_topic_marks(after).items())
-
-
-def settle_prepared(state: LocalState, committed: Offsets, what: str) -> None:
+def settle_prepared(state: LocalState, committed: StatePosition, what: str) -> None:
     """Make what is prepared part of a state, or drop it, as the group's committed positions say; see `counts`."""
     delta = state.prepared()
     if delta is None:
         return
-    if counts(delta.before, delta.after, committed, what):
+    if is_committed(delta.before, delta.after, committed, what):
         state.apply()
     else:
         state.discard()

@@ -1,7 +1,4 @@
-"""A stream cut into beats, by when its events had arrived: between two of them time passes.
-
-However the past is read, in large batches or small ones, the beats are the same.
-"""
+"""Time slices of a recorded stream, by the arrival of its events. They do not depend on how the stream is read."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from typing import NamedTuple
 
 from .source_events import SourceEvents
 
-BEAT_MS = 100
-"""How long a beat is: as long as a worker waits for events, after which it looks what is due."""
+SLICE_MS = 100
+"""The length of a slice: as long as a worker waits for events before it checks what is due."""
 AT_MOST = 10_000
-"""How many messages a beat has at most: as many as a worker takes at once."""
+"""The largest number of messages in a slice: as many as a worker takes at once."""
 
 
 class TimeSlice(NamedTuple):
-    """What arrived in a tenth of a second, or a part of it.
+    """The messages of a tenth of a second, or of a part of it.
 
     Args:
         now_ms: when the first message had arrived (milliseconds since 1970, UTC).
@@ -30,7 +27,7 @@ class TimeSlice(NamedTuple):
 
 
 def time_slices(stream: Iterable[SourceEvents]) -> Iterator[TimeSlice]:
-    """Cut a stream into beats."""
+    """Cut a stream into slices."""
     runs: list[SourceEvents] = []
     count = end_ms = 0
     for seen in stream:
@@ -40,7 +37,7 @@ def time_slices(stream: Iterable[SourceEvents]) -> Iterator[TimeSlice]:
                 yield TimeSlice(runs[0].arrived_ms[0], runs)
                 runs, count = [], 0
             if not runs:
-                end_ms = (arrived_ms[begin] // BEAT_MS + 1) * BEAT_MS
+                end_ms = (arrived_ms[begin] // SLICE_MS + 1) * SLICE_MS
             end = min(bisect_left(arrived_ms, end_ms, begin), begin + AT_MOST - count)
             _add(runs, seen.part(begin, end))
             count += end - begin
@@ -50,9 +47,9 @@ def time_slices(stream: Iterable[SourceEvents]) -> Iterator[TimeSlice]:
 
 
 def _add(runs: list[SourceEvents], run: SourceEvents) -> None:
-    """Add a run, to the one before it where that is of the same input."""
+    """Add a run, to the last one where both are of the same input."""
     last = runs[-1] if runs else None
-    if last is None or last.category is not run.category or last.refusal or run.refusal:
+    if last is None or last.category is not run.category or last.rejection or run.rejection:
         runs.append(run)
     else:
         runs[-1] = last.joined(run)

@@ -10,16 +10,15 @@ Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.3.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from ..processors.declare.aggregator import Aggregator
-from ..processors.declare.emission import AtWatermark
-from ..processors.declare.processor import Processor
-from ..processors.declare.semantics import Semantics
-from ..processors.declare.stores import RemoteStore
-from ..processors.time.watermarks import UpstreamWatermark
+from ..declare.aggregator import Aggregator
+from ..declare.emission import AtWatermark
+from ..declare.processor import Processor
+from ..declare.semantics import Semantics
+from ..declare.stores import RemoteStore
+from ..time.watermarks import UpstreamWatermark
 
 
 class Step(Enum):
@@ -97,8 +96,6 @@ def _is_logged(processor: type[Processor]) -> bool:
     return processor.answers_later() if processor.state_semantics is _MOST else not _repeatable(processor)
 
 
-CHECKPOINT_ID = "checkpoint id"
-"""Under what a position holds which checkpoint it is of, as far as those have ids. No category can be called so."""
 _LOT_BITS = 20
 
 
@@ -109,16 +106,6 @@ def have_ids(steps: Steps) -> bool:
     one of windows does that a promise completes; and a worker that died may have prepared another that leads to the same ones.
     """
     return Step.LOG_CHANGES in steps
-
-
-def last_id(*positions: Mapping[str, int]) -> int:
-    """Return the id of the last checkpoint that positions are of; 0 for none."""
-    return max(position.get(CHECKPOINT_ID, 0) for position in positions)
-
-
-def offsets_in(position: Mapping[str, int]) -> dict[str, int]:
-    """Return a position's offsets, without what the engine keeps beside them: its names have spaces, as no category's has."""
-    return {name: offset for name, offset in position.items() if " " not in name}
 
 
 def next_id(before: int) -> int:

@@ -1,38 +1,38 @@
-"""A shard's state as its core sees it: what is saved, under the changes that no checkpoint has saved yet."""
+"""The state of a shard as its operator reads it: unsaved changes above the saved state."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from ...processors.keyed_state.changes import Changes, MergeChanges, StateReader
+from ..keyed_state.changes import Changes, MergeChanges, StateReader
 
 
 class Overlay:
-    """Changes that wait, over those that a checkpoint is saving, over saved state.
+    """Waiting changes, above those that a checkpoint is saving, above the saved state.
 
     Args:
-        saved: the state under them. It is read while a checkpoint writes to it: what that changes is never looked up there.
-        join: gives what two changes of one key amount to.
+        saved: the saved state. It is read while a checkpoint writes to it; keys that the checkpoint changes are never looked up there.
+        join: merges two changes of one key.
     """
 
     def __init__(self, saved: StateReader, join: MergeChanges) -> None:
         self._saved = saved
         self._join = join
-        self._sealed: Changes = {}
+        self._saving: Changes = {}
         self.changes: Changes = {}
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, with the changes that wait or are being saved."""
-        changes, sealed = self.changes, self._sealed
-        if not (changes or sealed):
+        """Return the value of each key, with waiting changes and those of a running checkpoint."""
+        changes, saving = self.changes, self._saving
+        if not (changes or saving):
             return self._saved.fetch(keys)
-        saved = iter(self._saved.fetch([key for key in keys if key not in changes and key not in sealed]))
-        return [changes[key] if key in changes else sealed[key] if key in sealed else next(saved) for key in keys]
+        saved = iter(self._saved.fetch([key for key in keys if key not in changes and key not in saving]))
+        return [changes[key] if key in changes else saving[key] if key in saving else next(saved) for key in keys]
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return the first keys from `start` up to, not including, `end`, with their values, in order of keys."""
-        waiting = sorted(key for key in {*self._sealed, *self.changes} if start <= key < end)
+        waiting = sorted(key for key in {*self._saving, *self.changes} if start <= key < end)
         found: list[tuple[bytes, bytes]] = []
         while len(found) < limit:
             saved = self._saved.scan(start, end, limit)
@@ -46,7 +46,7 @@ class Overlay:
         return found[:limit]
 
     def add(self, changes: Changes) -> None:
-        """Put changes on top."""
+        """Add changes above all others."""
         if not self.changes:
             self.changes = changes
             return
@@ -54,12 +54,12 @@ class Overlay:
             earlier = self.changes.get(key)
             self.changes[key] = later if earlier is None or later is None else self._join(earlier, later)
 
-    def seal(self) -> Changes:
-        """Hand the changes over to a checkpoint; later ones lie above them."""
-        self._sealed, self.changes = self.changes, {}
-        return self._sealed
+    def snapshot(self) -> Changes:
+        """Return the changes for a checkpoint to save; later ones lie above them."""
+        self._saving, self.changes = self.changes, {}
+        return self._saving
 
-    def settle(self, unsaved: Changes) -> None:
-        """End a checkpoint: what it has not saved waits again, under what came later."""
-        later, self.changes, self._sealed = self.changes, unsaved, {}
+    def finish(self, unsaved: Changes) -> None:
+        """End a checkpoint: changes that it has not saved wait again, below later ones."""
+        later, self.changes, self._saving = self.changes, unsaved, {}
         self.add(later)

@@ -1,0 +1,208 @@
+"""A worker's batches and time, through its shards: decoded, accepted, processed; outputs sent, rejected events set aside.
+
+raw batch --decode, accept--> events --shard.feed--> outputs, rejected events --OutputWriter--> bus
+"""
+
+from __future__ import annotations
+
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.dead_letters import dead_letters_of
+from ...processors.declare.processor import Processor
+from ...processors.errors import Halted, PenstockError
+from ...processors.operators import StepResult
+from ...processors.shard.batches import (
+    AcceptedBatch,
+    Decoded,
+    EventRejected,
+    RejectedEvent,
+    accept_batch,
+    expect_unit,
+    misplaced_event,
+    with_deletions,
+)
+from ...processors.shard.key_check import KeyCheck
+from ...transport.bus import Bucket, RawBatch
+from ...transport.codecs.by_category import Codecs
+from ..clock import Clock
+from .batch_sizer import MOST_EVENTS, BatchSizer
+from .checkpoint_scheduler import CheckpointScheduler
+from .dead_letter_guard import DeadLetterGuard
+from .metrics import Metrics
+from .open_shard import OpenShard
+from .output_writer import OutputWriter
+from .watermark_tracker import WatermarkTracker
+
+
+class StopAtEvent(PenstockError):
+    """A shard stops at an event, or after a batch: save what was processed, then stop the worker.
+
+    Args:
+        shard: the shard.
+        at: where, and why.
+        consequence: what happened to the other events; contains `{before}` where it depends on whether they could be saved.
+    """
+
+    def __init__(self, shard: OpenShard, at: str, consequence: str) -> None:
+        super().__init__(at)
+        self.shard = shard
+        self._at = at
+        self._consequence = consequence
+
+    def rejection(self) -> EventRejected:
+        """Return the error that stops the worker, after it tried to save."""
+        is_saved = self.shard.saved_position == self.shard.position
+        before = "is saved" if is_saved else "will be read again, since it could not be saved just now,"
+        return EventRejected(f"{self._at} {self._consequence.replace('{before}', before)}".rstrip())
+
+
+class BatchProcessor:
+    """Processes the batches of one worker. One thread.
+
+    Args:
+        processor: open.
+        codecs: decode its inputs.
+        outputs: sends outputs and dead letters.
+        guard: limits the dead letters.
+        time: follows event time.
+        checkpoints: counts the work for the next checkpoint.
+        metrics: counts it.
+        clock: says what time it is.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        codecs: Codecs,
+        *,
+        outputs: OutputWriter,
+        guard: DeadLetterGuard,
+        time: WatermarkTracker,
+        checkpoints: CheckpointScheduler,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._processor = processor
+        self._inputs = {category.name: category for category in processor.inputs()}
+        self._codecs = codecs
+        self._outputs = outputs
+        self._guard = guard
+        self._time = time
+        self._checkpoints = checkpoints
+        self._metrics = metrics
+        self._clock = clock
+        self._keys = KeyCheck(type(processor))
+        self.sizer = BatchSizer(MOST_EVENTS)
+
+    def process(self, shard: OpenShard, batch: RawBatch) -> None:
+        """Process a batch, and move the position of its bucket.
+
+        Raises:
+            Deferred: the processor cannot process it now; read it again.
+            StopAtEvent: the worker stops at an event.
+        """
+        category, offsets = batch.bucket.category, [message.offset() for message in batch.messages]
+        for begin, end, state_only in shard.spans(category, offsets):
+            if not state_only and shard.is_state_only:
+                shard.reach(category, offsets[begin])
+            part = batch if end - begin == len(offsets) else RawBatch(batch.bucket, batch.messages[begin:end])
+            self._process_part(shard, part, state_only=state_only)
+
+    def _process_part(self, shard: OpenShard, batch: RawBatch, *, state_only: bool) -> None:
+        category = self._inputs[batch.bucket.category]
+        accepted = self._accepted(shard, batch, category)
+        if not state_only:
+            accepted = self._guard.cut(batch, accepted)
+        result, rejected = self._fed(shard, batch, category, accepted)
+        if not state_only:
+            self._outputs.send(shard, result.outputs)
+        for event in rejected:
+            if event.stops:
+                raise self._stop(shard, batch, event) from event.cause
+            if not state_only:
+                self._outputs.set_aside(shard, batch, event)
+        too_many = None if state_only else self._guard.note(batch, rejected)
+        shard.reach(batch.bucket.category, batch.next_offset)
+        self._count(shard, batch, result)
+        if too_many is not None:
+            raise self._stop_after(shard, batch, too_many)
+
+    def _accepted(self, shard: OpenShard, batch: RawBatch, category: AnyCategory) -> AcceptedBatch:
+        decoded = self._codecs.of(category).decode(batch.values())
+        decoded = with_deletions(decoded, batch.messages, category, self._processor)
+        if category.name not in shard.position:
+            now_ms = self._clock.now_ms()
+            expect_unit(type(self._processor), str(batch.bucket), category, decoded.events, now_ms)
+        misplaced = self._misplaced(batch, category, decoded)
+        return accept_batch(decoded, category, batch.arrivals_ms(), self._processor, misplaced)
+
+    def _misplaced(self, batch: RawBatch, category: AnyCategory, decoded: Decoded) -> list[RejectedEvent]:
+        found = self._keys.misplaced(category, batch.bucket.number, decoded.events)
+        if found is None:
+            return []
+        at = decoded.at[found.at]
+        return [misplaced_event(found, at, batch.messages[at].key(), category, self._processor)]
+
+    def _fed(
+        self, shard: OpenShard, batch: RawBatch, category: AnyCategory, accepted: AcceptedBatch
+    ) -> tuple[StepResult, list[RejectedEvent]]:
+        began_s = self._clock.monotonic_s()
+        try:
+            fed = shard.feed(category, accepted)
+        except Halted as error:
+            # At the first message: no event before it was set aside yet.
+            raise self._stop_at(shard, batch, 0, str(error)) from error
+        self.sizer.note(len(accepted.events), self._clock.monotonic_s() - began_s)
+        return fed
+
+    def _count(self, shard: OpenShard, batch: RawBatch, result: StepResult) -> None:
+        self._time.heard(batch.bucket)
+        events, size_bytes = len(batch.messages), sum(map(len, filter(None, batch.values())))
+        self._checkpoints.add_work(events, size_bytes)
+        shard.events_in += events
+        self._metrics.events_in += events
+        self._metrics.bytes_in += size_bytes
+        self._metrics.late += result.late
+        self._metrics.dropped += result.dropped
+        self._metrics.unmatched += result.unmatched
+
+    def pass_time(self, shard: OpenShard) -> None:
+        """Send the outputs that are due by upstream watermarks, idle inputs and the time of day; not while the state catches up."""
+        if shard.catching_up:
+            return
+        low_ms = shard.operator.time.low_ms
+        outputs = shard.pass_time(*self._time.known(shard), self._clock.now_ms())
+        self._outputs.send(shard, outputs)
+        due = len(outputs) + int(shard.operator.time.low_ms > low_ms)
+        if due:
+            self._checkpoints.add_work(due, 0)
+            self._time.moved(shard.number)
+
+    def reach_end(self, shard: OpenShard, bucket: Bucket, end: int) -> None:
+        """Move the position past markers that only the bus has written at the end of a bucket."""
+        if end > shard.position.get(bucket.category, -1):
+            shard.reach(bucket.category, end)
+
+    def _stop(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> StopAtEvent:
+        remedy = event.remedy or (
+            f"Mend {type(self._processor).__name__} or what produces such events, or let them go to "
+            f"{dead_letters_of(type(self._processor)).name} (`{event.setting}`)."
+        )
+        return self._stop_at(shard, batch, event.at, f"{event.reason}.", remedy)
+
+    def _stop_at(self, shard: OpenShard, batch: RawBatch, at: int, reason: str, remedy: str = "") -> StopAtEvent:
+        offset = batch.messages[at].offset()
+        shard.position[batch.bucket.category] = offset
+        return StopAtEvent(
+            shard,
+            f"{batch.bucket} at offset {offset}: {reason}",
+            "All before this event {before} and nothing was skipped: the worker stops here, and comes to it again when it is started again. "
+            f"{remedy}",
+        )
+
+    def _stop_after(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> StopAtEvent:
+        return StopAtEvent(
+            shard,
+            f"{batch.bucket} at offset {batch.messages[event.at].offset()}: {event.reason}.",
+            f"The events up to offset {batch.next_offset - 1} are processed or set aside, and nothing was skipped: the worker stops here, and goes "
+            f"on behind them when it is started again. {event.remedy}",
+        )

@@ -1,0 +1,120 @@
+"""When a worker saves checkpoints: the work since the last one, and the checkpoint in progress. Two are never in progress."""
+
+from __future__ import annotations
+
+import logging
+
+from ...processors.declare.processor import Processor
+from ...processors.shard.uncommitted import Uncommitted
+from ...transport.errors import CommitUnconfirmed
+from ..clock import Clock
+from .checkpoint_coordinator import CheckpointCoordinator
+from .metrics import Metrics
+from .open_shards import OpenShards
+from .output_writer import OutputWriter
+from .watermark_tracker import WatermarkTracker
+
+_LOG = logging.getLogger("penstock.worker")
+
+
+class CheckpointScheduler:
+    """Begins checkpoints when they are due, and completes them. One thread.
+
+    Args:
+        processor: declares when a checkpoint is due.
+        shards: the open shards.
+        coordinator: saves one checkpoint beside the loop.
+        outputs: sends the outputs that a checkpoint causes.
+        time: publishes watermarks after a checkpoint.
+        metrics: counts checkpoints.
+        clock: says when a checkpoint is due.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        shards: OpenShards,
+        coordinator: CheckpointCoordinator,
+        *,
+        outputs: OutputWriter,
+        time: WatermarkTracker,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._every = processor.checkpoint
+        self._shards = shards
+        self._coordinator = coordinator
+        self._outputs = outputs
+        self._time = time
+        self._metrics = metrics
+        self._clock = clock
+        self._uncommitted = Uncommitted(clock.monotonic_s())
+        self._in_progress = self._uncommitted
+        self._began_s = 0.0
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether a checkpoint has begun and not ended."""
+        return self._coordinator.under_way
+
+    def add_work(self, events: int, size_bytes: int) -> None:
+        """Note work that the next checkpoint saves."""
+        self._uncommitted.add(events, size_bytes)
+
+    def save_if_due(self) -> None:
+        """Complete a checkpoint that was saved meanwhile, and begin one that is due."""
+        self._complete_saved()
+        if self._uncommitted.due(self._every, self._clock.monotonic_s()):
+            self.complete()
+            self._begin()
+            self._complete_saved()
+
+    def _complete_saved(self) -> None:
+        while self._coordinator.ready:
+            self._advance()
+
+    def save(self) -> bool:
+        """Save a checkpoint and wait for it; return whether nothing is left to save."""
+        self.complete()
+        self._begin()
+        self.complete()
+        return not any(shard.has_news for shard in self._shards)
+
+    def complete(self) -> None:
+        """Wait for the checkpoint in progress, if there is one."""
+        while self._coordinator.under_way:
+            self._advance()
+
+    def abandon(self) -> None:
+        """Wait for the running steps, and forget the checkpoint: its shards are to be closed."""
+        self._coordinator.abandon()
+
+    def _begin(self) -> None:
+        for shard in self._shards:
+            is_state_only, outputs = shard.is_state_only, shard.drain()
+            if not is_state_only:
+                self._outputs.send(shard, outputs)
+        shards = [shard for shard in self._shards if shard.has_news]
+        self._time.checkpoint_begun(shards)
+        self._in_progress, self._uncommitted = self._uncommitted, Uncommitted(self._clock.monotonic_s())
+        if shards:
+            self._began_s = self._clock.monotonic_s()
+            self._coordinator.begin(shards)
+
+    def _advance(self) -> None:
+        """Perform the next steps of the checkpoint in progress; an unconfirmed commit is part of the next checkpoint."""
+        try:
+            if self._coordinator.advance():
+                self._note_complete()
+        except CommitUnconfirmed as error:
+            _LOG.info("%s", error)
+            self._uncommitted.put_back(self._in_progress)
+            self._time.checkpoint_rolled_back()
+
+    def _note_complete(self) -> None:
+        self._metrics.checkpoints += 1
+        self._metrics.saved_ms = self._clock.now_ms()
+        self._metrics.saving_s = self._clock.monotonic_s() - self._began_s
+        saved = self._coordinator.saved
+        self._time.checkpoint_complete(saved)
+        self._shards.note_committed([snapshot.number for snapshot in saved if snapshot.reached])

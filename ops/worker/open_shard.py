@@ -1,0 +1,65 @@
+"""An open shard: its saved state, and the steps of a checkpoint that concern it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ...processors.shard.checkpoints import Step
+from ...processors.shard.shard import CheckpointSnapshot, Shard
+from ...state.protocols import Delta, LocalState, Outbox, RemoteState, ShardState
+
+OpenShard = Shard[ShardState]
+OpenSnapshot = CheckpointSnapshot[ShardState]
+
+_STATE_IS_SAVED = frozenset({Step.SAVE_STATE, Step.SAVE_TOGETHER, Step.SAVE_WITH_OUTBOX, Step.APPLY_STATE})
+
+
+def save_step(step: Step, snapshot: OpenSnapshot) -> None:
+    """Perform a step on the state of a shard; durable on return."""
+    position, changes = snapshot.state_position, snapshot.changes
+    match step:
+        case Step.SAVE_STATE:
+            saved(snapshot.state).save(changes)
+        case Step.SAVE_POSITION:
+            saved(snapshot.state).save_position(position)
+        case Step.SAVE_TOGETHER:
+            saved(snapshot.state).save_together(changes, position)
+        case Step.PREPARE_STATE:
+            local(snapshot.state).prepare(Delta(snapshot.before, position, changes))
+        case Step.APPLY_STATE:
+            local(snapshot.state).apply()
+        case Step.SAVE_WITH_OUTBOX:
+            remote(snapshot.state).save_with_outbox(changes, Outbox(snapshot.before, position, snapshot.held))
+        case Step.CLEAR_OUTBOX:
+            remote(snapshot.state).clear_outbox()
+        case _:
+            raise TypeError(f"{step} does not concern the state")
+    if step in _STATE_IS_SAVED:
+        snapshot.changes = {}
+
+
+def saved(state: ShardState | None) -> ShardState:
+    """Return the state of a shard that keeps one."""
+    if state is None:
+        raise TypeError("a stateless processor has no state to save")
+    return state
+
+
+def local(state: ShardState | None) -> LocalState:
+    """Return a state beside the worker."""
+    if not hasattr(state, "prepare"):
+        raise TypeError(f"{state} prepares no changes: it is not beside the worker")
+    return cast("LocalState", state)
+
+
+def remote(state: ShardState | None) -> RemoteState:
+    """Return a state in a store that others read."""
+    if not hasattr(state, "save_with_outbox"):
+        raise TypeError(f"{state} has no outbox: it is not in a remote store")
+    return cast("RemoteState", state)
+
+
+def close_shard(shard: OpenShard) -> None:
+    """Close the state of a shard; unsaved changes are dropped."""
+    if shard.state is not None:
+        shard.state.close()

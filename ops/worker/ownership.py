@@ -1,0 +1,212 @@
+"""The buckets that a worker owns: assigned, revoked, lost; and what it does after it was fenced or lost its membership."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ...processors.errors import PenstockError
+from ...state.remote.errors import StoreFenced, StoreUnreachable
+from ...transport.bus import Bucket, Bus, Reader
+from ...transport.errors import (
+    Aborted,
+    BusUnreachable,
+    CommitUnconfirmed,
+    DeliveryFailed,
+    Fenced,
+    MembershipLost,
+)
+from ..clock import Clock
+from .checkpoint_executor import CheckpointExecutor
+from .checkpoint_scheduler import CheckpointScheduler
+from .cleanup import attempt_all
+from .open_shards import OpenShards
+from .revocation_note import RevocationNotes
+
+_LOG = logging.getLogger("penstock.worker")
+FENCED_PAUSE_S = 5.0
+"""How long a fenced worker waits before it opens its shards again: by then the group has told it whether it still owns them."""
+OUTAGE_PAUSE_S = 1.0
+"""How long it waits after an outage."""
+REJOIN_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 30.0)
+"""How long a worker waits before it opens shards after it lost its membership: the first time, the second time, and so on."""
+QUIET_S = 600.0
+"""How long a membership must last for the next loss to count as the first one."""
+
+ROLLED_BACK = (Aborted, Fenced, StoreFenced, StoreUnreachable, BusUnreachable, DeliveryFailed, CommitUnconfirmed)
+"""Errors after which the shards are opened again, at the last checkpoint that took place."""
+
+
+class Ownership:
+    """The membership of one worker in its group. The bus calls `assigned`, `revoked` and `lost` during a poll. One thread.
+
+    Args:
+        bus: where the group is.
+        group: the processor's name.
+        inputs: the categories that it reads.
+        identity: the worker's name, used by one process at a time.
+        shards: opened and closed as buckets come and go.
+        checkpoints: saved before buckets go.
+        executor: starts over with the shards.
+        notes: records that buckets are being released.
+        clock: says how long a membership lasted.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        group: str,
+        inputs: Sequence[str],
+        identity: str,
+        *,
+        shards: OpenShards,
+        checkpoints: CheckpointScheduler,
+        executor: CheckpointExecutor,
+        notes: RevocationNotes,
+        clock: Clock,
+    ) -> None:
+        self._bus = bus
+        self._group = group
+        self._inputs = inputs
+        self._identity = identity
+        self._shards = shards
+        self._checkpoints = checkpoints
+        self._executor = executor
+        self._notes = notes
+        self._clock = clock
+        self._reader: Reader | None = None
+        self._losses = 0
+        self._lost_s = 0.0
+        self._has_failed = False
+        self.is_saved = False
+        """Whether the last `save` left nothing to save."""
+        self.owned: frozenset[Bucket] = frozenset()
+        self.most_events = 0
+        """The most events that one poll of the reader returns."""
+        self.is_assigned = False
+        """Whether the group has said which buckets belong to the worker."""
+
+    @property
+    def reader(self) -> Reader:
+        """The group's reader; the worker joins at the first call."""
+        if self._reader is None:
+            self._reader = self._bus.reader(self._group, self._inputs, self, self._identity)
+            self._executor.start_over(self._reader)
+            self.most_events = self._reader.at_most
+        return self._reader
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the owned buckets, in order."""
+        return tuple(sorted({bucket.number for bucket in self.owned}))
+
+    def assigned(self, buckets: Sequence[Bucket]) -> None:
+        """Note buckets that the worker owns now; their shards are opened with the next turn."""
+        self.is_assigned = True
+        self._notes.end()
+        if not buckets or self._has_failed:
+            return
+        before = set(self.numbers)
+        self._own(self.owned.union(buckets))
+        self._shards.want({bucket.number for bucket in buckets} - before)
+
+    def revoked(self, buckets: Sequence[Bucket]) -> None:
+        """Save everything, then close the shards that go to another owner; after a failure, nothing is saved."""
+        if not self._has_failed:
+            self._notes.begin()
+            self.save()
+            self._release(buckets)
+
+    def lost(self, buckets: Sequence[Bucket]) -> None:
+        """Close shards without saving."""
+        if self._has_failed:
+            return
+        with self._recovering():
+            self._checkpoints.complete()
+        self._release(buckets)
+        if self._executor.takes_back:
+            self.start_over(None)  # the transaction contains outputs of the lost buckets beside those of the others
+
+    def save(self) -> bool:
+        """Save a checkpoint and wait for it; return whether everything is saved. Unsaved work is saved later, or done again."""
+        is_saved = False
+        with self._recovering():
+            is_saved = self._checkpoints.save()
+        self.is_saved = is_saved and not self._shards.is_reopening
+        return self.is_saved
+
+    @contextmanager
+    def _recovering(self) -> Iterator[None]:
+        try:
+            yield
+        except (MembershipLost, *ROLLED_BACK) as error:
+            self.start_over(error)  # after a lost membership, the next poll fails, too, and the worker joins again
+
+    def start_over(self, error: PenstockError | None) -> None:
+        """Drop everything unsaved, and continue from the last checkpoint with the buckets that the worker still owns."""
+        if error is not None:
+            _LOG.warning("%s", error)
+        self._reopen(_pause_s(error))
+
+    def _reopen(self, pause_s: float) -> None:
+        self._checkpoints.abandon()
+        self._shards.reopen(self.numbers, pause_s)
+        self._executor.start_over(self.reader)
+
+    def rejoin(self, error: MembershipLost) -> None:
+        """Join the group again. The bus ends a membership, for example, when two processes use one identity.
+
+        Repeated as often as that happens: an outage may end several memberships. Two processes with one identity take turns, with growing
+        pauses; neither does harm, since each is fenced.
+        """
+        now_s = self._clock.monotonic_s()
+        is_recent = now_s - self._lost_s < QUIET_S
+        self._losses, self._lost_s = self._losses + 1 if is_recent else 1, now_s
+        _LOG.warning("%s It joins again (the %s time in a row).", error, _ordinal(self._losses))
+        self._checkpoints.abandon()
+        self._release(list(self.owned))
+        self.reader.close()
+        self._reader = None
+        _ = self.reader
+        self._reopen(REJOIN_PAUSES_S[min(self._losses, len(REJOIN_PAUSES_S)) - 1])
+
+    def abandon(self) -> None:
+        """Save, send and commit nothing from now on, whoever asks for it: unsaved state must not count as saved."""
+        self._has_failed = True
+        self._executor.abandon()
+        attempt_all([self._checkpoints.abandon, lambda: self._release(list(self.owned)), self._executor.close])
+
+    def close(self) -> None:
+        """Close the reader."""
+        try:
+            if self._reader is not None:
+                self._reader.close()
+        finally:
+            if not self._has_failed:
+                self._notes.end()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the worker was abandoned."""
+        return self._has_failed
+
+    def _release(self, buckets: Sequence[Bucket]) -> None:
+        self.is_assigned = False  # until the group says who owns them
+        numbers = {bucket.number for bucket in buckets}
+        self._own(frozenset(bucket for bucket in self.owned if bucket.number not in numbers))
+        self._shards.release(numbers)
+
+    def _own(self, buckets: frozenset[Bucket]) -> None:
+        self.owned = buckets
+        _LOG.info("Owns %d buckets.", len(self.numbers), extra={"buckets": list(self.numbers)})
+
+
+def _pause_s(error: PenstockError | None) -> float:
+    if isinstance(error, Fenced | StoreFenced):
+        return FENCED_PAUSE_S
+    return OUTAGE_PAUSE_S if isinstance(error, BusUnreachable | DeliveryFailed | CommitUnconfirmed) else 0.0
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")

@@ -1,0 +1,239 @@
+"""Decoded batches of a shard: the events that its processor accepts, and the events that it rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
+
+from ..declare.categories import AnyCategory, Deleted
+from ..declare.processor import ErrorPolicy, Processor
+from ..errors import PenstockError
+from ..operators import StepResult
+from ..time.timestamp_validation import FIRST_EVENTS, UNKNOWN_MS, ahead, other_unit, outside, shown_span
+from .key_check import MisplacedKey
+
+
+class EventRejected(PenstockError):
+    """An event stopped the worker, as its processor declares. Earlier events are saved; the event is read again after a restart."""
+
+
+class Undecodable(NamedTuple):
+    """A message that did not decode.
+
+    Args:
+        at: its index in the batch.
+        reason: why, in words.
+        untimed: whether only the event time is missing.
+    """
+
+    at: int
+    reason: str
+    untimed: bool
+
+
+class Decoded(NamedTuple):
+    """A decoded batch.
+
+    Args:
+        events: the records, in order.
+        at: the index in the batch of each record.
+        bad: the messages that did not decode.
+    """
+
+    events: list[Any]
+    at: Sequence[int]
+    bad: list[Undecodable]
+
+
+class RejectedEvent(NamedTuple):
+    """An event that is not processed.
+
+    Args:
+        at: its index in the batch.
+        reason: why, in words.
+        setting: the declaration that would send such events to the dead letters.
+        stops: whether the processor stops at the event.
+        cause: the exception, if the processor raised one.
+        remedy: what to do about a stop, where `setting` does not apply; else empty.
+    """
+
+    at: int
+    reason: str
+    setting: str
+    stops: bool
+    cause: Exception | None = None
+    remedy: str = ""
+
+
+class AcceptedBatch(NamedTuple):
+    """The part of a batch that an operator processes.
+
+    Args:
+        events: the events, in order.
+        at: the index in the batch of each event.
+        rejected: the messages that the operator never sees. If one of them stops the processor, it is the last, and the events end
+            before it.
+    """
+
+    events: list[Any]
+    at: Sequence[int]
+    rejected: list[RejectedEvent]
+
+
+class KeyedMessage(Protocol):
+    """A message of the bus, as far as deletions need it."""
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+        ...
+
+    def value(self) -> bytes | None:
+        """Return the value; None deletes the key's row."""
+        ...
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the kind of the timestamp, and its milliseconds since 1970, UTC."""
+        ...
+
+
+def accept_batch(
+    decoded: Decoded,
+    category: AnyCategory,
+    arrived_ms: Sequence[int],
+    processor: Processor,
+    further: Sequence[RejectedEvent] = (),
+) -> AcceptedBatch:
+    """Separate the events to process from messages that did not decode or whose event times are implausible.
+
+    Args:
+        decoded: the batch.
+        category: the input.
+        arrived_ms: when each message of the batch arrived (milliseconds since 1970, UTC); `UNKNOWN_MS` where no arrival is recorded.
+        processor: its error policies decide.
+        further: other rejected messages.
+    """
+    rejected = [*(_undecodable(bad, processor) for bad in decoded.bad), *further]
+    times = category.event_times_of(decoded.events)
+    no_times = outside(times, processor.max_future)
+    rejected += [_outside(decoded.at[index], times[index], processor) for index in no_times]
+    if processor.max_future is not None:
+        # Without a recorded arrival, an event cannot be ahead of it.
+        arrived_ms = [
+            time_ms if arrived_ms[at] == UNKNOWN_MS else arrived_ms[at]
+            for at, time_ms in zip(decoded.at, times, strict=True)
+        ]
+        rejected += [
+            _ahead(decoded.at[index], times[index], arrived_ms[index], processor)
+            for index in ahead(times, arrived_ms, processor.max_future)
+            if index not in no_times
+        ]
+    if not rejected:
+        return AcceptedBatch(decoded.events, decoded.at, [])
+    rejected = _up_to_stop(rejected)
+    skipped = {event.at for event in rejected}
+    end = rejected[-1].at if rejected[-1].stops else inf
+    pairs = [
+        (event, at) for event, at in zip(decoded.events, decoded.at, strict=True) if at < end and at not in skipped
+    ]
+    return AcceptedBatch([event for event, _ in pairs], [at for _, at in pairs], rejected)
+
+
+def with_deletions(
+    decoded: Decoded, messages: Sequence[KeyedMessage], category: AnyCategory, processor: Processor
+) -> Decoded:
+    """Return a decoded batch in which messages without a value are deletions, for a processor that reads the category as a table."""
+    if not decoded.bad or not processor.deletes_from(category):
+        return decoded
+    deletions = {
+        bad.at: Deleted(category, key.decode(errors="backslashreplace"), messages[bad.at].timestamp()[1])
+        for bad in decoded.bad
+        if messages[bad.at].value() is None and (key := messages[bad.at].key()) is not None
+    }
+    pairs = sorted([*zip(decoded.at, decoded.events, strict=True), *deletions.items()], key=itemgetter(0))
+    bad = [bad for bad in decoded.bad if bad.at not in deletions]
+    return Decoded([event for _, event in pairs], [at for at, _ in pairs], bad)
+
+
+def rejected_events(batch: AcceptedBatch, result: StepResult, processor: Processor) -> list[RejectedEvent]:
+    """Return the rejected events of a processed batch in order, up to the first that stops the processor."""
+    rejected = list(batch.rejected)
+    for index, error in result.rejected:
+        action = processor.fate_of(error)
+        rejected.append(RejectedEvent(batch.at[index], action.reason, action.otherwise, action.stops, error))
+    return _up_to_stop(rejected)
+
+
+def _up_to_stop(rejected: Sequence[RejectedEvent]) -> list[RejectedEvent]:
+    in_order = sorted(rejected, key=itemgetter(0))
+    stop = next((number for number, event in enumerate(in_order) if event.stops), len(in_order))
+    return in_order[: stop + 1]
+
+
+def _undecodable(bad: Undecodable, processor: Processor) -> RejectedEvent:
+    attribute, policy = (
+        ("on_missing_event_time", processor.on_missing_event_time)
+        if bad.untimed
+        else ("on_undecodable", processor.on_undecodable)
+    )
+    reason = f"the message does not decode: {bad.reason}"
+    return RejectedEvent(bad.at, reason, f"{attribute} = ErrorPolicy.DEAD_LETTER", policy is ErrorPolicy.STOP)
+
+
+def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
+    reason = (
+        f"its event time, {time_ms}, lies {shown_span(time_ms - arrived_ms)} ahead of its arrival, more than "
+        f"{processor.max_future} (`max_future`)"
+    )
+    return _wrong_time(at, reason, processor)
+
+
+def _outside(at: int, time_ms: int, processor: Processor) -> RejectedEvent:
+    reason = (
+        f"its event time, {time_ms}, is no time in milliseconds since 1970: it lies outside of the years 1 to 9999"
+        if processor.max_future is not None
+        else f"its event time, {time_ms}, lies beyond 62 bits, so that no window or watermark around it could be saved"
+    )
+    return _wrong_time(at, reason, processor)
+
+
+def _wrong_time(at: int, reason: str, processor: Processor) -> RejectedEvent:
+    stops = processor.on_future_event is ErrorPolicy.STOP
+    return RejectedEvent(at, reason, "on_future_event = ErrorPolicy.DEAD_LETTER", stops)
+
+
+def misplaced_event(
+    found: MisplacedKey, at: int, message_key: bytes | None, category: AnyCategory, processor: Processor
+) -> RejectedEvent:
+    """Return the rejection of an event that is not in the bucket of its key."""
+    written = "without a key" if message_key is None else f"with the key {message_key!r}"
+    declared = f"its {category.key!r}" if isinstance(category.key, str) else "the declared key"
+    reason = (
+        f"{declared} is {found.key!r}, whose events lie in bucket {found.expected} of {category.buckets}, but the message was written {written} "
+        f"into bucket {found.bucket}: so the state of one key would be split between buckets, and none would be right"
+    )
+    remedy = (
+        f"Mend what writes {category.name}: it is to give each message the key that is declared, and place it as Kafka's own clients do (murmur2; "
+        "`partitioner=murmur2_random` in those on librdkafka). Or bring the events to their key, with a penstock.Repartition into another "
+        f"category. If each bucket is meant to have a state of its own, declare `key_check = False` on {type(processor).__name__}."
+    )
+    return RejectedEvent(at, reason, "", stops=True, remedy=remedy)
+
+
+def expect_unit(
+    processor: type[Processor], bucket: str, category: AnyCategory, events: Sequence[Any], now_ms: int
+) -> None:
+    """Raise EventRejected if the first events of a bucket have their times in another unit than milliseconds.
+
+    A processor without `max_future` accepts every event time.
+    """
+    if processor.max_future is None:
+        return
+    unit = other_unit(category.event_times_of(events[:FIRST_EVENTS]), now_ms)
+    if unit is not None:
+        raise EventRejected(
+            f"{bucket}: {unit}. Nothing of this bucket was processed. Mend what writes {category.event_time!r} of {category.name}, and "
+            "begin anew with right times in a new category; or, if they are meant as they are, declare `max_future = None` on "
+            f"{processor.__name__}."
+        )

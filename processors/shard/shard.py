@@ -1,0 +1,266 @@
+"""A shard: one processor on one bucket number of its inputs, and the snapshot that a checkpoint saves. No I/O, no clock.
+
+batch --spans--> parts whose outputs count, or that only build state --feed--> outputs, rejected events
+time  --pass_time--> outputs
+drain --> outputs; changes go to the overlay --snapshot--> checkpoint --complete or roll_back-->
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ..declare.categories import AnyCategory
+from ..declare.processor import ErrorPolicy, Processor
+from ..declare.semantics import Semantics
+from ..keyed_state.changes import Changes, EmptyState, StateReader
+from ..operators import Operator, StepResult, merge_of, open_operator
+from ..time.watermarks import NEVER_MS
+from .batches import AcceptedBatch, RejectedEvent, rejected_events
+from .checkpoints import next_id
+from .overlay import Overlay
+from .position import Offsets, StatePosition
+from .resume_point import ResumePoint
+
+S = TypeVar("S", bound=StateReader)
+
+HeldOutput = tuple[str, "bytes | None", "bytes | None"]
+"""Category, key and value."""
+
+
+class Span(NamedTuple):
+    """Consecutive messages of a batch, by index; `state_only` where their outputs are on the bus already."""
+
+    begin: int
+    end: int
+    state_only: bool
+
+
+class FedBatch(NamedTuple):
+    """The result of a batch.
+
+    Args:
+        result: the operator's result.
+        rejected: the rejected events in order, up to the first that stops the shard.
+    """
+
+    result: StepResult
+    rejected: list[RejectedEvent]
+
+    @property
+    def stop(self) -> RejectedEvent | None:
+        """The event at which the shard stops."""
+        return self.rejected[-1] if self.rejected and self.rejected[-1].stops else None
+
+
+@dataclass
+class Shard(Generic[S]):
+    """A running operator, the state below it, and its progress.
+
+    Args:
+        processor: open.
+        number: the bucket number, the same in every input.
+        state: the saved state; None for a stateless processor.
+        overlay: the state as the operator reads it.
+        operator: the processor's step.
+        position: next unread offset by input category.
+        state_only_until: by category, the offset up to which outputs are on the bus already.
+        committed: the group's offsets, as far as the worker knows them.
+        checkpoint_id: the last checkpoint's id; None where checkpoints have no ids.
+        topic_ids: by category, the topics of the offsets.
+        saved_position: the position at the last checkpoint.
+        saved_low_ms: the low watermark at the last checkpoint.
+        held: outputs that wait for their step of a checkpoint.
+        has_sent: whether outputs were sent since the last checkpoint began; a checkpoint has to flush or commit them.
+        events_in: the number of events read.
+        events_out: the number of records written.
+    """
+
+    processor: Processor
+    number: int
+    state: S | None
+    overlay: Overlay
+    operator: Operator
+    position: Offsets
+    state_only_until: Offsets
+    committed: Offsets
+    checkpoint_id: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    saved_position: Offsets = field(default_factory=dict)
+    saved_low_ms: int = NEVER_MS
+    held: list[HeldOutput] = field(default_factory=list)
+    has_sent: bool = False
+    events_in: int = 0
+    events_out: int = 0
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether the state is still behind the outputs in some input."""
+        return any(self.position.get(name, 0) < end for name, end in self.state_only_until.items())
+
+    @property
+    def is_state_only(self) -> bool:
+        """Whether the outputs of a drain, and of the passing of time, are on the bus already."""
+        return self.catching_up and not repeats_outputs(type(self.processor))
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a checkpoint would save, send or commit anything; a moved low watermark counts, since consumers wait for it."""
+        moved = self.position != self.saved_position or self._reached() != self.committed
+        passed = self.operator.time.low_ms > self.saved_low_ms
+        return moved or passed or self.has_sent or bool(self.held) or bool(self.overlay.changes)
+
+    def _reached(self) -> Offsets:
+        """Return the group's offsets as they should be: while the state catches up, they stay ahead of it."""
+        return {name: max(offset, self.state_only_until.get(name, 0)) for name, offset in self.position.items()}
+
+    def spans(self, category: str, offsets: Sequence[int]) -> Iterator[Span]:
+        """Split messages where their outputs begin to count, without those that were read before."""
+        begin = bisect_left(offsets, self.position.get(category, 0))
+        border = max(begin, bisect_left(offsets, self.state_only_until.get(category, 0)))
+        if border > begin:
+            yield Span(begin, border, state_only=not repeats_outputs(type(self.processor)))
+        if border < len(offsets):
+            yield Span(border, len(offsets), state_only=False)
+
+    def feed(self, category: AnyCategory, batch: AcceptedBatch) -> FedBatch:
+        """Process a batch, up to the first event that stops the shard. The position stays; see `reach`.
+
+        Raises:
+            Deferred: nothing was processed; feed the batch again.
+            Halted: nothing was processed, nor will it be.
+        """
+        stops = self.processor.on_error is ErrorPolicy.STOP
+        result = self.operator.feed(category, batch.events, stop_at_error=stops)
+        return FedBatch(result, rejected_events(batch, result, self.processor))
+
+    def reach(self, category: str, offset: int) -> None:
+        """Move the position. When the state has caught up, drop the outputs of the drain: they are on the bus already."""
+        was_state_only = self.is_state_only
+        self.position[category] = offset
+        if was_state_only and not self.catching_up:
+            self.drain()
+
+    def pass_time(self, promised: Mapping[str, int], idle: Collection[str], now_ms: int) -> list[Any]:
+        """Return the outputs that are due.
+
+        Args:
+            promised: the upstream watermark of each input that has one.
+            idle: the inputs that hold no watermark back.
+            now_ms: the time of day (milliseconds since 1970, UTC).
+        """
+        return [*self.operator.advance(promised, idle).outputs, *self.operator.tick(now_ms).outputs]
+
+    def drain(self) -> list[Any]:
+        """Move the operator's changes to the overlay; return the outputs of a checkpoint."""
+        drained = self.operator.drain()
+        self.overlay.add(drained.changes)
+        return drained.outputs
+
+    def snapshot(self) -> CheckpointSnapshot[S]:
+        """Return what a checkpoint saves of the shard as it is now; later changes and outputs belong to the next one."""
+        held, self.held = self.held, []
+        self.has_sent = False
+        if self.checkpoint_id is not None:
+            self.checkpoint_id = next_id(self.checkpoint_id)
+        return CheckpointSnapshot(
+            self.number,
+            self.state,
+            self.committed,
+            dict(self.position),
+            self._reached(),
+            self.checkpoint_id,
+            self.topic_ids,
+            self.overlay.snapshot(),
+            held,
+            self.operator.time.low_ms,
+        )
+
+    def complete(self, snapshot: CheckpointSnapshot[S]) -> None:
+        """Note that a checkpoint is complete."""
+        self.overlay.finish(snapshot.changes)
+        self.saved_position, self.committed = snapshot.position, snapshot.reached
+        self.saved_low_ms = snapshot.low_ms
+
+    def roll_back(self, snapshot: CheckpointSnapshot[S]) -> None:
+        """Keep for the next checkpoint what an unfinished one has not saved."""
+        self.overlay.finish(snapshot.changes)
+        self.held[:0] = snapshot.held
+        self.has_sent = True
+
+
+@dataclass
+class CheckpointSnapshot(Generic[S]):
+    """What a checkpoint saves of a shard. `changes` and `held` become empty once they are saved or sent.
+
+    Args:
+        number: the shard's bucket number.
+        state: the saved state; None for a stateless processor.
+        before: the group's offsets before the checkpoint.
+        position: next unread offset by input category.
+        reached: the group's offsets after the checkpoint.
+        checkpoint_id: None where checkpoints have no ids.
+        topic_ids: by category, the topics of the offsets.
+        changes: the changes of state.
+        held: outputs that wait for their step.
+        low_ms: the low watermark; everything due before it is in this checkpoint or an earlier one.
+    """
+
+    number: int
+    state: S | None
+    before: Offsets
+    position: Offsets
+    reached: Offsets
+    checkpoint_id: int | None
+    topic_ids: Mapping[str, str]
+    changes: Changes
+    held: list[HeldOutput]
+    low_ms: int
+
+    @property
+    def state_position(self) -> StatePosition:
+        """The position of the state after the checkpoint."""
+        return StatePosition(self.position, checkpoint_id=self.checkpoint_id or 0, topic_ids=dict(self.topic_ids))
+
+    def take_held(self) -> list[HeldOutput]:
+        """Return the outputs that wait, and forget them."""
+        held, self.held = self.held, []
+        return held
+
+
+def new_shard(
+    processor: Processor,
+    number: int,
+    state: S | None,
+    resume_point: ResumePoint = ResumePoint(),  # noqa: B008 - frozen
+    committed: Offsets | None = None,
+) -> Shard[S]:
+    """Return a shard that continues at a position."""
+    overlay = Overlay(EmptyState() if state is None else state, merge_of(processor))
+    operator = open_operator(processor, overlay)
+    position = dict(resume_point.position)
+    return Shard(
+        processor,
+        number,
+        state,
+        overlay,
+        operator,
+        position,
+        resume_point.state_only_until,
+        committed or {},
+        resume_point.checkpoint_id,
+        resume_point.topic_ids,
+        saved_position=dict(position),
+        saved_low_ms=operator.time.low_ms,
+    )
+
+
+def repeats_outputs(processor: type[Processor]) -> bool:
+    """Whether outputs are sent again while a state catches up.
+
+    One of several inputs may catch up before another, so that an output depends on old and on new events. It is sent again where outputs
+    may repeat, and dropped where they may be missing.
+    """
+    return len(processor.inputs()) > 1 and processor.output_semantics is Semantics.AT_LEAST_ONCE
