@@ -21,7 +21,7 @@ from rounds import broker, command, create, options, rate
 
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.worker.gc_tuning import tune_gc
+from penstock.ops.worker.assembly import tune_gc
 from penstock.ops.worker.preflight import ends_of
 from penstock.transport.bus import Outgoing
 from penstock.transport.codecs.by_category import Codecs

@@ -15,8 +15,7 @@ from tempfile import TemporaryDirectory
 
 import penstock as ps
 from penstock.ops.cli.signals import stopping_on_signals
-from penstock.ops.worker.assembly import Environment, assembled
-from penstock.ops.worker.gc_tuning import tune_gc
+from penstock.ops.worker.assembly import Environment, assembled, tune_gc
 from penstock.ops.worker.preflight import prepare
 from penstock.processors.declare.categories import Category
 from penstock.transport.kafka import KafkaBus, KafkaSettings

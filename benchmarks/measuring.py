@@ -9,8 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import penstock as ps
-from penstock.ops.worker.assembly import Environment, assembled
-from penstock.ops.worker.gc_tuning import tune_gc
+from penstock.ops.worker.assembly import Environment, assembled, tune_gc
 from penstock.ops.worker.metrics import Metrics
 from penstock.ops.worker.preflight import prepare
 from penstock.ops.worker.worker import Worker

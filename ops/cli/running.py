@@ -19,8 +19,7 @@ from ...transport.errors import BusUnreachable
 from ...transport.kafka import KafkaBus
 from ..humanize import human_duration
 from ..worker.app_processes import levels_of, penstock_command, run_together
-from ..worker.assembly import Environment, assembled, backups_of
-from ..worker.gc_tuning import tune_gc
+from ..worker.assembly import Environment, assembled, backups_of, tune_gc
 from ..worker.health import Address, Pulse, told_at
 from ..worker.preflight import ends_of, prepare
 from ..worker.until_end import UntilEnd

@@ -18,7 +18,7 @@ from ...state.local.rocksdb import RocksShardState
 from ...state.protocols import ShardIdentity
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_log import MaintenanceOperation
-from ..worker.committed_offsets import committed_by
+from ..worker.resume_checks import committed_by
 from .reset_plan import Candidate, ShardFacts
 
 

@@ -24,7 +24,6 @@ from ...processors.shard.key_check import KeyCheck
 from ...transport.bus import Bucket, RawBatch
 from ...transport.codecs.by_category import Codecs
 from ..clock import Clock
-from .batch_sizer import MOST_EVENTS, BatchSizer
 from .checkpoint_scheduler import CheckpointScheduler
 from .dead_letter_guard import DeadLetterGuard
 from .metrics import Metrics
@@ -206,3 +205,37 @@ class BatchProcessor:
             f"The events up to offset {batch.next_offset - 1} are processed or set aside, and nothing was skipped: the worker stops here, and goes "
             f"on behind them when it is started again. {event.remedy}",
         )
+
+
+TURN_S = 0.5
+"""How long the processor may be busy with what one poll gave."""
+
+
+MOST_EVENTS = 10_000
+"""The most events of a poll; a reader may return fewer."""
+
+
+FIRST = 500
+"""How many events are read at first, when nobody knows how long they take."""
+
+
+GROWTH = 4
+"""How many times more the next poll may give: some quick events say little of those after them."""
+
+
+class BatchSizer:
+    """Learns how fast a processor is. One thread.
+
+    Args:
+        most: the most events that a poll returns.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.at_most = min(FIRST, most)
+
+    def note(self, events: int, seconds: float) -> None:
+        """Note how long the processor took for so many events."""
+        if events:
+            fitting = int(events * TURN_S / seconds) if seconds > 0 else self._most
+            self.at_most = max(1, min(fitting, self.at_most * GROWTH, self._most))

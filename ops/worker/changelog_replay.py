@@ -19,9 +19,9 @@ def changelog_of(processor: type[Processor]) -> CategorySpec | None:
     return changelog_spec(processor) if Step.LOG_CHANGES in steps_of(processor) else None
 
 
-def logged(sealed: OpenSnapshot) -> Iterator[Outgoing]:
+def logged(snapshot: OpenSnapshot) -> Iterator[Outgoing]:
     """Give the messages that say what a checkpoint does to a shard."""
-    return logged_changes(sealed.changes.items(), sealed.state_position, sealed.number)
+    return logged_changes(snapshot.changes.items(), snapshot.state_position, snapshot.number)
 
 
 def replay(bus: Bus, changelog: str, number: int, state: LocalState, now_ms: int) -> None:

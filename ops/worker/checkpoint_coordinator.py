@@ -1,4 +1,4 @@
-"""A checkpoint under way: it is saved beside the loop, which reads on meanwhile; only effects wait.
+"""A checkpoint in progress: saved beside the loop, which reads on; only effects wait.
 
 Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.3.2 and figure 9.
 """
@@ -22,8 +22,8 @@ _LOG = logging.getLogger("penstock.worker")
 class CheckpointCoordinator:
     """Saves the checkpoints of one worker, one at a time. One thread calls.
 
-    The group's positions are committed in that thread: while its reader tells it of buckets that come and go, and it waits for a
-    checkpoint's end, the client lets no other thread commit.
+    The group's positions are committed in that thread: while the reader reports a change of ownership and the loop waits for the end of a
+    checkpoint, the client lets no other thread commit.
 
     Args:
         steps: those of a checkpoint.
@@ -35,78 +35,78 @@ class CheckpointCoordinator:
     def __init__(
         self, steps: Steps, executing: CheckpointExecutor, saver: Executor, at_gap: Callable[[Gap], None]
     ) -> None:
-        self._stretches = [tuple(steps) for _, steps in groupby(steps, lambda step: step is Step.COMMIT_OFFSETS)]
+        self._step_groups = [tuple(steps) for _, steps in groupby(steps, lambda step: step is Step.COMMIT_OFFSETS)]
         self._executing = executing
         self._saver = saver
         self._at_gap = at_gap
         self._shards: list[tuple[OpenShard, OpenSnapshot]] = []
-        self._left: list[Steps] = []
+        self._remaining: list[Steps] = []
         self._future: Future[None] | None = None
 
     @property
-    def under_way(self) -> bool:
-        """Whether a checkpoint was begun and has not ended."""
+    def in_progress(self) -> bool:
+        """Whether a checkpoint has begun and not ended."""
         return self._future is not None
 
     @property
     def ready(self) -> bool:
-        """Whether `advance` has something to do, and need not wait."""
+        """Whether `advance` would not wait."""
         return self._future is not None and self._future.done()
 
     @property
     def saved(self) -> list[OpenSnapshot]:
-        """What the last checkpoint was about."""
-        return [sealed for _, sealed in self._shards]
+        """The snapshots of the last checkpoint."""
+        return [snapshot for _, snapshot in self._shards]
 
     def begin(self, shards: Sequence[OpenShard]) -> None:
-        """Begin a checkpoint of what these shards are now; the one before has ended."""
+        """Begin a checkpoint of these shards as they are now; the one before has ended."""
         self._shards = [(shard, shard.snapshot()) for shard in shards]
-        self._left = list(self._stretches)
+        self._remaining = list(self._step_groups)
         self._executing.begin()
         self._future = _done()
 
     def _go_on(self) -> Future[None]:
-        """Perform the next stretch here, or begin it elsewhere."""
-        steps = self._left.pop(0)
+        """Perform the next steps here, or begin them in the saver's thread."""
+        steps = self._remaining.pop(0)
         if Step.COMMIT_OFFSETS not in steps:
             return self._saver.submit(self._perform, steps)
         self._perform(steps)
         return _done()
 
     def _perform(self, steps: Steps) -> None:
-        shards = [sealed for _, sealed in self._shards]
+        shards = [snapshot for _, snapshot in self._shards]
         for step in steps:
             self._at_gap(Gap(step))
             self._executing.perform(step, shards)
-        if not self._left:
+        if not self._remaining:
             self._at_gap(Gap(None))
 
     def advance(self) -> bool:
-        """Wait for the steps under way, and begin the next ones; return whether there are none and the checkpoint is complete.
+        """Wait for the running steps, and begin the next ones; return whether the checkpoint is complete.
 
         Raises:
-            Unsettled: it could not be finished; what is left of it is saved with the next one.
+            CommitUnconfirmed: the checkpoint did not end; the next one saves the rest.
             PenstockError: the shards have to be opened again.
         """
         future, self._future = self._future, None
         try:
             if future is not None:
                 future.result()
-            if self._left:
+            if self._remaining:
                 self._future = self._go_on()
                 return False
         except CommitUnconfirmed:
-            for shard, sealed in self._shards:
-                shard.roll_back(sealed)
+            for shard, snapshot in self._shards:
+                shard.roll_back(snapshot)
             self._executing.end()
             raise
-        for shard, sealed in self._shards:
-            shard.complete(sealed)
+        for shard, snapshot in self._shards:
+            shard.complete(snapshot)
         self._executing.end()
         return True
 
     def abandon(self) -> None:
-        """Wait for the steps under way, and note nothing: their shards are to be closed."""
+        """Wait for the running steps, and record nothing: the shards are about to be closed."""
         future, self._future = self._future, None
         error = None if future is None else future.exception()
         if isinstance(error, PenstockError):

@@ -1,9 +1,9 @@
-"""The steps of a checkpoint, performed: the one place where outputs, states and positions become durable."""
+"""The steps of a checkpoint, performed: the only place where outputs, states and positions become durable."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import groupby
@@ -15,12 +15,21 @@ from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import Step, steps_of
 from ...state.protocols import Outbox
-from ...transport.bus import Bucket, Bus, Outgoing, Position, Reader, TransactionalWriter, Writer
+from ...transport.bus import (
+    CERTAINLY_FITS_BYTES,
+    Bucket,
+    Bus,
+    Outgoing,
+    Position,
+    Reader,
+    TransactionalWriter,
+    Writer,
+    size_of,
+)
 from ...transport.changelog import rewrite
 from ...transport.errors import Aborted, BusUnreachable, CommitUnconfirmed, DeliveryFailed, Fenced, MessageRefused
 from .changelog_replay import changelog_of, logged
 from .open_shard import OpenShard, OpenSnapshot, local, save_step
-from .output_sizes import OutputSizes
 
 _LOG = logging.getLogger("penstock.worker")
 TRANSACTION_LIMIT_S = 10.0
@@ -28,20 +37,20 @@ TRANSACTION_LIMIT_S = 10.0
 
 
 class CheckpointRefused(PenstockError):
-    """A checkpoint was asked for where one before has failed: it would commit positions of outputs that were never sent."""
+    """An earlier checkpoint has failed: this one would commit positions of outputs that were never sent."""
 
 
 class CheckpointExecutor:
-    """Performs steps for one worker, in the order it is asked to.
+    """Performs steps for one worker, in the order of the calls.
 
-    Outputs that are kept until a checkpoint ends are covered by the positions of the next one. They are therefore dropped in `start_over`
-    alone, after which the shards are opened again; until the writer for those is there, and after `abandon` for ever, no checkpoint begins.
+    Outputs that wait for the end of a checkpoint belong to the positions of the next one. Only `start_over` drops them, and then the shards
+    are opened again. No checkpoint begins before the next writer is open, and none after `abandon`.
 
     Args:
-        processor: whose outputs.
-        bus: where they go.
-        identity: by which its transactions are known.
-        threads: open writers, which takes as long as the bus does not answer.
+        processor: produces the outputs.
+        bus: receives them.
+        identity: names its transactions.
+        threads: open writers, which takes until the bus answers.
     """
 
     def __init__(self, processor: Processor, bus: Bus, identity: str, threads: Executor) -> None:
@@ -71,16 +80,16 @@ class CheckpointExecutor:
         return f"{self._processor}.{worker}"
 
     def end_left_open(self, worker: str) -> None:
-        """End what another worker of the processor left open, which is gone; one that is not is fenced, and begins again. Any thread."""
+        """End the open transaction of a vanished worker; a worker that still lives is fenced, and starts over. Any thread."""
         self._bus.transactional_writer(
             self._transactional_id(worker), self._reader, self.timeout_s, self.written
         ).close()
 
     def is_ready(self) -> bool:
-        """Tell whether it can send; if not, go on opening a writer. Returns at once, however long the bus does not answer.
+        """Return whether outputs can be sent; if not, continue opening a writer. Returns at once, also while the bus does not answer.
 
         Raises:
-            BusError: it never can.
+            BusError: no writer can be opened.
         """
         if self._writer is not None:
             return True
@@ -102,7 +111,7 @@ class CheckpointExecutor:
         return True
 
     def _open(self, reader: Reader) -> Writer:
-        """Open a writer. One of transactions ends what an earlier one of this worker has left open, before anybody looks for positions."""
+        """Open a writer. A transactional one ends the open transaction of an earlier life, before anyone reads positions."""
         if self._transactional:
             return self._bus.transactional_writer(self._identity, reader, self.timeout_s, self.written)
         return self._bus.writer()
@@ -116,12 +125,12 @@ class CheckpointExecutor:
     @property
     def _opened(self) -> Writer:
         if self._abandoned or self._writer is None:
-            raise CheckpointRefused("Nothing is sent or saved any more by a worker that has failed.")
+            raise CheckpointRefused("A worker that has failed sends and saves nothing any more.")
         return self._writer
 
     @property
     def _outputs(self) -> Writer:
-        """Where outputs go: into the transaction, if there is one, but for those that wait until it is committed."""
+        """The writer of outputs: the transaction's, except for outputs that wait until it is committed."""
         return self._outside or self._opened
 
     @property
@@ -129,7 +138,7 @@ class CheckpointExecutor:
         return cast("TransactionalWriter", self._opened)
 
     def send(self, shard: OpenShard, category: str, messages: Iterable[Outgoing]) -> None:
-        """Send outputs, or hold them back, as the row says; those that a checkpoint under way is not about wait for its end."""
+        """Send outputs, or hold them for their step. During a checkpoint, outputs of later events wait for its end."""
         if self._holds:
             # Before they are saved with the state: what the bus refuses then would be sent again for ever.
             fitting = self._sizes.fitting(category, messages)
@@ -142,7 +151,7 @@ class CheckpointExecutor:
             self._opened.send(category, messages)
 
     def begin(self) -> None:
-        """Keep what is sent from now on until `end`: steps are performed, perhaps in another thread.
+        """Keep the outputs of later events until `end`; steps are performed meanwhile, perhaps in another thread.
 
         Raises:
             CheckpointRefused: the checkpoint before has neither ended nor been started over.
@@ -157,7 +166,7 @@ class CheckpointExecutor:
             self._transactions.enlist()
 
     def end(self) -> None:
-        """Send what was kept."""
+        """Send the outputs that waited."""
         waiting, self._waiting = self._waiting or [], None
         for category, messages in waiting:
             self._opened.send(category, messages)
@@ -190,59 +199,59 @@ class CheckpointExecutor:
         Raises:
             MessageRefused: a limit was lowered since; they are kept.
         """
-        sealed = replace(shard.snapshot(), held=list(outbox.messages))
+        snapshot = replace(shard.snapshot(), held=list(outbox.messages))
         self.begin()
         try:
-            self._send_held([sealed])
-            self._commit(_positions([sealed]))
+            self._send_held([snapshot])
+            self._commit(_positions([snapshot]))
         except MessageRefused as error:
             raise MessageRefused(
                 f"Outputs of bucket {shard.number} that were saved with its state cannot be sent: {error} They are kept in the store, and nothing "
                 "is lost. Raise those limits above what these outputs have, and start the worker again: it sends them first. Then the limits can "
                 "be lowered again."
             ) from error
-        save_step(Step.CLEAR_OUTBOX, sealed)
-        shard.complete(sealed)
+        save_step(Step.CLEAR_OUTBOX, snapshot)
+        shard.complete(snapshot)
         self.end()
 
     def log_state(self, shard: OpenShard) -> None:
-        """Write a shard's whole state to its changelog, which was kept for none of its checkpoints so far."""
+        """Write the whole state of a shard to its changelog, which has none of its checkpoints yet."""
         self._opened  # noqa: B018 - refused where there is none
-        sealed = shard.snapshot()
+        snapshot = shard.snapshot()
         rewrite(
             self._bus,
             self._changelog,
             shard.number,
             local(shard.state).items(),
-            sealed.state_position,
+            snapshot.state_position,
             member=self._member,
-            commits=_positions([sealed]),
+            commits=_positions([snapshot]),
         )
-        local(shard.state).save_position(sealed.state_position)
-        shard.complete(sealed)
+        local(shard.state).save_position(snapshot.state_position)
+        shard.complete(snapshot)
 
     def start_over(self, reader: Reader) -> None:
-        """Drop what waits, and what was sent and is not committed; then `is_ready` opens another writer.
+        """Drop waiting outputs and uncommitted ones; then `is_ready` opens another writer.
 
-        To be called when the shards are closed that gave it.
+        Call it after the shards of these outputs are closed.
 
         Args:
-            reader: the membership from now on, which may be another.
+            reader: the membership from now on.
         """
         self._reader, self._waiting = reader, None
         self._close_writers()
 
     def abandon(self) -> None:
-        """Send, save and commit nothing any more, in no thread. What a step under way does is done; none follows it."""
+        """Send, save and commit nothing any more, in any thread. A running step ends; none follows it."""
         self._abandoned = True
 
     @property
-    def takes_back(self) -> bool:
-        """Whether outputs that were sent can still be taken back, all of them together."""
+    def is_transactional(self) -> bool:
+        """Whether uncommitted outputs can be rolled back, all together."""
         return self._transactional
 
     def close(self) -> None:
-        """Let go of the connections; what was not flushed or committed is dropped."""
+        """Close the connections; outputs that are not flushed or committed are dropped."""
         if self._opening is not None:
             self._opening.writer.add_done_callback(_discard)
         self._close_writers()
@@ -268,14 +277,14 @@ class CheckpointExecutor:
 
 
 class _Opening(NamedTuple):
-    """A writer that is being opened, for a membership that may have ended by then."""
+    """A writer that is being opened, for a membership that may end meanwhile."""
 
     reader: Reader
     writer: Future[Writer]
 
 
 def _discard(writer: Future[Writer]) -> None:
-    """Close a writer that nobody wants any more, if it was opened at all."""
+    """Close a writer that is not needed any more, if it was opened."""
     if not writer.cancelled() and writer.exception() is None:
         writer.result().close()
 
@@ -286,3 +295,36 @@ def _positions(shards: Sequence[OpenSnapshot]) -> list[Position]:
         for shard in shards
         for name, offset in shard.reached.items()
     ]
+
+
+class OutputSizes:
+    """Knows how large a category's messages may be. One thread.
+
+    Args:
+        bus: where the categories are; it is asked once for each that gets large messages.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._largest: dict[str, int] = {}
+
+    def fitting(self, category: str, messages: Iterable[Outgoing]) -> Iterator[Outgoing]:
+        """Give messages on.
+
+        Raises:
+            MessageRefused: one is larger than its category takes.
+        """
+        for message in messages:
+            if size_of(message) > CERTAINLY_FITS_BYTES:
+                self._expect_fit(category, size_of(message))
+            yield message
+
+    def _expect_fit(self, category: str, size: int) -> None:
+        if category not in self._largest:
+            self._largest[category] = self._bus.catalog.largest(category)
+        if size > self._largest[category]:
+            raise MessageRefused(
+                f"An output for {category} has {size:,} bytes, and that category takes {self._largest[category]:,}. Nothing of its checkpoint was "
+                "saved. Make the record smaller; or raise max.message.bytes of the category and message.max.bytes in [kafka-settings]. Then start "
+                "the worker again."
+            )

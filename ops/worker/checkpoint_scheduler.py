@@ -55,7 +55,7 @@ class CheckpointScheduler:
     @property
     def in_progress(self) -> bool:
         """Whether a checkpoint has begun and not ended."""
-        return self._coordinator.under_way
+        return self._coordinator.in_progress
 
     def add_work(self, events: int, size_bytes: int) -> None:
         """Note work that the next checkpoint saves."""
@@ -82,7 +82,7 @@ class CheckpointScheduler:
 
     def complete(self) -> None:
         """Wait for the checkpoint in progress, if there is one."""
-        while self._coordinator.under_way:
+        while self._coordinator.in_progress:
             self._advance()
 
     def abandon(self) -> None:

@@ -1,10 +1,11 @@
-"""By what name a worker is known when it comes back: a place in the state folder, held by a lock that ends with the process.
+"""The identity of a worker: a place in the state folder, locked as long as the process lives.
 
-    <state>/<processor>/workers/machine     a random name, made once for this folder
-    <state>/<processor>/workers/0.lock      held by the worker that is the first here, and so on
+    <state>/<processor>/workers/machine     a random name, created once for this folder
+    <state>/<processor>/workers/0.lock      locked by the first worker of the folder, and so on
+    <state>/<processor>/workers/0.starts    JSON: whether that worker runs, and when it was started again
 
-A worker takes the first free place, so one that was killed and is started again is the same member of its consumer group,
-and its transactions are known as its own.
+A worker takes the first free place. After a crash it is therefore the same member of its consumer group, and continues its own
+transactions. A start without a recorded end before it follows a crash, and is counted.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from uuid import uuid4
 
+import msgspec
+
 from ...state.errors import StateUnwritable
-from .restart_count import count_restart
+from ..clock import SystemClock
 from .revocation_note import RevocationNotesOnDisk
 
 
@@ -81,3 +84,48 @@ def _locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+REMEMBERED_MS = 24 * 3_600_000
+"""How long a restart is remembered."""
+
+
+class RestartCount(msgspec.Struct, frozen=True):
+    """What is noted of the starts of one place.
+
+    Args:
+        running: whether its worker runs, or has ended without saying so.
+        restarts_ms: when it was started again after such an end, in the last day (milliseconds since 1970, UTC).
+    """
+
+    running: bool = False
+    restarts_ms: tuple[int, ...] = ()
+
+    def started(self, now_ms: int) -> RestartCount:
+        """Return what is to be noted at a start."""
+        restarts = (*self.restarts_ms, now_ms) if self.running else self.restarts_ms
+        return RestartCount(running=True, restarts_ms=tuple(at for at in restarts if at > now_ms - REMEMBERED_MS))
+
+
+@contextmanager
+def count_restart(notes: Path) -> Iterator[tuple[int, ...]]:
+    """Note a start, and its end where the block ends as it should; give when there were restarts.
+
+    Args:
+        notes: where it is noted; used by one process at a time.
+    """
+    starts = _noted(notes).started(SystemClock().now_ms())
+    _note(notes, starts)
+    yield starts.restarts_ms
+    _note(notes, RestartCount(running=False, restarts_ms=starts.restarts_ms))
+
+
+def _noted(notes: Path) -> RestartCount:
+    try:
+        return msgspec.json.decode(notes.read_bytes(), type=RestartCount)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return RestartCount()  # nothing that a run depends on: a torn note costs the count of restarts
+
+
+def _note(notes: Path, starts: RestartCount) -> None:
+    notes.write_bytes(msgspec.json.encode(starts))

@@ -125,7 +125,7 @@ class Ownership:
         with self._recovering():
             self._checkpoints.complete()
         self._release(buckets)
-        if self._executor.takes_back:
+        if self._executor.is_transactional:
             self.start_over(None)  # the transaction contains outputs of the lost buckets beside those of the others
 
     def save(self) -> bool:

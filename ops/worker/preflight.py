@@ -17,7 +17,7 @@ from ...transport.tables.registrations import PROCESSORS, register_inputs, regis
 from ...transport.tables.upstream_watermarks import WATERMARKS
 from ..monitoring.reports import REPORTS
 from .changelog_replay import changelog_of
-from .maintenance_check import move_of
+from .resume_checks import finished_maintenance
 from .topic_watch import expect_buckets
 
 
@@ -62,7 +62,9 @@ def _register(processor: type[Processor], bus: Bus) -> None:
     if known.inputs == declared:
         return
     if known.inputs is not None and known.shards:
-        move_of(bus, processor.name)  # one that is half done may have changed the buckets, and is to be finished first
+        finished_maintenance(
+            bus, processor.name
+        )  # one that is half done may have changed the buckets, and is to be finished first
         _expect_same_inputs(processor, known.inputs)
         if processor.state_shape() is not None and any(shard.has_committed for shard in known.shards.values()):
             _expect_same_buckets(processor, known.inputs)

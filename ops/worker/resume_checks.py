@@ -1,19 +1,26 @@
-"""Preconditions for a shard to continue: the bus still has the events and topics that its position refers to."""
+"""Preconditions for a shard to continue.
+
+No maintenance operation is half done or newer than the state, and the bus still has the events and topics of its position.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from ...processors.declare.processor import Processor
 from ...processors.declare.semantics import Semantics
 from ...processors.errors import PenstockError
+from ...processors.shard.checkpoints import have_ids, steps_of
 from ...processors.shard.position import Offsets, StatePosition
 from ...processors.shard.resume_point import is_committed
-from ...state.protocols import LocalState
-from ...transport.bus import Bucket
+from ...state.errors import StateError
+from ...state.protocols import LocalState, ShardState
+from ...transport.bus import Bucket, Bus
 from ...transport.errors import CompactedInput, OffsetOutOfRange, TopicRecreated
+from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance
 
 _LOG = logging.getLogger("penstock.worker")
 
@@ -205,3 +212,70 @@ def expect_reached(owner: str, bucket: Bucket, offset: int, end: int, witness: s
         "`--store` for remote state); restore a backup from before (`penstock state list`, `penstock state restore`); or give "
         "the processor another name, under which it reads from the first event. `penstock category list` shows what is here."
     )
+
+
+class MoveUnfinished(PenstockError):
+    """Positions and states of a processor are being moved, or were when that broke off: let it be finished."""
+
+
+class StateSuperseded(StateError):
+    """A state is of before its processor was moved: put it away."""
+
+
+def finished_maintenance(bus: Bus, processor: str) -> MaintenanceOperation | None:
+    """Return the newest move of a processor.
+
+    Raises:
+        MoveUnfinished: it is half done.
+    """
+    move = newest_maintenance(bus, processor)
+    if move is not None and not move.done:
+        raise MoveUnfinished(
+            f"{processor}: a {move.what} was begun at {_utc(move.time_ms)} and has not come to its end, so positions and states may not "
+            "fit each other. Nothing was read or changed. Let it finish, or give the same command again, which finishes it; then start "
+            "the worker."
+        )
+    return move
+
+
+def expect_current(state: ShardState, move: MaintenanceOperation | None, processor: str, bucket: int) -> None:
+    """See that a state which was opened is not of before its processor was moved; one that is new begins as the move says.
+
+    Raises:
+        StateSuperseded: it is, or what it was made of cannot be had again from its bucket.
+    """
+    number = 0 if move is None else move.number_of(bucket)
+    if move is None or not number:
+        return
+    position = state.position()
+    if not position:
+        if not move.rebuilds and bucket not in move.begins:
+            raise StateSuperseded(
+                f"{processor}, bucket {bucket}: its state is neither on this machine nor in a backup that is new enough, and the events of "
+                f"this bucket alone do not make it: it was brought here by a {move.what} ({_utc(move.time_ms)}). Nothing was read. Name the "
+                "place of backups with --backup, start the worker with the state folder (`--dir`) in which that was done, or give the "
+                "processor another name to begin anew."
+            )
+        state.save_position(StatePosition(move.begins.get(bucket, {}), maintenance_number=number))
+    elif position.maintenance_number < number:
+        raise StateSuperseded(
+            f"{processor}, bucket {bucket}: the state on this machine is of before the {move.what} of {_utc(move.time_ms)}, which put another in "
+            "its place. To go on with it would undo that here. Nothing was read or changed. Start the worker with --backup, and it takes the "
+            "state that fits from there; where no backups are kept, remove the processor's folder below `--dir`/state on this machine."
+        )
+
+
+def _utc(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def committed_by(processor: type[Processor], bus: Bus) -> dict[int, StatePosition]:
+    """Return a group's committed positions by bucket, with the id of the last checkpoint where checkpoints have ids."""
+    committed: dict[int, StatePosition] = {}
+    has_ids = have_ids(steps_of(processor))
+    for category in processor.inputs():
+        for (name, number), offset, checkpoint_id in bus.catalog.positions(processor.name, category.name):
+            before = committed.get(number, StatePosition())
+            newest_id = max(checkpoint_id or 0, before.checkpoint_id) if has_ids else 0
+            committed[number] = before.updated(StatePosition({name: offset or 0}, checkpoint_id=newest_id))
+    return committed

@@ -31,15 +31,16 @@ from ...transport.errors import BusError, BusUnreachable, CommitUnconfirmed
 from ...transport.tables.maintenance_log import MaintenanceOperation
 from ...transport.tables.registrations import Registration, ShardRecord, record_shards, registration_of
 from .changelog_replay import changelog_of, replay
-from .committed_offsets import committed_by
-from .maintenance_check import expect_current, move_of
 from .open_shard import OpenShard, close_shard
 from .resume_checks import (
     RetainedOffsets,
+    committed_by,
+    expect_current,
     expect_known,
     expect_reached,
     expect_rebuildable,
     expect_same_topics,
+    finished_maintenance,
     first_kept,
     settle_prepared,
 )
@@ -268,7 +269,7 @@ class ShardLoader:
 
     def _ask(self) -> _Facts:
         # As a member of the group: whoever moves positions notes that, and then looks whether there is one.
-        move = move_of(self._bus, self._processor.name)
+        move = finished_maintenance(self._bus, self._processor.name)
         committed = committed_by(type(self._processor), self._bus)
         found = {category.name: self._bus.catalog.describe(category.name) for category in self._processor.inputs()}
         written = self._bus.catalog.topics([category.name for category in self._processor.outputs()])

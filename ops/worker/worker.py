@@ -334,7 +334,7 @@ class Worker:
 
     def sweeper(self) -> TransactionSweeper | None:
         """Return what ends open transactions of the processor's vanished workers; None where it uses no transactions."""
-        if not self._executor.takes_back:
+        if not self._executor.is_transactional:
             return None
         return TransactionSweeper(
             self._kind,

@@ -21,8 +21,8 @@ from penstock.ops.maintenance.reset_target import Edge, ResetTarget
 from penstock.ops.maintenance.resize import plan_resize
 from penstock.ops.testing import Inline
 from penstock.ops.worker.assembly import StoreMissing
-from penstock.ops.worker.maintenance_check import MoveUnfinished
 from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.ops.worker.resume_checks import MoveUnfinished
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.shard.checkpoints import Gap, Step
 from penstock.state.remote import read_results, remote_states

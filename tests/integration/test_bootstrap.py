@@ -24,8 +24,8 @@ from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.worker.assembly import Environment, assembled
-from penstock.ops.worker.maintenance_check import MoveUnfinished
 from penstock.ops.worker.preflight import ends_of, prepare
+from penstock.ops.worker.resume_checks import MoveUnfinished
 from penstock.processors.declare.apps import AppName
 from penstock.processors.declare.processor import Processor
 from penstock.state.files.local_files import LocalFileStore

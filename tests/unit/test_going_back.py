@@ -12,8 +12,8 @@ from support.disks import Disk, copy_of, restart
 import penstock as ps
 from penstock.ops.testing import Driver, Inline, Killed
 from penstock.ops.worker.changelog_replay import changelog_of
-from penstock.ops.worker.committed_offsets import committed_by
 from penstock.ops.worker.preflight import ends_of
+from penstock.ops.worker.resume_checks import committed_by
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.operators import merge_of
 from penstock.processors.shard.checkpoints import Gap, Step

@@ -21,7 +21,7 @@ from penstock.ops.maintenance.reset import ResetGap, ResetStep, perform, plan_re
 from penstock.ops.maintenance.reset_plan import Policy
 from penstock.ops.maintenance.reset_target import Edge
 from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
+from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
 from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.errors import BackupFenced
 from penstock.state.backups.manifest import Manifest

@@ -32,7 +32,7 @@ from penstock.ops.maintenance.resize import perform_resize, plan_resize
 from penstock.ops.maintenance.state_conversion import Example, StateConversion, UserFunctionFailed
 from penstock.ops.maintenance.user_function import StateFunction, function_named
 from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
+from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
 from penstock.processors.errors import AppFileError
 from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import ForeignState

@@ -8,7 +8,7 @@ from itertools import pairwise
 import penstock as ps
 from penstock.ops.clock import SteeredClock
 from penstock.ops.testing import Inline
-from penstock.ops.worker.batch_sizer import FIRST, TURN_S, BatchSizer
+from penstock.ops.worker.batch_processor import FIRST, TURN_S, BatchSizer
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.dead_letters import dead_letters_of
 from penstock.state.protocols import MemoryStateFolder

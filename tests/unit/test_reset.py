@@ -17,7 +17,7 @@ from penstock.ops.maintenance.reset import Reset, ResetGap, ResetStep, perform, 
 from penstock.ops.maintenance.reset_plan import Policy, ResetMethod
 from penstock.ops.maintenance.reset_target import Edge, Offsets, ResetTarget, parse_offsets
 from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
+from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Bucket

@@ -21,7 +21,7 @@ from penstock.ops.maintenance.reset_plan import Policy
 from penstock.ops.maintenance.reset_target import Edge, parse_offsets
 from penstock.ops.maintenance.resize import MisplacedKeys, Resize, ResizeGap, ResizeStep, perform_resize, plan_resize
 from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.maintenance_check import MoveUnfinished, StateSuperseded
+from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.bus import Outgoing

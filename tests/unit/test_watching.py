@@ -25,7 +25,7 @@ from penstock.ops.monitoring.observer import REGISTRATIONS_EVERY_MS, Observer, i
 from penstock.ops.monitoring.prometheus import Scraped
 from penstock.ops.monitoring.reports import REPORTS, Node, Report, outgoing
 from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
-from penstock.ops.worker.restart_count import count_restart
+from penstock.ops.worker.identity import count_restart
 from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
 from penstock.transport.errors import BusError
 from penstock.transport.internal_topics import ensure
