@@ -1,4 +1,4 @@
-"""Several things of which each is to be done, also where another one fails."""
+"""Calls that are all made, also if one of them fails."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _LOG = logging.getLogger("penstock.worker")
 
 
 def attempt_all(calls: Iterable[Callable[[], object]]) -> Exception | None:
-    """Make every call, and log what each raises. Return what the first that failed has raised; None where none did."""
+    """Make every call, and log each error. Return the first error; None without errors."""
     first: Exception | None = None
     for call in calls:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - logged, and given to the caller
+        except Exception as error:  # noqa: BLE001 - logged and returned
             first = first or error
             _LOG.warning("%s", error, exc_info=None if isinstance(error, PenstockError) else error)
     return first
 
 
 def do_all(calls: Iterable[Callable[[], object]]) -> None:
-    """Make every call, then raise what the first that failed has raised."""
+    """Make every call, then raise the first error."""
     error = attempt_all(calls)
     if error is not None:
         raise error

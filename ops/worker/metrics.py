@@ -9,21 +9,21 @@ from ...processors.lookups import LookedUp
 
 @dataclass
 class Metrics:
-    """What a worker has done since it started.
+    """The counts of a worker since it started.
 
     Args:
         events_in: events read.
         events_out: records written.
-        late: events that came after the watermark of their shard had passed them.
-        dropped: those of them that came too late for every window, and were left out or put aside, as the processor asks.
+        late: events behind the watermark of their shard.
+        dropped: late events that are in no window, and were dropped or set aside, as the processor declares.
         dead_letters: events that could not be processed.
         checkpoints: checkpoints saved.
-        unmatched: events left out, as their processor asks, because nothing was found outside that belongs to them.
-        bytes_in: the size of what was read, without keys.
-        bytes_out: the size of what was written, likewise.
+        unmatched: events that were dropped, as their processor declares, because their lookup found no row.
+        bytes_in: the size of the values read.
+        bytes_out: the size of the values written.
         saved_ms: when the last checkpoint was complete (milliseconds since 1970, UTC); None before the first.
         saving_s: how long that took.
-        lookups: what was counted where the processor looks things up, by the process; None where it does not.
+        lookups: the counts of lookups, for a lookup join.
     """
 
     events_in: int = 0

@@ -1,4 +1,4 @@
-"""What a processor gives, on its way to the bus: routed by type, encoded batch by batch; and dead letters."""
+"""Outputs and dead letters on their way to the bus: routed by type, encoded in batches."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from .open_shard import OpenShard
 
 _LOG = logging.getLogger("penstock.worker")
 LOGGED_LETTERS = 20
-"""How many dead letters a worker logs one by one."""
+"""The number of dead letters that a worker logs one by one."""
 
 
 class OutputRefused(PenstockError):
-    """A processor gave something that its categories cannot take: fix the program."""
+    """A processor returned a record that its categories do not accept: fix the program."""
 
 
 class OutputWriter:
     """Sends the outputs of one worker, and counts them.
 
     Args:
-        processor: whose outputs.
+        processor: produces the outputs.
         codecs: encode them.
-        executing: sends them, or holds them back, as the checkpoints ask for.
-        clock: tells when a dead letter was set aside.
-        tally: where they are counted.
+        executor: sends them, or holds them for their step of a checkpoint.
+        clock: dates dead letters.
+        metrics: counts them.
     """
 
     def __init__(
-        self, processor: Processor, codecs: Codecs, executing: CheckpointExecutor, clock: Clock, tally: Metrics
+        self, processor: Processor, codecs: Codecs, executor: CheckpointExecutor, clock: Clock, metrics: Metrics
     ) -> None:
         self._name = type(processor).__name__
         self._routes = Routes(type(processor))
         self._letters = dead_letters_of(type(processor))
         self._codecs = codecs
-        self._executing = executing
+        self._executor = executor
         self._clock = clock
-        self._tally = tally
+        self._metrics = metrics
 
     def send(self, shard: OpenShard, outputs: Sequence[Any]) -> None:
-        """Send what a shard gave.
+        """Send outputs of a shard.
 
         Raises:
-            OutputRefused: no category takes it.
+            OutputRefused: no category accepts one of them.
         """
         if not outputs:
             return
@@ -65,26 +65,26 @@ class OutputWriter:
             raise OutputRefused(
                 f"{error} Nothing of this batch was saved; mend {self._name} and start it again."
             ) from error
-        self._tally.events_out += len(outputs)
+        self._metrics.events_out += len(outputs)
         shard.events_out += len(outputs)
 
     def _write(self, shard: OpenShard, category: AnyCategory, records: Sequence[Any]) -> None:
         keys = [key.encode() for key in category.keys_of(records)]
         encoded = self._codecs.of(category).encode(records)
-        self._tally.bytes_out += sum(map(len, encoded))
-        self._executing.send(shard, category.name, outgoing(keys, encoded))
+        self._metrics.bytes_out += sum(map(len, encoded))
+        self._executor.send(shard, category.name, outgoing(keys, encoded))
 
-    def set_aside(self, shard: OpenShard, batch: RawBatch, refusal: RejectedEvent) -> None:
-        """Send a message of a batch to the dead letters."""
-        message = batch.messages[refusal.at]
+    def set_aside(self, shard: OpenShard, batch: RawBatch, event: RejectedEvent) -> None:
+        """Send a rejected message of a batch to the dead letters."""
+        message = batch.messages[event.at]
         letter = DeadLetter(
-            *batch.bucket, message.offset(), refusal.reason, message.key(), message.value(), self._clock.now_ms()
+            *batch.bucket, message.offset(), event.reason, message.key(), message.value(), self._clock.now_ms()
         )
         self._write(shard, self._letters, [letter])
-        self._tally.dead_letters += 1
-        if self._tally.dead_letters <= LOGGED_LETTERS:
+        self._metrics.dead_letters += 1
+        if self._metrics.dead_letters <= LOGGED_LETTERS:
             _LOG.warning(
-                "%s at offset %d went to %s: %s", batch.bucket, message.offset(), self._letters.name, refusal.reason
+                "%s at offset %d went to %s: %s", batch.bucket, message.offset(), self._letters.name, event.reason
             )
-        if self._tally.dead_letters == LOGGED_LETTERS:
+        if self._metrics.dead_letters == LOGGED_LETTERS:
             _LOG.warning("Further dead letters are counted, not logged; they are in %s.", self._letters.name)

@@ -1,4 +1,4 @@
-"""What a core sees of its shard's saved state, and how it says what changed."""
+"""The saved state of a shard as its operator reads it, and the changes that the operator returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Changes = dict[bytes, "bytes | None"]
 """Encoded state by encoded key; None removes the key."""
 
 MergeChanges = Callable[[bytes, bytes], bytes]
-"""Gives what an earlier and a later change of one key amount to."""
+"""Merges an earlier and a later change of one key."""
 
 
 class StateReader(Protocol):
@@ -25,12 +25,12 @@ class StateReader(Protocol):
 
 
 class EmptyState:
-    """The saved state of a shard that begins, or that keeps none."""
+    """The saved state of a new shard, or of a stateless one."""
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return None for each key."""
         return [None] * len(keys)
 
-    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the seam
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the protocol
         """Return nothing."""
         return []

@@ -1,4 +1,4 @@
-"""The keys under which a shard keeps what is not a key's own state: beside it, in the same store and the same checkpoints.
+"""The layout of a shard's state: keys' own state, and the engine's entries beside it, in the same store and checkpoints.
 
 keys of states and slots of windows       as they are: text, or a window's start and text, neither of which begins with 0xFF
 0xFF "c" category                         how far the event time of that input is
@@ -13,7 +13,7 @@ keys of states and slots of windows       as they are: text, or a window's start
 from __future__ import annotations
 
 SIDE = b"\xff"
-"""Where all such keys begin; nothing else does."""
+"""The prefix of the engine's entries; no other key begins with it."""
 
 CLOCKS = SIDE + b"c"
 EVENT_TIMERS = SIDE + b"e"
@@ -30,21 +30,21 @@ _NUL = b"\x00\xff"
 
 
 def encode_time(time_ms: int) -> bytes:
-    """Return eight bytes that sort as the times do."""
+    """Return eight bytes that sort like the times."""
     return (time_ms + _SIGN).to_bytes(8, "big")
 
 
 def decode_time(encoded: bytes) -> int:
-    """Return what was encoded in the first eight bytes."""
+    """Return the time in the first eight bytes."""
     return int.from_bytes(encoded[:8], "big") - _SIGN
 
 
 def encode_pair(first: str, second: str) -> bytes:
-    """Return bytes that sort as the pairs do and from which both can be told, whatever characters are in them."""
+    """Return bytes that sort like the pairs; any characters may occur."""
     return first.encode().replace(b"\x00", _NUL) + _END + second.encode()
 
 
 def decode_pair(encoded: bytes) -> tuple[str, str]:
-    """Return what was encoded."""
+    """Return the pair."""
     first, _, second = encoded.partition(_END)
     return first.replace(_NUL, b"\x00").decode(), second.decode()

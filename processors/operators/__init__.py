@@ -1,10 +1,10 @@
-"""The pure step of each kind: batches of events in; outputs and changes of state out, as values.
+"""The operators, one for each kind of processor: batches of events in; outputs and changes of state out, as values.
 
-A core runs one shard. Between two checkpoints it gathers what they changed (the overlay); nothing here sends, saves or
-tells the time, so the same cores run under the worker, in the test driver and inside Spark.
+An operator runs one shard. It collects changes between two checkpoints. It sends and saves nothing and asks for no time, so the same
+operators run in the worker, in replays, in the test driver and in Spark.
 
-    batch --feed--> Fed(outputs, rejected, late)  … any number of times
-          --drain--> Drained(outputs, changes)    at a checkpoint, which saves them
+    batch --feed--> StepResult(outputs, rejected, late)      any number of times
+          --drain--> CheckpointResult(outputs, changes)      at a checkpoint, which saves them
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def open_operator(processor: Processor, saved: StateReader) -> Operator:
-    """Return the core that runs one shard of `processor` over its saved state."""
+    """Return the operator that runs one shard of `processor` over its saved state."""
     match processor:
         case Stateless():
             return StatelessOperator(processor, saved)

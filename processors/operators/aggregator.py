@@ -18,7 +18,7 @@ from ..keyed_state.window_keys import encode_slot
 from ..monoids import BrokenLaw, Monoid, check_laws
 from ..time.shard_time import ShardTime
 from ..time.windows import Window, WindowAssignment
-from .base import CheckpointResult, Rejected, StepResult, late_among, taken, time_of
+from .base import CheckpointResult, Rejected, StepResult, late_among, processed_count, time_of
 
 UNSAVEABLE = (TypeError, ValueError, OverflowError)
 """Raised by a monoid for a partial that it cannot encode."""
@@ -158,7 +158,7 @@ class AggregatorOperator:
         spread = self._processor.window.spread(times)
         self._prepare(keys, spread)
         rejected = self._folding.fold(events, keys, spread, stop_at_error=stop_at_error)
-        before_ms, times = self.time.low_ms, times[: taken(events, rejected, stop_at_error=stop_at_error)]
+        before_ms, times = self.time.low_ms, times[: processed_count(events, rejected, stop_at_error=stop_at_error)]
         return StepResult([], rejected, late_among(times, self.time.observe(category.name, times), before_ms))
 
     def _prepare(self, keys: Sequence[str], spread: WindowAssignment) -> None:

@@ -1,4 +1,4 @@
-"""The seam that the three cores fill, and the values that cross it."""
+"""The protocol of operators, and its values."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ..keyed_state.changes import Changes, StateReader
 from ..time.shard_time import ShardTime
 
 CACHED_KEYS = 100_000
-"""How many keys' states a stateful shard keeps decoded between checkpoints."""
+"""The number of keys whose states a stateful shard keeps decoded between checkpoints."""
 
 
 class Rejected(NamedTuple):
-    """An event that its processor raised for."""
+    """An event for which its processor raised an exception."""
 
     at: int
     error: Exception
 
 
 class StepResult(NamedTuple):
-    """What one batch gave, or the passing of time.
+    """The result of a batch, or of the passing of time.
 
     Args:
         outputs: records, in order.
-        rejected: events that raised, by their index in the batch. Where the core was to stop at the first, that one
-            is the last event it took.
-        late: how many events came after their watermark.
-        dropped: how many of them came too late for every window, and are in none.
-        unmatched: how many events were left out because nothing was found outside that belongs to them.
+        rejected: events that raised, by their index in the batch. If the operator was to stop at the first, that event is the last one
+            it processed.
+        late: the number of events behind the watermark.
+        dropped: the number of late events that are in no window.
+        unmatched: the number of events that were dropped because their lookup found no row.
     """
 
     outputs: list[Any]
@@ -41,7 +41,7 @@ class StepResult(NamedTuple):
 
 
 class CheckpointResult(NamedTuple):
-    """What a checkpoint has to send and save beside what was fed."""
+    """The outputs and changes that a checkpoint sends and saves."""
 
     outputs: list[Any]
     changes: Changes
@@ -52,52 +52,52 @@ class LowWatermark(Protocol):
 
     @property
     def low_ms(self) -> int:
-        """Before which no event is expected any more (milliseconds since 1970, UTC)."""
+        """No earlier event is expected any more (milliseconds since 1970, UTC)."""
         ...
 
 
 class Operator(Protocol):
-    """One shard's step. Calls: `feed` and `tick` any number of times, then `drain`, and again."""
+    """The step of one shard. Calls: `feed`, `advance` and `tick` any number of times, then `drain`, and again."""
 
     @property
     def time(self) -> LowWatermark:
-        """How far its event time is."""
+        """The event time of the shard."""
         ...
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
-        """Process the events of one bucket, in order, and what becomes due on the way.
+        """Process events of one bucket, in order, and everything that becomes due between them.
 
         Raises:
-            Deferred: nothing was processed; give the events again.
+            Deferred: nothing was processed; feed the events again.
             Halted: nothing was processed, nor will it be.
         """
         ...
 
     def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Do what becomes due by what is known from elsewhere of the inputs; see `ShardTime.advance`."""
+        """Do everything that becomes due by upstream watermarks and idle inputs; see `ShardTime.advance`."""
         ...
 
     def tick(self, now_ms: int) -> StepResult:
-        """Do what is due at a time of day (milliseconds since 1970, UTC)."""
+        """Do everything that is due at a time of day (milliseconds since 1970, UTC)."""
         ...
 
     def drain(self) -> CheckpointResult:
-        """Hand over what changed since the last drain; it is part of the saved state from then on."""
+        """Return the changes since the last drain; they count as saved state from then on."""
         ...
 
 
 def time_of(processor: Processor, saved: StateReader) -> ShardTime:
-    """Return what follows the event time of a shard as its processor declares."""
+    """Return the event time of a shard, as its processor declares it."""
     return ShardTime(processor.watermark, [category.name for category in processor.inputs()], saved)
 
 
-def taken(events: Sequence[Any], rejected: Sequence[Rejected], *, stop_at_error: bool) -> int:
-    """Return how many events of a batch were processed: all, or those before the one at which the core stopped."""
+def processed_count(events: Sequence[Any], rejected: Sequence[Rejected], *, stop_at_error: bool) -> int:
+    """Return the number of events that were processed: all, or those before the event at which the operator stopped."""
     return rejected[0].at if stop_at_error and rejected else len(events)
 
 
 def late_among(times: Sequence[int], lows: Sequence[int], before_ms: int) -> int:
-    """Return how many events came after the watermark, given what it was before the first and after each of them."""
+    """Return the number of late events, from the watermark before the first and after each event."""
     if not times or min(times) >= lows[-1]:
         return 0
     return sum(time < low for time, low in zip(times, (before_ms, *lows), strict=False))

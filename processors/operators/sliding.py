@@ -19,7 +19,7 @@ from ..keyed_state.changes import StateReader
 from ..time.timer_schedule import ScheduledEntry, TimerSchedule
 from ..time.windows import Sliding, Window, WindowAssignment
 from .aggregator import PartialFolder, encoded_partial, results_of
-from .base import CheckpointResult, StepResult, late_among, taken, time_of
+from .base import CheckpointResult, StepResult, late_among, processed_count, time_of
 from .sliding_history import SlidingHistory
 
 DUE_AT_ONCE = 1_000
@@ -51,7 +51,7 @@ class SlidingOperator:
         lows = self.time.observe(category.name, times)
         spread, too_late = self._in_time(times, lows, before_ms)
         rejected = self._folding.fold(events, keys, spread, stop_at_error=stop_at_error)
-        end = taken(events, rejected, stop_at_error=stop_at_error)
+        end = processed_count(events, rejected, stop_at_error=stop_at_error)
         if end < len(events):
             self.time.go_back(category.name, mark, times[:end])
             too_late = [row for row in too_late if row < end]

@@ -1,8 +1,8 @@
-"""The steps of a checkpoint, as data: what is made durable, in which order.
+"""The steps of a checkpoint, as data: durable writes in their order.
 
 Outputs O, state S, position P. The order decides what a crash between two steps does to the data, and every gap between
-two steps is a place where a test can stop the process. A position is kept twice: beside the state, where it decides, and as
-the group's committed offset, for everybody to see, for processors without state, and where state has to be caught up with.
+two steps is a place where a test can stop the process. A position is stored twice: beside the state, where it decides, and as
+the group's committed offset: for other tools, for processors without state, and for states that catch up.
 
 Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.3.
 """
@@ -27,9 +27,9 @@ class Step(Enum):
     LOG_CHANGES = "log changes"
     """The changes of state are sent to the changelog, in a transaction."""
     FLUSH_OUTPUTS = "flush outputs"
-    """Outputs, which were sent as they came, are on the bus: in a transaction still open, or for all to see."""
+    """Outputs, which were sent at once, are on the bus: in a transaction that is still open, or visible to all."""
     SEND_OUTPUTS = "send outputs"
-    """Outputs, which were held back, are sent now, and flushed."""
+    """Held outputs are sent, and flushed."""
     SAVE_STATE = "save state"
     SAVE_POSITION = "save position"
     SAVE_TOGETHER = "save state and position"
@@ -37,9 +37,9 @@ class Step(Enum):
     SAVE_WITH_OUTBOX = "save state, position and outputs"
     """All three in one write to the remote store."""
     PREPARE_STATE = "prepare state"
-    """The changes lie beside the state, until it is known whether they count."""
+    """The changes are stored beside the state, until the commit decides about them."""
     APPLY_STATE = "apply state"
-    """The prepared changes count."""
+    """The prepared changes become part of the state."""
     COMMIT_OFFSETS = "commit offsets"
     """The group's positions."""
     COMMIT_TRANSACTION = "commit transaction"
@@ -74,7 +74,7 @@ _EXACT_REMOTE: Steps = (Step.SAVE_WITH_OUTBOX, Step.COMMIT_TRANSACTION, Step.CLE
 
 
 def steps_of(processor: type[Processor]) -> Steps:
-    """Return the steps of a processor's checkpoints, as its two settings and the place of its state give them."""
+    """Return the steps of a processor's checkpoints, by its two semantics and the place of its state."""
     if processor.state_shape() is None:
         return _STATELESS[processor.output_semantics]
     pair = processor.state_semantics, processor.output_semantics
@@ -86,10 +86,10 @@ def steps_of(processor: type[Processor]) -> Steps:
 
 
 def _is_logged(processor: type[Processor]) -> bool:
-    """Tell whether changes of state go to a changelog, because a state that is lost could not be had again otherwise.
+    """Return whether changes of state go to a changelog, because a lost state could not be rebuilt otherwise.
 
-    Outputs at least once may come again, so reading events again will do for them. State at most once never reads them again: a state
-    that is older than its outputs would cause those again that no event causes, such as timers and windows.
+    Outputs at least once may repeat, so their events are read again. State at most once never reads events again: a state older than
+    its outputs would repeat the outputs that no event causes, such as those of timers and windows.
     """
     if is_remote(processor) or processor.output_semantics is _LEAST:
         return False
@@ -100,24 +100,24 @@ _LOT_BITS = 20
 
 
 def have_ids(steps: Steps) -> bool:
-    """Tell whether checkpoints have ids: where changes are logged, because it depends on more than the events what comes of them.
+    """Return whether checkpoints have ids: where changes are logged, because the results depend on more than the events.
 
-    The group's offsets do not tell then which checkpoint was the last one committed. It may have left them where they were, as
-    one of windows does that a promise completes; and a worker that died may have prepared another that leads to the same ones.
+    The group's offsets do not identify the last committed checkpoint then. A checkpoint may not move them, as when an upstream watermark
+    completes windows; and a worker that died may have prepared another one with the same offsets.
     """
     return Step.LOG_CHANGES in steps
 
 
 def next_id(before: int) -> int:
-    """Return the id of the checkpoint that follows on another: greater, and nobody else's who follows on the same one."""
+    """Return the id of the next checkpoint: greater, and different from that of any other worker after the same checkpoint."""
     return ((before >> _LOT_BITS) + 1 << _LOT_BITS) + secrets.randbits(_LOT_BITS)
 
 
 def _repeatable(processor: type[Processor]) -> bool:
-    """Tell whether reading the events again gives the same state, and shows what it has caused to be written before.
+    """Return whether reading the events again gives the same state and the same outputs.
 
-    It does where all follows from the events of one bucket, in order. How those of several meet, when one of them is idle, when something
-    is promised, and the time of day are other each time.
+    It does if everything follows from the events of one bucket, in order. The interleaving of several inputs, idle inputs, upstream
+    watermarks and the time of day differ each time.
     """
     return (
         processor.deterministic
@@ -132,7 +132,7 @@ def _repeatable(processor: type[Processor]) -> bool:
 
 
 def reads_again(processor: type[Processor]) -> bool:
-    """Tell whether a state that is lost, or older than it should be, is built from the events of the inputs again."""
+    """Return whether a lost or outdated state is rebuilt from the events of the inputs."""
     return (
         processor.state_shape() is not None
         and processor.state_semantics is not _MOST
@@ -141,12 +141,12 @@ def reads_again(processor: type[Processor]) -> bool:
 
 
 def is_remote(processor: type[Processor]) -> bool:
-    """Tell whether a processor's state lies in a store that others can read."""
+    """Return whether a processor keeps its state in a remote store."""
     return issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)
 
 
 class Gap(NamedTuple):
-    """A place where a process can die: before a step, or, where `before` is None, after the last one."""
+    """A place where a process can die: before a step, or after the last one if `before` is None."""
 
     before: Step | None
 

@@ -1,4 +1,4 @@
-"""Whether messages lie in the bucket of their key: where they do not, one key's state would be split between buckets."""
+"""A check that messages are in the bucket of their key; otherwise a key's state would be split between buckets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..declare.partitioner import buckets_of
 from ..declare.processor import Processor
 
 KNOWN_KEYS = 200_000
-"""How many keys of a bucket are remembered as lying there."""
+"""The number of checked keys of a bucket that are remembered."""
 
 
 class MisplacedKey(NamedTuple):
-    """An event that lies in another bucket than its key's.
+    """An event in another bucket than its key's.
 
     Args:
-        bucket: the bucket in which it lies.
+        bucket: the bucket of the message.
         at: its index among the events.
         key: its key.
-        expected: the bucket of that.
+        expected: the key's bucket.
     """
 
     bucket: int
@@ -30,10 +30,10 @@ class MisplacedKey(NamedTuple):
 
 
 class KeyCheck:
-    """Checks one worker's events, by the keys that its processor goes by. Each key is hashed once, as long as it is remembered.
+    """Checks the events of one worker. Each key is hashed once, as long as it is remembered.
 
     Args:
-        processor: whose.
+        processor: declares whether keys are checked.
     """
 
     def __init__(self, processor: type[Processor]) -> None:
@@ -41,7 +41,7 @@ class KeyCheck:
         self._known: dict[int, set[str]] = {}
 
     def misplaced(self, category: AnyCategory, number: int, events: Sequence[Any]) -> MisplacedKey | None:
-        """Return the first event of a bucket that does not belong there; None where all do."""
+        """Return the first event that does not belong in a bucket; None if all do."""
         if not self._is_on or category.buckets == 1:
             return None
         known = self._known.setdefault(number, set())
