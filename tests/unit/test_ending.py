@@ -69,7 +69,7 @@ VISITS = [Visit(page, 0) for page in "abcdefgh"]
 
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: MemoryStateFolder, name: str = "one") -> Worker:
-    """Return a worker that has just joined its group."""
+    """Return a worker that joins its group with its first turn."""
     return Worker(processor(), WorkerConfig(driver.bus, states, name), Inline(), Inline(), clock=driver.clock)
 
 
@@ -120,7 +120,7 @@ def test_a_worker_that_gets_no_bucket_ends() -> None:
     """When it has been told so: others have them all, and have read them."""
     driver, states = begun(Later)
     others = [worker_of(Later, driver, states, name) for name in ("two", "three")]
-    for other in others:
+    for other in others * 3:  # both join, then the first releases a bucket for the second
         other.run_once()
     worker = worker_of(Later, driver, states, "four")
     knew = worker.owns_nothing
