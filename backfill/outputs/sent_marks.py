@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing
-from ...transport.errors import MissingCategory
-from ...transport.offset_range import OffsetRange, read_offset_range
+from ...transport.bus import Bus, CategorySpec, Outgoing
+from ...transport.tables.bus_table import TEXT_KEY, BusTable
 from ..errors import BackfillRefused
 from ..warehouse.layout import Days
 
@@ -55,25 +54,15 @@ class Sent(msgspec.Struct, frozen=True):
 
     def outgoing(self, category: str) -> Outgoing:
         """Return the mark as it is sent."""
-        return Outgoing(category.encode(), _encode(self))
+        return _TABLE.put(category, self)
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Sent).decode
+_TABLE: BusTable[str, Sent] = BusTable(MARKS, TEXT_KEY, msgspec.json.Decoder(Sent).decode)
 
 
 def marks_on(bus: Bus) -> dict[str, Sent]:
-    """Return the mark of each category, as of the end of what is on the bus now: transactions that are still open are waited for."""
-    try:
-        found = bus.catalog.describe(MARKS.name)
-    except MissingCategory:
-        return {}
-    marks: dict[str, Sent] = {}
-    whole = OffsetRange(Bucket(MARKS.name, 0), found.starts[0], found.ends[0])
-    for batch in read_offset_range(bus, whole) if whole.start < whole.end else ():
-        for message in batch.messages:
-            marks[(message.key() or b"").decode()] = _decode(message.value() or b"")
-    return marks
+    """Return the mark of each category, as of now; waits for open transactions."""
+    return _TABLE.read(bus, wait_for_transactions=True)
 
 
 def begun(category: str, mark: Sent | None, batch: str, total: int, days: Days) -> Sent:

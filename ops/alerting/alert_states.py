@@ -6,33 +6,26 @@ penstock.alerts, compacted    key  alert/rule/processor    value  an alert as JS
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TypeVar
 
 import msgspec
 
-from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from ...transport.errors import BusUnreachable, MissingCategory
-from ...transport.internal_topics import ensure
+from ...transport.bus import Bus, CategorySpec, Outgoing
+from ...transport.tables.bus_table import BusTable, KeyFormat
 
 ALERTS = CategorySpec("penstock.alerts", buckets=1, compacted=True)
 """Where they are kept."""
-READ_WAIT_S = 1.0
-READ_LIMIT_S = 15.0
-"""How long the bus may take to give what is kept."""
-
-K = TypeVar("K")
-V = TypeVar("V")
+SILENCE_LIMIT_S = 15.0
+"""How long the first read waits for the bus."""
 
 Subject = tuple[str, str]
 """A rule and a processor, by name."""
 
 
-class ActiveAlert(msgspec.Struct, frozen=True):
+class ActiveAlert(msgspec.Struct, frozen=True, tag_field="kind", tag="alert"):
     """A figure that is, or was just now, beyond its limit.
 
     Args:
@@ -65,7 +58,7 @@ class ActiveAlert(msgspec.Struct, frozen=True):
         return self.rule, self.processor
 
 
-class SilencedAlert(msgspec.Struct, frozen=True):
+class SilencedAlert(msgspec.Struct, frozen=True, tag_field="kind", tag="silence"):
     """Somebody knows, and wants to hear no more for a while.
 
     Args:
@@ -108,100 +101,84 @@ class Alerts:
         return any(silence.covers(raised, now_ms) for silence in self.silences.values())
 
 
-_encode = msgspec.json.Encoder().encode
-_decode_raised = msgspec.json.Decoder(ActiveAlert).decode
-_decode_silence = msgspec.json.Decoder(SilencedAlert).decode
+def _decode_key(key: bytes) -> Subject | str:
+    kind, _, rest = key.decode().partition("/")
+    if kind == "silence":
+        return rest
+    rule, _, processor = rest.rpartition("/")
+    return rule, processor
+
+
+def _encode_key(key: Subject | str) -> bytes:
+    return (f"silence/{key}" if isinstance(key, str) else f"alert/{key[0]}/{key[1]}").encode()
+
+
+_TABLE: BusTable[Subject | str, ActiveAlert | SilencedAlert] = BusTable(
+    ALERTS, KeyFormat(_encode_key, _decode_key), msgspec.json.Decoder(ActiveAlert | SilencedAlert).decode
+)
 
 
 def raised_message(raised: ActiveAlert) -> Outgoing:
-    """Return an alert as it is kept."""
-    return Outgoing(_raised_key(raised.subject), _encode(raised))
+    """Return the message that stores an alert."""
+    return _TABLE.put(raised.subject, raised)
 
 
 def over_message(subject: Subject) -> Outgoing:
-    """Return what says that an alert is over."""
-    return Outgoing(_raised_key(subject), None)
+    """Return the message that deletes an alert."""
+    return _TABLE.delete(subject)
 
 
 def silence_message(silence: SilencedAlert) -> Outgoing:
-    """Return a silence as it is kept."""
-    return Outgoing(f"silence/{silence.id}".encode(), _encode(silence))
+    """Return the message that stores a silence."""
+    return _TABLE.put(silence.id, silence)
 
 
 def unsilence_message(id_: str) -> Outgoing:
-    """Return what says that a silence is over."""
-    return Outgoing(f"silence/{id_}".encode(), None)
-
-
-def _raised_key(subject: Subject) -> bytes:
-    return f"alert/{subject[0]}/{subject[1]}".encode()
+    """Return the message that deletes a silence."""
+    return _TABLE.delete(id_)
 
 
 class KeptAlerts:
-    """Reads what is kept, as far as it has been read. One thread; close it.
+    """Follows the alerts and silences on a bus. One thread; close it.
 
     Args:
-        bus: where it is; the category exists.
+        bus: where the category is, which exists.
     """
 
     def __init__(self, bus: Bus) -> None:
-        self._scanner = bus.scanner([Position(Bucket(ALERTS.name, 0), None)])
-        self._complete = False
+        self._reader = _TABLE.follow(bus)
         self.alerts = Alerts()
 
     def read(self) -> Alerts:
-        """Return all that is kept now; waits only the first time.
+        """Return the present alerts and silences; waits only the first time.
 
         Raises:
-            BusUnreachable: it does not come.
+            BusUnreachable: the bus sent nothing for `SILENCE_LIMIT_S`.
         """
-        deadline_s = time.monotonic() + READ_LIMIT_S
-        self._poll(0.0)
-        while not self._complete:
-            if time.monotonic() > deadline_s:
-                raise BusUnreachable(f"The bus did not give {ALERTS.name} within {READ_LIMIT_S:.0f} s.")
-            self._poll(READ_WAIT_S)
+        for key, value, _ in self._reader.read_to_end(SILENCE_LIMIT_S):
+            if isinstance(value, ActiveAlert):
+                self.alerts.raised[value.subject] = value
+            elif isinstance(value, SilencedAlert):
+                self.alerts.silences[value.id] = value
+            elif isinstance(key, str):
+                self.alerts.silences.pop(key, None)
+            else:
+                self.alerts.raised.pop(key, None)
         return self.alerts
 
-    def _poll(self, timeout_s: float) -> None:
-        polled = self._scanner.poll(timeout_s)
-        for message in (message for batch in polled.batches for message in batch.messages):
-            self._note((message.key() or b"").decode(), message.value())
-        self._complete = self._complete or bool(polled.ended)
-
-    def _note(self, key: str, value: bytes | None) -> None:
-        kind, _, rest = key.partition("/")
-        if kind == "silence":
-            _put(self.alerts.silences, rest, None if value is None else _decode_silence(value))
-        else:
-            rule, _, processor = rest.rpartition("/")
-            _put(self.alerts.raised, (rule, processor), None if value is None else _decode_raised(value))
-
     def close(self) -> None:
-        """Read no more."""
-        self._scanner.close()
-
-
-def _put(into: dict[K, V], key: K, value: V | None) -> None:
-    if value is None:
-        into.pop(key, None)
-    else:
-        into[key] = value
+        """Stop reading."""
+        self._reader.close()
 
 
 def alerts_on(bus: Bus) -> Alerts:
-    """Return what is kept on a bus."""
-    try:
-        bus.catalog.describe(ALERTS.name)
-    except MissingCategory:
+    """Return the alerts and silences on a bus."""
+    if not bus.catalog.topics([ALERTS.name]):
         return Alerts()
     with closing(KeptAlerts(bus)) as kept:
         return kept.read()
 
 
 def keep(bus: Bus, messages: Iterable[Outgoing]) -> None:
-    """Change what is kept; durable on return."""
-    ensure(bus, ALERTS)
-    with closing(bus.writer()) as writer:
-        writer.send(ALERTS.name, messages)
-        writer.flush()
+    """Store or delete alerts and silences; durable on return."""
+    _TABLE.write(bus, messages)

@@ -36,7 +36,6 @@ from .reports import (
 )
 from .status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 
-READ_WAIT_S = 1.0
 HOUR_MS = 3_600_000
 REGISTRATIONS_EVERY_MS = 10_000
 """How often it is read what is registered of processors."""
@@ -98,10 +97,8 @@ class Observer:
 
     def _read(self) -> None:
         """Take what was said meanwhile; at first, all that was said before."""
-        for told in (self._reports, self._promises):
-            told.read(0.0)
-            while not told.complete:
-                told.read(READ_WAIT_S)
+        self._reports.read()
+        self._promises.read_to_end()
 
     def _known(self, reports: Iterable[Report]) -> list[Node]:
         """Return what is looked at, upstream first; what a worker runs says more than what was asked for."""

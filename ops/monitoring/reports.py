@@ -18,7 +18,8 @@ import msgspec
 
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
-from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position
+from ...transport.bus import Bus, CategorySpec, Outgoing
+from ...transport.tables.bus_table import BusTable, KeyFormat
 
 REPORTS = CategorySpec("penstock.reports", buckets=1, retention=timedelta(days=1))
 """Where reports are kept."""
@@ -27,7 +28,6 @@ SILENT_AFTER_S = 20.0
 """After how long a worker that said nothing is taken for one that hangs, or died without a word."""
 RATES_OVER_S = 60.0
 """The time over which rates are taken, where nobody asks for another."""
-READ_WAIT_S = 1.0
 LOOK_BACK = timedelta(hours=1)
 """How far back reports are read by whoever begins to watch: a worker that ended before is forgotten."""
 
@@ -156,8 +156,14 @@ class ReportedOffsets(NamedTuple):
         return (now - before if now >= before else now) / self.seconds if self.seconds else 0.0
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Report).decode
+def _decode_name(key: bytes) -> WorkerName:
+    processor, _, worker = key.decode().partition("/")
+    return processor, worker
+
+
+_TABLE: BusTable[WorkerName, Report] = BusTable(
+    REPORTS, KeyFormat(lambda name: "/".join(name).encode(), _decode_name), msgspec.json.Decoder(Report).decode
+)
 
 
 def node_of(processor: type[Processor]) -> Node:
@@ -175,21 +181,17 @@ def node_of(processor: type[Processor]) -> Node:
 
 def outgoing(report: Report) -> Outgoing:
     """Return a report as it is sent."""
-    return Outgoing(f"{report.node.name}/{report.worker}".encode(), _encode(report))
+    return _TABLE.put((report.node.name, report.worker), report)
 
 
 def last_heard_ms(bus: Bus, processor: str) -> dict[str, int]:
     """Return when each worker of a processor reported last, of those that are kept (milliseconds since 1970, UTC)."""
-    heard: dict[str, int] = {}
-    with closing(bus.scanner([Position(Bucket(REPORTS.name, 0), None)])) as scanner:
-        while True:
-            polled = scanner.poll(READ_WAIT_S)
-            for value in (value for batch in polled.batches for value in batch.values() if value is not None):
-                report = _decode(value)
-                if report.node.name == processor:
-                    heard[report.worker] = report.at_ms
-            if polled.ended:
-                return heard
+    with closing(_TABLE.follow(bus)) as reader:
+        return {
+            report.worker: report.at_ms
+            for (name, _), report, _ in reader.read_to_end()
+            if report is not None and name == processor
+        }
 
 
 class Reports:
@@ -204,16 +206,14 @@ class Reports:
     def __init__(self, bus: Bus, since: datetime, rates_over_s: float = RATES_OVER_S) -> None:
         self._rates_over_ms = rates_over_s * 1000
         begin = bus.catalog.at_time(REPORTS.name, since)[0]
-        self._scanner = bus.scanner([Position(Bucket(REPORTS.name, 0), begin)])
+        self._reader = _TABLE.follow(bus, begin)
         self._by_worker: dict[WorkerName, deque[Report]] = {}
-        self.complete = False
 
-    def read(self, timeout_s: float) -> None:
-        """Take what was said since the last call."""
-        polled = self._scanner.poll(timeout_s)
-        for value in (value for batch in polled.batches for value in batch.values() if value is not None):
-            self._note(_decode(value))
-        self.complete = self.complete or bool(polled.ended)
+    def read(self) -> None:
+        """Read the reports since the last call; the first call waits for all reports so far (see `TableReader.read_to_end`)."""
+        for _, report, _ in self._reader.read_to_end():
+            if report is not None:
+                self._note(report)
 
     def _note(self, report: Report) -> None:
         reports = self._by_worker.setdefault((report.node.name, report.worker), deque())
@@ -230,5 +230,5 @@ class Reports:
         return {name: ReportedOffsets(reports[0], reports[-1]) for name, reports in self._by_worker.items()}
 
     def close(self) -> None:
-        """Read no more."""
-        self._scanner.close()
+        """Stop reading."""
+        self._reader.close()

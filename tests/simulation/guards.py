@@ -198,10 +198,10 @@ def schemas_come_later() -> AbstractContextManager[object]:
     """Write messages whose schema is still in the client's buffer."""
 
     def add(self: Schemas, fingerprint: bytes, schema: Schema) -> None:
-        if fingerprint not in self._known:
+        if fingerprint not in self._cached:
             ensure(self._bus, SCHEMAS)
             self._bus.writer().send(SCHEMAS.name, [Outgoing(fingerprint, msgspec.json.encode(schema))])
-            self._known[fingerprint] = schema
+            self._cached[fingerprint] = schema
 
     return patch.object(Schemas, "add", add)
 

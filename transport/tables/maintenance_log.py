@@ -9,17 +9,14 @@ or an older backup, that the move could not reach is told from those that count.
 
 from __future__ import annotations
 
-from contextlib import closing
 
 import msgspec
 
-from ..bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from ..internal_topics import ensure
+from ..bus import Bus, CategorySpec
+from .bus_table import TEXT_KEY, BusTable
 
 MOVES = CategorySpec("penstock.moves", buckets=1, compacted=True)
 """Where maintenance operations are recorded."""
-
-READ_WAIT_S = 1.0
 
 
 class Retyped(msgspec.Struct, frozen=True):
@@ -83,37 +80,21 @@ class MaintenanceOperation(msgspec.Struct, frozen=True):
         return max(self.numbers.values(), default=0) + 1
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(MaintenanceOperation).decode
+_TABLE: BusTable[str, MaintenanceOperation] = BusTable(
+    MOVES, TEXT_KEY, msgspec.json.Decoder(MaintenanceOperation).decode
+)
 
 
 def newest_maintenance(bus: Bus, processor: str) -> MaintenanceOperation | None:
-    """Return the newest move of a processor; None where there was none."""
-    if MOVES.name not in bus.catalog.names():
-        return None
-    newest: bytes | None = None
-    with closing(bus.scanner([Position(Bucket(MOVES.name, 0), None)])) as scanner:
-        while True:
-            polled = scanner.poll(READ_WAIT_S)
-            for message in (message for batch in polled.batches for message in batch.messages):
-                if message.key() == processor.encode():
-                    newest = message.value()
-            if polled.ended:
-                return None if newest is None else _decode(newest)
+    """Return the newest operation on a processor; None where there was none."""
+    return _TABLE.read(bus).get(processor)
 
 
 def record_maintenance(bus: Bus, move: MaintenanceOperation) -> None:
-    """Note a move; durable on return."""
-    _send(bus, Outgoing(move.processor.encode(), _encode(move)))
+    """Record an operation as the newest of its processor; durable on return."""
+    _TABLE.write(bus, [_TABLE.put(move.processor, move)])
 
 
 def forget_maintenance(bus: Bus, processor: str) -> None:
-    """Take back that a processor was ever moved."""
-    _send(bus, Outgoing(processor.encode(), None))
-
-
-def _send(bus: Bus, message: Outgoing) -> None:
-    ensure(bus, MOVES)
-    with closing(bus.writer()) as writer:
-        writer.send(MOVES.name, [message])
-        writer.flush()
+    """Delete a processor's record; durable on return."""
+    _TABLE.write(bus, [_TABLE.delete(processor)])

@@ -16,13 +16,11 @@ from contextlib import closing
 import msgspec
 
 from ...processors.time.watermarks import NEVER_MS
-from ..bus import Bucket, Bus, CategorySpec, Outgoing, Position
-from ..errors import MissingCategory
+from ..bus import Bus, CategorySpec, Outgoing
+from .bus_table import NUMBERED_KEY, BusTable, Change
 
 WATERMARKS = CategorySpec("penstock.watermarks", buckets=1, compacted=True)
 """Where promises are kept."""
-
-READ_WAIT_S = 1.0
 
 
 class WatermarkStatement(msgspec.Struct, frozen=True):
@@ -67,74 +65,73 @@ class WatermarkStatement(msgspec.Struct, frozen=True):
 WatermarkOwner = tuple[str, int]
 """A promiser and which of its shards."""
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(WatermarkStatement).decode
+_TABLE: BusTable[WatermarkOwner, WatermarkStatement] = BusTable(
+    WATERMARKS, NUMBERED_KEY, msgspec.json.Decoder(WatermarkStatement).decode
+)
 
 
 def outgoing(promises: Iterable[WatermarkStatement]) -> list[Outgoing]:
-    """Return promises as they are sent."""
-    return [Outgoing(_key(promise.promiser, promise.bucket), _encode(promise)) for promise in promises]
+    """Return the messages that publish watermarks."""
+    return [_TABLE.put(promise.place, promise) for promise in promises]
 
 
 def taken_back(places: Iterable[WatermarkOwner]) -> list[Outgoing]:
-    """Return what is sent so that nobody waits for these any more."""
-    return [Outgoing(_key(*place), None) for place in places]
+    """Return the messages that delete watermarks, so that no consumer waits for them."""
+    return [_TABLE.delete(place) for place in places]
 
 
 def take_back(bus: Bus, promiser: str, buckets: Collection[int]) -> None:
-    """Let consumers wait for what is written again, and not take it for complete. May be repeated."""
+    """Delete the watermarks of shards whose output is written again, so that consumers wait for it. May be repeated."""
     places = [place for place in watermarks_on(bus) if place[0] == promiser and place[1] in buckets]
     if places:
-        with closing(bus.writer()) as writer:
-            writer.send(WATERMARKS.name, taken_back(places))
-            writer.flush()
-
-
-def _key(promiser: str, bucket: int) -> bytes:
-    return f"{promiser}/{bucket}".encode()
+        _TABLE.write(bus, taken_back(places))
 
 
 class WatermarkTable:
-    """All promises on a bus, as far as this has read. One thread.
+    """The latest watermarks on a bus, as far as this has read. One thread; close it.
 
     Args:
-        bus: where they are; the category exists.
+        bus: where the category is, which exists.
     """
 
     def __init__(self, bus: Bus) -> None:
-        self._scanner = bus.scanner([Position(Bucket(WATERMARKS.name, 0), None)])
+        self._reader = _TABLE.follow(bus)
         self.newest: dict[WatermarkOwner, WatermarkStatement] = {}
-        self.complete = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has reached the end of the category once."""
+        return self._reader.complete
 
     def read(self, timeout_s: float) -> Sequence[tuple[WatermarkOwner, WatermarkStatement | None]]:
-        """Return what was promised since the last call, in order; None for what was taken back."""
-        polled = self._scanner.poll(timeout_s)
-        found: list[tuple[WatermarkOwner, WatermarkStatement | None]] = []
-        for message in (message for batch in polled.batches for message in batch.messages):
-            promiser, _, bucket = (message.key() or b"").decode().rpartition("/")
-            place, value = (promiser, int(bucket)), message.value()
-            if value is None:
-                self.newest.pop(place, None)
-                found.append((place, None))
-            else:
-                promise = _decode(value).later(self.newest.get(place))
-                self.newest[place] = msgspec.structs.replace(promise, as_of=min(promise.as_of, message.offset()))
-                found.append((place, self.newest[place]))
-        self.complete = self.complete or bool(polled.ended)
-        return found
+        """Return the watermarks that were published since the last call, in order; None for a deleted one."""
+        return [self._apply(change) for change in self._reader.read(timeout_s)]
+
+    def read_to_end(self) -> None:
+        """Read all that was published so far; see `TableReader.read_to_end`."""
+        for change in self._reader.read_to_end():
+            self._apply(change)
+
+    def _apply(
+        self, change: Change[WatermarkOwner, WatermarkStatement]
+    ) -> tuple[WatermarkOwner, WatermarkStatement | None]:
+        owner, value, offset = change
+        if value is None:
+            self.newest.pop(owner, None)
+            return owner, None
+        later = value.later(self.newest.get(owner))
+        self.newest[owner] = msgspec.structs.replace(later, as_of=min(later.as_of, offset))
+        return owner, self.newest[owner]
 
     def close(self) -> None:
-        """Read no more."""
-        self._scanner.close()
+        """Stop reading."""
+        self._reader.close()
 
 
 def watermarks_on(bus: Bus) -> dict[WatermarkOwner, WatermarkStatement]:
-    """Return the newest promises on a bus."""
-    try:
-        bus.catalog.describe(WATERMARKS.name)
-    except MissingCategory:
+    """Return the latest watermarks on a bus."""
+    if not bus.catalog.topics([WATERMARKS.name]):
         return {}
-    with closing(WatermarkTable(bus)) as promises:
-        while not promises.complete:
-            promises.read(READ_WAIT_S)
-        return promises.newest
+    with closing(WatermarkTable(bus)) as table:
+        table.read_to_end()
+        return table.newest

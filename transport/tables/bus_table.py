@@ -1,0 +1,177 @@
+"""A category of typed keys and JSON values, in which the latest value of a key counts.
+
+A message without a value deletes its key. Each table creates its category at the first write; a missing category is an empty table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from ..bus import Bucket, Bus, CategorySpec, Message, Outgoing, Polled, Position
+from ..errors import BusUnreachable
+from ..internal_topics import ensure
+
+READ_WAIT_S = 1.0
+SILENCE_LIMIT_S = 120.0
+"""How long a reader waits for the next message, or for the end of the category, before it fails."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class KeyFormat(NamedTuple, Generic[K]):
+    """How a key is stored.
+
+    Args:
+        encode: returns the bytes of a key.
+        decode: returns the key of these bytes.
+    """
+
+    encode: Callable[[K], bytes]
+    decode: Callable[[bytes], K]
+
+
+def _numbered(key: bytes) -> tuple[str, int]:
+    name, _, number = key.decode().rpartition("/")
+    return name, int(number)
+
+
+BYTES_KEY: KeyFormat[bytes] = KeyFormat(bytes, bytes)
+"""Bytes, as they are."""
+
+TEXT_KEY: KeyFormat[str] = KeyFormat(str.encode, bytes.decode)
+"""Text, in UTF-8."""
+
+NUMBERED_KEY: KeyFormat[tuple[str, int]] = KeyFormat(lambda key: f"{key[0]}/{key[1]}".encode(), _numbered)
+"""A name and a number: ``name/number``."""
+
+
+class Change(NamedTuple, Generic[K, V]):
+    """One message of a table.
+
+    Args:
+        key: the key.
+        value: its new value; None where the key was deleted.
+        offset: the offset of the message.
+    """
+
+    key: K
+    value: V | None
+    offset: int
+
+
+class BusTable(Generic[K, V]):
+    """A table in a category of one bucket.
+
+    Args:
+        spec: the category.
+        key: the format of keys.
+        decode: returns the value of a message's JSON.
+    """
+
+    def __init__(self, spec: CategorySpec, key: KeyFormat[K], decode: Callable[[bytes], V]) -> None:
+        self.spec = spec
+        self._key = key
+        self._decode = decode
+
+    def put(self, key: K, value: V) -> Outgoing:
+        """Return the message that sets the value of a key."""
+        return Outgoing(self._key.encode(key), _encode(value))
+
+    def delete(self, key: K) -> Outgoing:
+        """Return the message that deletes a key."""
+        return Outgoing(self._key.encode(key), None)
+
+    def write(self, bus: Bus, messages: Iterable[Outgoing]) -> None:
+        """Send messages of `put` and `delete`; durable on return. Creates the category where it is missing."""
+        ensure(bus, self.spec)
+        with closing(bus.writer()) as writer:
+            writer.send(self.spec.name, messages)
+            writer.flush()
+
+    def read(self, bus: Bus, *, wait_for_transactions: bool = False) -> dict[K, V]:
+        """Return the latest value of each key, as of now; empty where the category is missing.
+
+        Args:
+            bus: where the category is.
+            wait_for_transactions: whether to wait for open transactions, and to include them. Otherwise the table ends before the first one.
+
+        Raises:
+            BusUnreachable: the bus sent neither messages nor the end of the category for too long.
+        """
+        if not bus.catalog.topics([self.spec.name]):
+            return {}
+        end = bus.catalog.ends(self.spec.name)[0] if wait_for_transactions else 0
+        latest: dict[K, V] = {}
+        with closing(self.follow(bus, end=end)) as reader:
+            for key, value, _ in reader.read_to_end():
+                if value is None:
+                    latest.pop(key, None)
+                else:
+                    latest[key] = value
+        return latest
+
+    def follow(self, bus: Bus, start: int | None = None, *, end: int = 0) -> TableReader[K, V]:
+        """Return a reader of all changes; the category exists.
+
+        Args:
+            bus: where the category is.
+            start: the first offset to read; None for the first message that the bus keeps.
+            end: an offset that the reader has to reach before it is complete, even if open transactions delay it.
+        """
+        return TableReader(self, bus, start, end)
+
+    def change(self, message: Message) -> Change[K, V]:
+        """Decode a message."""
+        value = message.value()
+        key = self._key.decode(message.key() or b"")
+        return Change(key, None if value is None else self._decode(value), message.offset())
+
+
+class TableReader(Generic[K, V]):
+    """Reads the changes of a table, each once. One thread; close it."""
+
+    def __init__(self, table: BusTable[K, V], bus: Bus, start: int | None, end: int) -> None:
+        self._table = table
+        self._end = end
+        self._scanner = bus.scanner([Position(Bucket(table.spec.name, 0), start)])
+        self.complete = False
+        """Whether the reader has reached the end of the category once."""
+
+    def read(self, timeout_s: float = 0.0) -> list[Change[K, V]]:
+        """Return the changes since the last call, in order; waits up to `timeout_s` where there are none."""
+        return self._changes(self._scanner.poll(timeout_s))
+
+    def read_to_end(self, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Change[K, V]]:
+        """Return the changes since the last call; waits for the end of the category unless the reader has reached it before.
+
+        Raises:
+            BusUnreachable: the bus sent neither messages nor the end of the category for `silence_limit_s`.
+        """
+        yield from self.read()
+        last_progress_s = time.monotonic()
+        while not self.complete:
+            polled = self._scanner.poll(READ_WAIT_S)
+            if polled.batches or polled.ended:
+                last_progress_s = time.monotonic()
+            elif time.monotonic() - last_progress_s > silence_limit_s:
+                raise BusUnreachable(
+                    f"Category {self._table.spec.name} was not read to its end: the bus sent nothing for {silence_limit_s:.0f} s. Reading it "
+                    "changed nothing. Check that the brokers are up, then try again."
+                )
+            yield from self._changes(polled)
+
+    def _changes(self, polled: Polled) -> list[Change[K, V]]:
+        self.complete = self.complete or any(end.offset >= self._end for end in polled.ended)
+        return [self._table.change(message) for batch in polled.batches for message in batch.messages]
+
+    def close(self) -> None:
+        """Stop reading. May be repeated."""
+        self._scanner.close()
