@@ -23,9 +23,9 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.ops.worker.assembly import tune_gc
 from penstock.ops.worker.preflight import ends_of
-from penstock.transport.bus import Outgoing
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.messages import Outgoing
 
 FLIGHTS = 336_776
 WORKS = {"lates": "stateless", "days": "aggregator", "gaps": "stateful"}

@@ -23,10 +23,11 @@ from figures import COLORS, drawing
 from rounds import broker, command, create, unique
 
 from penstock.processors.time.watermarks import NEVER_MS
-from penstock.transport.bus import Bucket, Bus, Outgoing, Position
+from penstock.transport.bus import Bus
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.internal_topics import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.messages import Bucket, Outgoing, Position
 from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkTable
 
 STAGES = (1, 2, 3, 4)

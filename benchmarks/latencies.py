@@ -14,8 +14,9 @@ from events import Event
 from semantics_rows import Answer, answers
 
 from penstock.processors.declare.categories import Category
-from penstock.transport.bus import Bucket, Bus, Outgoing, Position
+from penstock.transport.bus import Bus
 from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.messages import Bucket, Outgoing, Position
 
 RATE = 2_000
 """Events per second: far less than any row can handle."""

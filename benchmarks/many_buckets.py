@@ -25,8 +25,9 @@ from penstock.state.backups.shard import newest_position
 from penstock.state.files.file_store import FileStore
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.protocols import ShardIdentity
-from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.messages import Outgoing
 
 BATCH = 50_000
 

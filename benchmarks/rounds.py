@@ -18,8 +18,10 @@ from events import Event
 
 from penstock.ops.dev_services import running_kafka
 from penstock.processors.declare.categories import AnyCategory, Category
-from penstock.transport.bus import Bus, CategorySpec, Outgoing
+from penstock.transport.bus import Bus
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.messages import Outgoing
 
 R = TypeVar("R")
 HERE = Path(__file__).parent

@@ -24,10 +24,11 @@ from ..processors.operators import merge_of
 from ..processors.shard.checkpoints import Gap, Step, steps_of
 from ..processors.time.idleness import IdleTimeout
 from ..state.protocols import MemoryStateFolder
-from ..transport.bus import Bucket, CategorySpec, Outgoing
+from ..transport.category_spec import CategorySpec
 from ..transport.codecs.by_category import Codecs
 from ..transport.internal_topics import ensure
 from ..transport.memory import MemoryBus
+from ..transport.messages import Bucket, Outgoing
 from ..transport.tables.registrations import PROCESSORS
 from ..transport.tables.upstream_watermarks import WATERMARKS
 from .clock import SteeredClock

@@ -25,7 +25,9 @@ import msgspec
 from ..processors.declare.processor import Processor
 from ..processors.keyed_state.changes import Changes
 from ..processors.shard.position import StatePosition
-from .bus import Bucket, Bus, CategorySpec, Outgoing, Position, Reader
+from .bus import Bus, Reader
+from .category_spec import CategorySpec
+from .messages import Bucket, Outgoing, Position
 
 READ_WAIT_S = 1.0
 TIMEOUT_S = 600.0

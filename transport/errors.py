@@ -4,23 +4,23 @@ from ..processors.errors import PenstockError
 
 
 class BusError(PenstockError):
-    """The bus did not do what was asked; nothing that was saved before is affected."""
+    """A request to the bus failed. Saved data is unaffected."""
 
 
 class BusUnreachable(BusError):
-    """No broker answers: retry later, or mend the address or credentials."""
+    """No broker answers: retry later, or correct the address or credentials."""
 
 
 class BusRefuses(BusUnreachable):
-    """A broker answers and does not let this client in: mend the credentials, or what is said of TLS."""
+    """A broker rejects this client: correct the credentials or the TLS settings."""
 
 
 class SettingsRefused(BusError):
-    """The client library does not take the settings: mend them; nobody was asked."""
+    """The client library rejects the settings, before any request: correct them."""
 
 
 class MissingCategory(BusError):
-    """A category is not on the bus: create it."""
+    """A category is missing on the bus: create it."""
 
 
 class BucketMismatch(BusError):
@@ -28,48 +28,48 @@ class BucketMismatch(BusError):
 
 
 class CompactedInput(BusError):
-    """A category keeps the latest event of each key only, from which a lost state could not be built again: a person must choose."""
+    """A compacted category keeps only the latest event of each key, which cannot rebuild a lost state: a person must decide."""
 
 
 class CategoryExists(BusError):
-    """A category of that name is on the bus already."""
+    """A category of this name exists."""
 
 
 class DeliveryFailed(BusError):
-    """Messages handed over did not reach the bus: stop before saving the position that covers them."""
+    """Sent messages did not reach the bus: stop before saving the position that covers them."""
 
 
 class Fenced(BusError):
-    """A newer owner has taken over: discard what is not saved and rejoin."""
+    """A newer owner has replaced this one: discard unsaved work and rejoin."""
 
 
 class MembershipLost(BusError):
-    """A membership in a group has ended for good: close the reader, and join with another."""
+    """A group membership has ended permanently: close the reader, and join with another one."""
 
 
 class CommitUnconfirmed(BusError):
-    """Ownership is changing just now: keep what is owned, go on polling, and save the position again later."""
+    """The group is rebalancing: keep the owned buckets, continue polling, and commit again later."""
 
 
 class Aborted(BusError):
-    """A transaction did not take place: go on from the last committed position."""
+    """A transaction was aborted: continue from the last committed position."""
 
 
 class GroupInUse(BusError):
-    """A group has members, whose positions nobody else may set: stop its workers."""
+    """A group has members, so its positions cannot be set: stop its workers."""
 
 
 class OffsetOutOfRange(BusError):
-    """A position lies before what the bus still keeps, or after its end: events are gone; a person must choose."""
+    """A position is before the first event on the bus or after the last one: events have expired; a person must decide."""
 
 
 class TopicRecreated(BusError):
-    """A category was deleted and created again since it was read: positions in it mean nothing any more; a person must choose."""
+    """A category was deleted and created again since it was read: its positions are invalid; a person must decide."""
 
 
 class BatchesRefused(BusError):
-    """A category takes smaller batches than this client sends: raise the category's limit."""
+    """A category's size limit is below this client's batch size: raise the category's limit."""
 
 
 class MessageRefused(BusError):
-    """A message is larger than the bus takes, or of a form it refuses: change the processor or the category's limits."""
+    """The bus rejects a message for its size or format: change the processor or the category's limits."""

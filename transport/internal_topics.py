@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from .bus import Bus, CategorySpec
+from .bus import Bus
+from .category_spec import CategorySpec
 from .errors import CategoryExists
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .bus import Bucket, Bus, Message, Polled, Position, RawBatch
+from .bus import Bus
 from .errors import BusUnreachable
+from .messages import Bucket, Message, Polled, Position, RawBatch
 
 POLL_WAIT_S = 1.0
 SILENCE_LIMIT_S = 120.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
+from ...transport.messages import Bucket
 from ..errors import BackfillRefused
 from ..warehouse.owners import bucket_notes
 from ..warehouse.warehouse import Warehouse

@@ -13,8 +13,9 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.errors import DeclarationError
 from ...processors.retry import Retry
 from ...state.files.wrappers import RetryingFileStore
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
 from ...transport.elapsed import elapsed_s
+from ...transport.messages import Bucket
 from ..warehouse.layout import By
 from ..warehouse.warehouse import Warehouse
 from .category_archive import ArchiveMetrics, ArchiveOptions, CategoryArchive

@@ -27,9 +27,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ...processors.declare.categories import AnyCategory
-from ...transport.bus import Bucket, Bus, Position, RawBatch, Reader
+from ...transport.bus import Bus, Reader
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
+from ...transport.messages import Bucket, Position, RawBatch
 from ..errors import ArchiveGap, ArchiveRefused, WarehouseFileMissing
 from ..warehouse.archive_settings import SettledSettings, expect_same_topic, settle, widen_files
 from ..warehouse.layout import By, StoredFile

@@ -13,7 +13,8 @@ from datetime import timedelta
 from math import inf
 
 from ...processors.time.idleness import IdleDetector, IdleTimeout
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
+from ...transport.messages import Bucket
 
 
 class IdleBuckets:

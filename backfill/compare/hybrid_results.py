@@ -22,8 +22,9 @@ from ...processors.errors import DeclarationError
 from ...processors.time.timestamp_validation import nearest
 from ...processors.time.windows import MILLISECOND, GlobalWindow
 from ...state.remote import RemoteResults
-from ...transport.bus import Bucket, Bus, Position
+from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
+from ...transport.messages import Bucket, Position
 from ..archive.archived_rows import archive_schema
 from ..errors import BackfillRefused
 from ..warehouse.columns import MARKS, Columns

@@ -18,10 +18,11 @@ import msgspec
 import pyarrow as pa
 
 from ...processors.declare.categories import AnyCategory
-from ...transport.bus import Bus, Outgoing
+from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError
 from ...transport.internal_topics import ensure
+from ...transport.messages import Outgoing
 from ..errors import BackfillFailed, BackfillRefused
 from ..warehouse.columns import OUTPUT_MARKS, Columns
 from ..warehouse.footers import footer_of

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ...transport.bus import Bus, CategorySpec, Outgoing
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec
+from ...transport.messages import Outgoing
 from ...transport.tables.bus_table import TEXT_KEY, BusTable
 from ..errors import BackfillRefused
 from ..warehouse.layout import Days

@@ -26,9 +26,10 @@ from ...state.backups.restore import opened_backup
 from ...state.backups.shard import ShardBackups
 from ...state.backups.writer import expect_owner, publish
 from ...state.files.file_store import FileStore
-from ...transport.bus import Bucket, Bus, Position
+from ...transport.bus import Bus
 from ...transport.changelog import changelog_spec, rewrite
 from ...transport.internal_topics import ensure
+from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import (
     MaintenanceOperation,
     Retyped,

@@ -25,7 +25,8 @@ from ...processors.shard.checkpoints import is_remote
 from ...processors.shard.position import Offsets
 from ...processors.time.windows import GlobalWindow
 from ...state.remote.rebuild import rebuilds
-from ...transport.bus import Bucket, Bus, Position
+from ...transport.bus import Bus
+from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_start import expect_idle
 from ...transport.tables.registrations import register_moved
 from ..archive.archived_ends import archived_ends

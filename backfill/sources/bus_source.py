@@ -16,8 +16,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ...transport.bus import RawBatch
 from ...transport.kafka import KafkaBus, KafkaSettings
+from ...transport.messages import RawBatch
 from ...transport.offset_range import OffsetRange, read_offset_range
 from ..spark.failures import carried
 from ..spark.session import BATCH_EVENTS

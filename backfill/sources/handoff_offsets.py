@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
+from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
 from ..archive.category_archive import group_of
 from ..errors import BackfillRefused

@@ -20,9 +20,10 @@ from rich.table import Table
 from source import produce
 from stage import console, local_kafka, penstock, play
 
-from penstock.transport.bus import Bucket, Bus, Position
+from penstock.transport.bus import Bus
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.messages import Bucket, Position
 
 APP = Path(__file__).with_name("app.py")
 FOLDER = Path(".penstock/demo")

@@ -14,8 +14,9 @@ from records import Flight
 from records import flights as category
 from tables import known, rows
 
-from penstock.transport.bus import Bus, Outgoing
+from penstock.transport.bus import Bus
 from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.messages import Outgoing
 
 BATCH = 5_000
 MINUTE_MS = 60_000

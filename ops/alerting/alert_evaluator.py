@@ -15,9 +15,10 @@ from threading import Thread
 from msgspec.structs import replace
 
 from ...processors.declare.alerts import Alert
-from ...transport.bus import Bucket, Bus, Outgoing
+from ...transport.bus import Bus
 from ...transport.errors import BusError
 from ...transport.internal_topics import ensure
+from ...transport.messages import Bucket, Outgoing
 from ..monitoring.observer import Observer
 from .alert_states import (
     ALERTS,

@@ -13,7 +13,9 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from ...transport.bus import Bus, CategorySpec, Outgoing
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec
+from ...transport.messages import Outgoing
 from ...transport.tables.bus_table import BusTable, KeyFormat
 
 ALERTS = CategorySpec("penstock.alerts", buckets=1, compacted=True)

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...processors.errors import PenstockError
-from ...transport.bus import Bus, Outgoing
+from ...transport.bus import Bus
+from ...transport.messages import Outgoing
 from .alert_states import ActiveAlert
 
 _LOG = logging.getLogger("penstock.alerts")

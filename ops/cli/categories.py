@@ -14,11 +14,13 @@ from ...processors.declare.apps import AppName
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError
 from ...processors.time.timestamp_validation import nearest
-from ...transport.bus import Bucket, Bus, CategorySpec, CategoryState, Message, Outgoing, Position
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec, CategoryState
 from ...transport.codecs.by_category import Codecs
-from ...transport.codecs.codec import JsonCodec
+from ...transport.codecs.json_codec import JsonCodec
 from ...transport.codecs.schemaless import decode_any
 from ...transport.errors import CategoryExists
+from ...transport.messages import Bucket, Message, Outgoing, Position
 from ...transport.tables.schemas import Schemas
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, facts, note, out, table

@@ -10,10 +10,11 @@ from typing import Any
 
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.errors import PenstockError
-from ...transport.bus import Bucket, Bus, Position
+from ...transport.bus import Bus
 from ...transport.codecs.dead_letters import decode_dead_letter
 from ...transport.codecs.schemaless import decode_any
 from ...transport.errors import BusError, MissingCategory, OffsetOutOfRange
+from ...transport.messages import Bucket, Position
 from ...transport.tables.schemas import Schemas
 
 READ_LIMIT_S = 15.0

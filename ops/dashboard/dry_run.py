@@ -33,7 +33,7 @@ from ...state.errors import StateError
 from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
-from ...transport.codecs.codec import JsonCodec
+from ...transport.codecs.json_codec import JsonCodec
 from ..clock import SystemClock
 
 TIMERS_SHOWN = 20

@@ -27,7 +27,7 @@ from ...state.local.folder import current
 from ...state.protocols import ShardIdentity
 from ...state.remote import remote_states
 from ...state.remote.shard_state import RemoteShardState
-from ...transport.bus import Bucket, Position
+from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance, record_maintenance
 from ...transport.tables.maintenance_start import expect_idle, note_begin
 from ...transport.tables.registrations import register_moved, topic_ids_of

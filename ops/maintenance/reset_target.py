@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from ...transport.bus import Bucket, Catalog
+from ...transport.bus import Catalog
+from ...transport.messages import Bucket
 from .errors import MaintenanceRefused
 
 

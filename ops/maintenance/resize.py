@@ -23,8 +23,9 @@ from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import is_remote
-from ...transport.bus import Bucket, Bus, Position
+from ...transport.bus import Bus
 from ...transport.errors import BucketMismatch
+from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import MaintenanceOperation, Retyped, newest_maintenance, record_maintenance
 from ...transport.tables.maintenance_start import expect_idle, note_begin, take_back_move
 from ...transport.tables.registrations import register_inputs

@@ -16,9 +16,11 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from ...processors.time.watermarks import NEVER_MS
-from ...transport.bus import Bucket, Bus, CategoryState, Position
+from ...transport.bus import Bus
+from ...transport.category_spec import CategoryState
 from ...transport.errors import BusError, MissingCategory
 from ...transport.internal_topics import ensure
+from ...transport.messages import Bucket, Position
 from ...transport.tables.registrations import Registration, registrations_on
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, WatermarkStatement, WatermarkTable
 from ..clock import SystemClock

@@ -18,7 +18,9 @@ import msgspec
 
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
-from ...transport.bus import Bus, CategorySpec, Outgoing
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec
+from ...transport.messages import Outgoing
 from ...transport.tables.bus_table import BusTable, KeyFormat
 
 REPORTS = CategorySpec("penstock.reports", buckets=1, retention=timedelta(days=1))

@@ -26,7 +26,8 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.shard.batches import Decoded, accept_batch
 from ...processors.shard.source_events import SourceEvents
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
+from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
 from .bus_source import BusEventSource, parted
 from .errors import ReplayRefused

@@ -13,8 +13,10 @@ from ...processors.declare.processor import Processor
 from ...processors.shard.batches import AcceptedBatch, accept_batch, with_deletions
 from ...processors.shard.source_events import SourceEvents
 from ...processors.time.timestamp_validation import shown
-from ...transport.bus import Bucket, Bus, CategoryState, RawBatch
+from ...transport.bus import Bus
+from ...transport.category_spec import CategoryState
 from ...transport.codecs.by_category import Codecs
+from ...transport.messages import Bucket, RawBatch
 from ...transport.offset_range import OffsetRange, read_offset_range
 from .errors import ReplayRefused
 from .event_source import Span

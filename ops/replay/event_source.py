@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.shard.source_events import SourceEvents
-from ...transport.bus import Bucket
+from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
 
 

@@ -25,7 +25,7 @@ from ...state.backups.shard import ShardBackups
 from ...state.files.file_store import FileStore
 from ...state.local.folder import RocksStateFolder, shard_folder
 from ...state.protocols import MemoryShardState, ShardIdentity, ShardState
-from ...transport.bus import Bucket
+from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
 from .errors import ReplayRefused
 from .event_source import EventSource

@@ -24,8 +24,9 @@ import msgspec
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
+from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange, read_offset_range
 from .differences import OutputSlot, by_slot, updates_of
 from .input_summary import InputSummary

@@ -10,7 +10,7 @@ import msgspec
 from ...processors.declare.categories import AnyCategory, Category
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
-from ...transport.codecs.codec import JsonCodec
+from ...transport.codecs.json_codec import JsonCodec
 from .errors import ReplayStopped
 from .shard_replay import ReplayedBatch
 

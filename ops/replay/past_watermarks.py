@@ -12,8 +12,9 @@ from contextlib import closing, contextmanager
 from ...processors.declare.processor import Processor
 from ...processors.shard.position import Offsets
 from ...processors.time.watermarks import UpstreamWatermark
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
 from ...transport.errors import BusUnreachable
+from ...transport.messages import Bucket
 from ...transport.tables.upstream_watermarks import WATERMARKS
 from ..worker.watermark_subscriber import WatermarkSubscriber
 

@@ -17,7 +17,7 @@ from ...processors.declare.processor import Processor
 from ...processors.shard.interleaving import interleaved
 from ...processors.shard.position import Offsets
 from ...processors.shard.source_events import SourceEvents
-from ...transport.bus import Bucket
+from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
 from .counts import ReplayCounts
 from .event_source import EventSource, Span

@@ -11,8 +11,10 @@ from uuid import uuid4
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
-from ...transport.bus import Bus, CategorySpec, Outgoing, Writer
+from ...transport.bus import Bus, Writer
+from ...transport.category_spec import CategorySpec
 from ...transport.codecs.by_category import Codecs
+from ...transport.messages import Outgoing
 from .errors import ReplayRefused
 from .outputs import Output, line_of
 

@@ -21,8 +21,8 @@ from ...processors.shard.batches import (
     with_deletions,
 )
 from ...processors.shard.key_check import KeyCheck
-from ...transport.bus import Bucket, RawBatch
 from ...transport.codecs.by_category import Codecs
+from ...transport.messages import Bucket, RawBatch
 from ..clock import Clock
 from .checkpoint_scheduler import CheckpointScheduler
 from .dead_letter_guard import DeadLetterGuard

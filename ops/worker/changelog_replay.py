@@ -9,8 +9,10 @@ from ...processors.declare.processor import Processor
 from ...processors.shard.checkpoints import Step, steps_of
 from ...processors.shard.position import StatePosition
 from ...state.protocols import LocalState
-from ...transport.bus import Bucket, Bus, CategorySpec, Outgoing
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec
 from ...transport.changelog import DELETIONS, changelog_spec, logged_changes, offset_ranges
+from ...transport.messages import Bucket, Outgoing
 from .open_shard import OpenSnapshot
 
 

@@ -15,19 +15,10 @@ from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import Step, steps_of
 from ...state.protocols import Outbox
-from ...transport.bus import (
-    CERTAINLY_FITS_BYTES,
-    Bucket,
-    Bus,
-    Outgoing,
-    Position,
-    Reader,
-    TransactionalWriter,
-    Writer,
-    size_of,
-)
+from ...transport.bus import Bus, Reader, TransactionalWriter, Writer
 from ...transport.changelog import rewrite
 from ...transport.errors import Aborted, BusUnreachable, CommitUnconfirmed, DeliveryFailed, Fenced, MessageRefused
+from ...transport.messages import CERTAINLY_FITS_BYTES, Bucket, Outgoing, Position, size_of
 from .changelog_replay import changelog_of, logged
 from .open_shard import OpenShard, OpenSnapshot, local, save_step
 

@@ -10,9 +10,10 @@ from ...processors.declare.dead_letter_limit import Rejections
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.shard.batches import AcceptedBatch, RejectedEvent
-from ...transport.bus import Bucket, Bus, RawBatch
+from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError
+from ...transport.messages import Bucket, RawBatch
 from ...transport.offset_range import OffsetRange, read_offset_range
 
 _LOG = logging.getLogger("penstock.worker")

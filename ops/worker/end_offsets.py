@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Executor, Future
 from typing import NamedTuple
 
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
 from ...transport.errors import BusError
+from ...transport.messages import Bucket
 from ..clock import Clock
 
 _LOG = logging.getLogger("penstock.worker")

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from ...transport.bus import Bucket, End, Polled, Position, RawBatch, Reader
+from ...transport.bus import Reader
+from ...transport.messages import Bucket, End, Polled, Position, RawBatch
 from ..clock import Clock
 
 AT_ONCE = 500

@@ -12,8 +12,8 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.errors import PenstockError
 from ...processors.shard.batches import RejectedEvent
-from ...transport.bus import RawBatch, outgoing
 from ...transport.codecs.by_category import Codecs
+from ...transport.messages import RawBatch, outgoing
 from ..clock import Clock
 from .checkpoint_executor import CheckpointExecutor
 from .metrics import Metrics

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from ...processors.errors import PenstockError
 from ...state.remote.errors import StoreFenced, StoreUnreachable
-from ...transport.bus import Bucket, Bus, Reader
+from ...transport.bus import Bus, Reader
 from ...transport.errors import (
     Aborted,
     BusUnreachable,
@@ -17,6 +17,7 @@ from ...transport.errors import (
     Fenced,
     MembershipLost,
 )
+from ...transport.messages import Bucket
 from ..clock import Clock
 from .checkpoint_executor import CheckpointExecutor
 from .checkpoint_scheduler import CheckpointScheduler

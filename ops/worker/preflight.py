@@ -10,9 +10,11 @@ from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError, ProcessorFailed
 from ...processors.shard.checkpoints import is_remote, reads_again
-from ...transport.bus import Bucket, Bus, CategorySpec
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec
 from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
 from ...transport.internal_topics import ensure
+from ...transport.messages import Bucket
 from ...transport.tables.registrations import PROCESSORS, register_inputs, registration_of
 from ...transport.tables.upstream_watermarks import WATERMARKS
 from ..monitoring.reports import REPORTS

@@ -18,8 +18,9 @@ from ...processors.shard.position import Offsets, StatePosition
 from ...processors.shard.resume_point import is_committed
 from ...state.errors import StateError
 from ...state.protocols import LocalState, ShardState
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
 from ...transport.errors import CompactedInput, OffsetOutOfRange, TopicRecreated
+from ...transport.messages import Bucket
 from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance
 
 _LOG = logging.getLogger("penstock.worker")

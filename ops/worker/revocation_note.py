@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ...processors.declare.processor import Processor
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
 from ...transport.errors import BusUnreachable
+from ...transport.messages import Bucket
 
 POLL_S = 0.1
 LEAVING_S = 0.5

@@ -25,9 +25,11 @@ from ...processors.shard.resume_point import ResumePoint, is_committed, resume
 from ...processors.shard.shard import new_shard
 from ...state.protocols import Outbox, RemoteState, ShardIdentity, ShardState, StateFolder
 from ...state.remote.errors import StoreUnreachable
-from ...transport.bus import Bucket, Bus, Position, Topic
+from ...transport.bus import Bus
+from ...transport.category_spec import Topic
 from ...transport.changelog import told_position
 from ...transport.errors import BusError, BusUnreachable, CommitUnconfirmed
+from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import MaintenanceOperation
 from ...transport.tables.registrations import Registration, ShardRecord, record_shards, registration_of
 from .changelog_replay import changelog_of, replay

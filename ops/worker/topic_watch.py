@@ -12,8 +12,10 @@ from concurrent.futures import Executor, Future
 
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
-from ...transport.bus import Bucket, Bus, Topic
+from ...transport.bus import Bus
+from ...transport.category_spec import Topic
 from ...transport.errors import BucketMismatch, BusUnreachable, TopicRecreated
+from ...transport.messages import Bucket
 from ..clock import Clock
 
 _LOG = logging.getLogger("penstock.worker")

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Event, Thread
 
 from ...processors.declare.processor import Processor
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
 from ...transport.errors import BusError, MissingCategory
+from ...transport.messages import Bucket
 from ..clock import Clock, SystemClock
 from ..monitoring.reports import SILENT_AFTER_S, last_heard_ms
 

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from ...processors.time.watermarks import NEVER_MS
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
+from ...transport.messages import Bucket
 from ...transport.tables.upstream_watermarks import WatermarkOwner, WatermarkStatement, WatermarkTable
 
 KEPT = 64

@@ -18,7 +18,8 @@ from ...processors.declare.processor import Processor
 from ...processors.time.idleness import IdleDetector, IdleTimeout
 from ...processors.time.shard_time import ShardTime
 from ...processors.time.watermarks import UpstreamWatermark
-from ...transport.bus import Bucket, Bus
+from ...transport.bus import Bus
+from ...transport.messages import Bucket
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement
 from ..clock import Clock
 from .end_offsets import Asking

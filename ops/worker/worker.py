@@ -15,9 +15,10 @@ from ...processors.errors import Deferred
 from ...processors.lookups import LookupJoin
 from ...processors.shard.checkpoints import Gap, steps_of
 from ...state.protocols import StateFolder
-from ...transport.bus import Bucket, Bus, Polled, Position, RawBatch
+from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import MembershipLost, MissingCategory, OffsetOutOfRange
+from ...transport.messages import Bucket, Polled, Position, RawBatch
 from ..clock import Clock, SystemClock
 from .batch_processor import BatchProcessor, StopAtEvent
 from .checkpoint_coordinator import CheckpointCoordinator

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from penstock.processors.declare.partitioner import bucket_of
-from penstock.transport.bus import Bucket, Bus, CategorySpec, Outgoing, Position, RawBatch, Reader, Scanner, Topic
+from penstock.transport.bus import Bus, Reader, Scanner
+from penstock.transport.category_spec import CategorySpec, Topic
 from penstock.transport.errors import (
     Aborted,
     BusError,
@@ -25,6 +26,7 @@ from penstock.transport.kafka import KafkaBus
 from penstock.transport.kafka.open_transactions import OpenTransactions
 from penstock.transport.kafka.transactions import KafkaTransactionalWriter
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing, Position, RawBatch
 from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 LIMIT_S = 30.0

@@ -9,10 +9,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from penstock.transport.bus import Bucket, Bus, CategorySpec, Polled, Position
+from penstock.transport.bus import Bus
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.kafka import KafkaBus
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Polled, Position
 from penstock.transport.tables.bus_table import (
     BYTES_KEY,
     NUMBERED_KEY,

@@ -18,11 +18,12 @@ from penstock.processors.declare.dead_letters import DeadLetter
 from penstock.processors.declare.record_check import InvalidRecord
 from penstock.processors.declare.records import Record
 from penstock.processors.errors import DeclarationError
-from penstock.transport.bus import CategorySpec
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.avro import schema_of
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.codecs.codec import Codec, JsonCodec
+from penstock.transport.codecs.codec import Codec
 from penstock.transport.codecs.dead_letters import DeadLetterCodec
+from penstock.transport.codecs.json_codec import JsonCodec
 from penstock.transport.codecs.schemaless import decode_any
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables.schemas import SCHEMAS, Schemas

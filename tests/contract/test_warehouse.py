@@ -26,8 +26,9 @@ from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.state.errors import FileStoreUnreachable
 from penstock.state.files.file_store import FileStore
 from penstock.state.files.wrappers import WrappedFileStore
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 T = TypeVar("T")
 

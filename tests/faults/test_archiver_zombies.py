@@ -20,8 +20,9 @@ from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.warehouse.layout import DAY_MS, Note, Stored, StoredFile
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.kafka import KafkaBus
+from penstock.transport.messages import Outgoing
 
 
 @pytest.fixture

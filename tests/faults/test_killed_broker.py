@@ -18,9 +18,11 @@ import penstock as ps
 from penstock.ops.dev_services import LocalServices
 from penstock.ops.monitoring.reports import REPORTS, node_of, outgoing
 from penstock.ops.worker.transaction_sweeper import MARGIN_S, TransactionSweeper
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position, Reader
+from penstock.transport.bus import Reader
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.internal_topics import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
+from penstock.transport.messages import Bucket, Outgoing, Position
 
 LIMIT_S = 60.0
 OPEN_S = 1.0

@@ -14,7 +14,7 @@ from support.trials import Source, expect_kept, prepared
 from support.victims import Job, ended
 
 from penstock.ops.worker.preflight import prepare
-from penstock.transport.bus import CategorySpec, Durability
+from penstock.transport.category_spec import CategorySpec, Durability
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 

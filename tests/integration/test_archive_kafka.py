@@ -13,8 +13,9 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.kafka import KafkaBus
+from penstock.transport.messages import Bucket, Outgoing
 
 
 class Reading(ps.Record, frozen=True):

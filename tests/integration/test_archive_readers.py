@@ -31,8 +31,9 @@ from penstock.backfill.warehouse.notes import ARCHIVE, ArchiveSettings, write_no
 from penstock.backfill.warehouse.schema_evolution import content_of
 from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.processors.declare.apps import AppName
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 NOW_MS = 1_000 * DAY_MS
 TIMES = [hour * DAY_MS // 24 for hour in range(36)]

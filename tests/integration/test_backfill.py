@@ -26,7 +26,7 @@ from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
-from penstock.transport.bus import Bucket
+from penstock.transport.messages import Bucket
 
 MASTER = "local[2]"
 APP = AppName(Path(__file__))

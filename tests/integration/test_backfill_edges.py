@@ -20,8 +20,9 @@ from penstock.backfill.run.plans import Order
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.declare.apps import AppName
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 if TYPE_CHECKING:  # Spark's workers import this file, too, and have not what supports the tests
     from support.databases import Postgres

@@ -23,8 +23,9 @@ from penstock.backfill.run.backfill import run_backfill
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.warehouse import open_warehouse
 from penstock.processors.declare.apps import AppName
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 DAY = date(1970, 1, 1)
 EVENTS = 30

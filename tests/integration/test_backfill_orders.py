@@ -20,7 +20,7 @@ from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
-from penstock.transport.bus import Bucket
+from penstock.transport.messages import Bucket
 
 MASTER = "local[2]"
 APP = AppName(Path(shop.__file__))

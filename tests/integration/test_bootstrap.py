@@ -29,11 +29,12 @@ from penstock.ops.worker.resume_checks import MoveUnfinished
 from penstock.processors.declare.apps import AppName
 from penstock.processors.declare.processor import Processor
 from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 APP = AppName(Path(shop.__file__))

@@ -17,10 +17,12 @@ from penstock.backfill.outputs.bus_output import SentCategory, is_to_be_computed
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.declare.partitioner import bucket_of
-from penstock.transport.bus import Bucket, Bus, CategorySpec, Position
+from penstock.transport.bus import Bus
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import Aborted
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Position
 from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 START_MS = 15_706 * DAY_MS

@@ -26,8 +26,9 @@ from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
 from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing, Position
 
 LIMIT_S = 400.0
 """How long a command may take whose executors start beside everything else that is tested."""

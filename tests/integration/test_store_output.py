@@ -29,11 +29,12 @@ from penstock.state.errors import ForeignState
 from penstock.state.protocols import ShardIdentity
 from penstock.state.remote import read_results, remote_states
 from penstock.state.remote.rebuild import rebuilds
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 MASTER = "local[2]"

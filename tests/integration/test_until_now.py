@@ -35,11 +35,12 @@ from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.processors.declare.apps import AppName
 from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.internal_topics import ensure
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing, Position
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 APP = AppName(Path(__file__))

@@ -19,8 +19,9 @@ from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.backfill.warehouse.warehouse import Warehouse
 from penstock.state.errors import FileStoreUnreachable
-from penstock.transport.bus import Bucket, Bus
+from penstock.transport.bus import Bus
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket
 
 from .scheduler import Scheduler, SimulatedClock
 

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.remote.protocols import Parts
-from penstock.transport.bus import Bucket
+from penstock.transport.messages import Bucket
 
 from .disks import SimulatedState
 from .nodes import Node

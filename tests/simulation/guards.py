@@ -29,9 +29,9 @@ from penstock.processors.shard.shard import Shard
 from penstock.processors.time.idleness import IdleDetector
 from penstock.processors.time.shard_time import ShardTime
 from penstock.state.remote.protocols import StoredShard, Write
-from penstock.transport.bus import Outgoing
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory.writers import MemoryTransactionalWriter
+from penstock.transport.messages import Outgoing
 from penstock.transport.tables.schemas import SCHEMAS, Schema, Schemas
 
 from . import archiving

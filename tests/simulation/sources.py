@@ -11,8 +11,8 @@ import msgspec
 from support.kinds import HOUR_MS, Event
 
 from penstock.processors.declare.categories import AnyCategory
-from penstock.transport.bus import Outgoing
 from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.messages import Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, outgoing
 
 from .inputs import complete_ms, is_deletion, rounds

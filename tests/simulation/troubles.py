@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from support.kinds import HOUR_MS, Event
 
-from penstock.transport.bus import Bucket, Outgoing
 from penstock.transport.memory.groups import SESSION_MS
+from penstock.transport.messages import Bucket, Outgoing
 
 from .faults import OF_ALL, OF_REQUESTS, ON_EMPTY_DISKS, Fault, What
 from .inputs import END_MS

@@ -12,7 +12,7 @@ from support.warehouses import MemoryWarehouse
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
-from penstock.transport.bus import CategorySpec
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus

@@ -14,10 +14,11 @@ from penstock.ops.testing import Inline
 from penstock.ops.worker.checkpoint_coordinator import CheckpointCoordinator
 from penstock.state.errors import StateUnwritable
 from penstock.state.protocols import ShardIdentity, ShardState, StateFolder
-from penstock.transport.bus import Outgoing, Ownership, Position, Reader, TransactionalWriter, Writer
+from penstock.transport.bus import Ownership, Reader, TransactionalWriter, Writer
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import Cluster
 from penstock.transport.memory.readers import MemoryScanner
+from penstock.transport.messages import Outgoing, Position
 
 STATE = frozenset(
     {

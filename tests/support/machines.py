@@ -19,9 +19,10 @@ from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder, current
 from penstock.state.local.rocksdb import opened_read_only
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 YEAR_2100_MS = 4_102_444_800_000
 

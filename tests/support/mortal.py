@@ -17,7 +17,8 @@ from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.operators import merge_of
 from penstock.processors.shard.checkpoints import Gap, is_remote
 from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.bus import Outgoing, Position, Reader
+from penstock.transport.bus import Reader
+from penstock.transport.messages import Outgoing, Position
 
 from .disks import Disk
 from .faulty import Faults, FaultyBus, FaultyStates, FaultyWriter, Late

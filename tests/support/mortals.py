@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.ops.worker.changelog_replay import changelog_of
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.shard.checkpoints import is_remote
-from penstock.transport.bus import Bucket, Outgoing
+from penstock.transport.messages import Bucket, Outgoing
 
 from .by_event import BY_EVENT, Outputs
 from .by_time import expect_kept_by_time

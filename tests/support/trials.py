@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import penstock as ps
-from penstock.transport.bus import CategorySpec
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import CategoryExists
 from penstock.transport.kafka import KafkaBus
 

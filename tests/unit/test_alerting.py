@@ -47,10 +47,11 @@ from penstock.ops.monitoring.observer import Observer
 from penstock.ops.monitoring.reports import REPORTS, outgoing
 from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
-from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing, Position
+from penstock.transport.category_spec import CategorySpec, CategoryState
 from penstock.transport.errors import BusError, BusUnreachable, OffsetOutOfRange
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing, Position
 
 LAG = ps.Alert("lag", "behind_seconds", above=300)
 LOOK_MS = 10_000

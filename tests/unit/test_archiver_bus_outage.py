@@ -16,9 +16,10 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import FENCED_PAUSE_S, group_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import table_of
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 
 class Reading(ps.Record, frozen=True):

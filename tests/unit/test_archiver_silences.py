@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from penstock.backfill.archive.idle_buckets import IdleBuckets
-from penstock.transport.bus import CategorySpec
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 
 

@@ -21,10 +21,11 @@ from penstock.ops.deploy.version import Pods
 from penstock.ops.monitoring.reports import REPORTS, Node, ShardReport, outgoing
 from penstock.processors.declare.app_files import Contents
 from penstock.processors.errors import PenstockError
-from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Outgoing
 
 TOTALS = replace(NODE, name="totals")
 WAITED_MS = 600_000

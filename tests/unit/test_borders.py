@@ -18,8 +18,9 @@ from penstock.backfill.sources.open_segments import OpenSegments
 from penstock.backfill.warehouse.layout import Note, StoredFile
 from penstock.backfill.warehouse.notes import ARCHIVE
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
-from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
+from penstock.transport.category_spec import CategorySpec, CategoryState
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 BUCKET = Bucket("calls", 2)
 

@@ -11,9 +11,9 @@ from support.machines import Machine, created, read, write
 import penstock as ps
 from penstock.processors.shard.checkpoints import steps_of
 from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.bus import Bucket
 from penstock.transport.changelog import DELETIONS
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket
 
 
 class Visit(ps.Record, frozen=True):

@@ -13,8 +13,8 @@ import penstock as ps
 from penstock.ops.testing import Driver
 from penstock.ops.worker import shard_loader
 from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.bus import End, Polled, Position, RawBatch
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import End, Polled, Position, RawBatch
 
 EVENTS = events(60)
 

@@ -13,7 +13,7 @@ from support.disks import Disk, copy_of, restart
 import penstock as ps
 from penstock.ops.testing import Driver
 from penstock.ops.worker.preflight import prepare
-from penstock.transport.bus import CategorySpec
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import CompactedInput
 from penstock.transport.memory import MemoryBus
 

@@ -18,8 +18,9 @@ from penstock.backfill.sources.coverage import EVER, WantedDays, covered, noted
 from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile, day_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import content_of, table_of
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 TEN_DAYS = Days.of("1970-01-01", "1970-01-10")
 

@@ -35,11 +35,12 @@ from penstock.processors.errors import PenstockError
 from penstock.processors.shard.position import StatePosition
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import ShardIdentity
-from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.codecs.dead_letters import DeadLetterCodec
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Outgoing
 
 TOKEN = "correct-horse-battery"  # noqa: S105 - of nothing but these tests
 APP = """

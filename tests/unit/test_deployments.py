@@ -27,7 +27,7 @@ from penstock.processors.declare.processor import Processor
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import ShardIdentity
-from penstock.transport.bus import CategorySpec
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables.maintenance_log import (
     MaintenanceOperation,

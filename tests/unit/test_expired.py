@@ -21,7 +21,7 @@ from penstock.ops.worker.resume_checks import PositionsExpired
 from penstock.processors.shard.checkpoints import Step
 from penstock.processors.shard.resume_point import AmbiguousTransaction
 from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.bus import CategoryState
+from penstock.transport.category_spec import CategoryState
 from penstock.transport.errors import OffsetOutOfRange
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables.registrations import forget_registration, registration_of

@@ -19,8 +19,8 @@ from penstock.processors.operators import merge_of
 from penstock.processors.shard.checkpoints import Gap, Step
 from penstock.processors.shard.position import StatePosition
 from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.bus import Outgoing
 from penstock.transport.codecs.by_category import Codecs
+from penstock.transport.messages import Outgoing
 
 EXACT, MOST, LEAST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.AT_LEAST_ONCE
 

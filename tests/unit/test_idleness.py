@@ -20,9 +20,9 @@ from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.time.idleness import IdleDetector, IdleTimeout
 from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.bus import Bucket
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket
 from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, outgoing, watermarks_on
 
 MINUTE = 60_000

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from penstock.processors.declare.dead_letters import DeadLetter
-from penstock.transport.bus import CategorySpec
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.dead_letters import DeadLetterCodec, decode_dead_letter
 from penstock.transport.errors import SettingsRefused
 from penstock.transport.kafka import KafkaSettings

@@ -14,7 +14,7 @@ from penstock.processors.errors import DeclarationError
 from penstock.processors.shard.batches import EventRejected
 from penstock.processors.shard.checkpoints import Step
 from penstock.transport import memory
-from penstock.transport.bus import End, Polled
+from penstock.transport.messages import End, Polled
 
 
 class Departure(ps.Record, frozen=True):

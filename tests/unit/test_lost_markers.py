@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.writers import MemoryTransactionalWriter
+from penstock.transport.messages import Bucket, Outgoing, Position
 
 OUT, IN = Bucket("out", 0), Bucket("in", 0)
 LIMIT_S = 10.0

@@ -14,7 +14,7 @@ from support.subjects import EXACT, MOST, Subject, complete_ms, events
 import penstock as ps
 from penstock.ops.testing import Crash, Driver
 from penstock.processors.shard.checkpoints import Step, steps_of
-from penstock.transport.bus import Outgoing
+from penstock.transport.messages import Outgoing
 
 EVENTS = events(160)
 REPEATABLE = ("timers", "closing", "sessions", "sliding", "windowed", "ordered")

@@ -14,9 +14,9 @@ from penstock.ops.clock import SteeredClock
 from penstock.ops.testing import Driver
 from penstock.ops.worker import input_merger
 from penstock.ops.worker.input_merger import InputMerger
-from penstock.transport.bus import Bucket, End, Outgoing, Polled, Position, RawBatch
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.memory import StoredMessage
+from penstock.transport.messages import Bucket, End, Outgoing, Polled, Position, RawBatch
 
 LEFT, RIGHT = Bucket("left", 0), Bucket("right", 0)
 ARRIVALS = st.lists(st.integers(0, 50), max_size=40)

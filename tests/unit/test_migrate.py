@@ -39,9 +39,9 @@ from penstock.state.errors import ForeignState
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import Delta, ShardIdentity
-from penstock.transport.bus import Bucket
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket
 from penstock.transport.tables.maintenance_log import Retyped, newest_maintenance
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE

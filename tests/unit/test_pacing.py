@@ -12,9 +12,10 @@ from penstock.ops.worker.batch_processor import FIRST, TURN_S, BatchSizer
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.dead_letters import dead_letters_of
 from penstock.state.protocols import MemoryStateFolder
-from penstock.transport.bus import CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 

@@ -14,7 +14,7 @@ from penstock.ops.testing import Driver
 from penstock.processors.declare.partitioner import bucket_of, buckets_of
 from penstock.processors.shard.batches import EventRejected
 from penstock.processors.shard.key_check import KNOWN_KEYS, KeyCheck
-from penstock.transport.bus import BY_KEY, Bucket, Outgoing
+from penstock.transport.messages import BY_KEY, Bucket, Outgoing
 
 
 class Visit(ps.Record, frozen=True):

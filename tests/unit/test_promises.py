@@ -21,8 +21,8 @@ from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.processors.time.watermarks import NEVER_MS
-from penstock.transport.bus import Bucket
 from penstock.transport.errors import BusUnreachable
+from penstock.transport.messages import Bucket
 from penstock.transport.tables.upstream_watermarks import (
     WATERMARKS,
     WatermarkStatement,

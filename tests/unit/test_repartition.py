@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock.ops.testing import Driver
 from penstock.processors.errors import DeclarationError
-from penstock.transport.bus import Bucket
+from penstock.transport.messages import Bucket
 
 
 class Click(ps.Record, frozen=True):

@@ -37,7 +37,7 @@ from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import ShardIdentity
 from penstock.transport import memory
-from penstock.transport.bus import Bucket
+from penstock.transport.messages import Bucket
 
 START_MS = 4_102_444_800_000
 PAUSE_S = 10.0

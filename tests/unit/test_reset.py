@@ -20,9 +20,9 @@ from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.bus import Bucket
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket
 from penstock.transport.tables.maintenance_log import newest_maintenance
 from penstock.transport.tables.upstream_watermarks import watermarks_on
 

@@ -24,10 +24,10 @@ from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
 from penstock.processors.declare.partitioner import bucket_of
 from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.bus import Outgoing
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import BucketMismatch, GroupInUse
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Outgoing
 from penstock.transport.tables.maintenance_log import newest_maintenance
 
 HOUR_MS = 3_600_000

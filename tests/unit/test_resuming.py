@@ -21,9 +21,10 @@ from penstock.processors.shard.resume_point import AmbiguousTransaction, is_comm
 from penstock.processors.shard.shard import new_shard
 from penstock.state.protocols import Delta, MemoryShardState, ShardIdentity, StateFolder
 from penstock.state.remote.errors import StoreRefused, StoreUnreachable
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import OffsetOutOfRange
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing, Position
 
 OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 50))
 SOME_OFFSETS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 3), min_size=1)

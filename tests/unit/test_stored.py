@@ -21,8 +21,9 @@ from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import content_of
 from penstock.backfill.warehouse.stored import StoredCategory
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 FAR_MS = 400_000 * DAY_MS * 365  # beyond the year 9999
 HOUR_MS = DAY_MS // 24

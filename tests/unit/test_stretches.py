@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.transport.bus import Bucket, CategorySpec
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket
 from penstock.transport.offset_range import OffsetRange, read_offset_range
 
 BUCKET = Bucket("words", 3)

@@ -11,9 +11,10 @@ from support.subjects import EXACT, Subject
 from penstock.ops.clock import SteeredClock
 from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, outgoing
 from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledTransaction, TransactionSweeper
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 OUT = Bucket("out", 0)
 LIMIT_S = 11.0

@@ -15,7 +15,7 @@ from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
 from penstock.processors.operators import open_operator
 from penstock.state.protocols import MemoryShardState
-from penstock.transport.bus import Outgoing
+from penstock.transport.messages import Outgoing
 
 BOUND = 20
 

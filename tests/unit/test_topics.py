@@ -19,9 +19,10 @@ from penstock.ops.worker.preflight import OtherInputs
 from penstock.ops.worker.topic_watch import LOOK_EVERY_S, MISSING_LOOKS
 from penstock.processors.shard.position import StatePosition
 from penstock.state.files.local_files import LocalFileStore
-from penstock.transport.bus import CategorySpec, Polled
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BucketMismatch, TopicRecreated
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Polled
 from penstock.transport.tables.registrations import forget_registration, registration_of
 
 EXACT = ps.Semantics.EXACTLY_ONCE

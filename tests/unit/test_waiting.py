@@ -13,7 +13,8 @@ from penstock.ops.cli import waiting
 from penstock.ops.cli.waiting import Waiting
 from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import prepare
-from penstock.transport.bus import CategorySpec, Ownership
+from penstock.transport.bus import Ownership
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusRefuses, BusUnreachable
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.readers import MemoryReader

@@ -24,8 +24,9 @@ from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.owners import bucket_notes
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.time.watermarks import BucketProgress
-from penstock.transport.bus import Bucket, CategorySpec, CategoryState, Outgoing
+from penstock.transport.category_spec import CategorySpec, CategoryState
 from penstock.transport.memory import MemoryBus, StoredMessage
+from penstock.transport.messages import Bucket, Outgoing
 
 SEGMENT = 100
 SHORT_SEGMENT = 20

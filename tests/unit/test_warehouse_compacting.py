@@ -18,8 +18,9 @@ from penstock.backfill.warehouse.layout import DAY_MS, day_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing, Position
 
 SEGMENT = 8
 NOW_MS = 15_000 * DAY_MS

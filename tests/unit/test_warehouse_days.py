@@ -24,9 +24,10 @@ from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, read_note
 from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.backfill.warehouse.warehouse import Warehouse
 from penstock.state.files.file_store import FileStore
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 HOUR_MS = DAY_MS // 24
 BEGIN_MS = 15_000 * DAY_MS

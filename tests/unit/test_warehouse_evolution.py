@@ -20,8 +20,9 @@ from penstock.backfill.warehouse.layout import Note
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.notes import ARCHIVE
 from penstock.backfill.warehouse.schema_evolution import is_same, is_widened, merged, stored_as, table_of
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing
 
 
 class Part(ps.Record, frozen=True):

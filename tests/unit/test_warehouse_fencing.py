@@ -26,8 +26,9 @@ from penstock.backfill.warehouse.notes import SUCCESS, Late, Success, epochs_amo
 from penstock.backfill.warehouse.owners import Owners, bucket_notes, claim
 from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing, Position
 
 GROUP = group_of("readings")
 SEGMENT = 6

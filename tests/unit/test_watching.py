@@ -26,10 +26,11 @@ from penstock.ops.monitoring.prometheus import Scraped
 from penstock.ops.monitoring.reports import REPORTS, Node, Report, outgoing
 from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
 from penstock.ops.worker.identity import count_restart
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing, Position
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusError
 from penstock.transport.internal_topics import ensure
 from penstock.transport.memory import MemoryBus
+from penstock.transport.messages import Bucket, Outgoing, Position
 from penstock.transport.tables.registrations import ShardRecord, record_shards
 
 DOCS = Path(__file__).parents[2] / "docs"

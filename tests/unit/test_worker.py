@@ -25,8 +25,9 @@ from penstock.processors.errors import DeclarationError, PenstockError, Processo
 from penstock.processors.shard.batches import EventRejected
 from penstock.processors.shard.checkpoints import Gap, Step, steps_of
 from penstock.state.protocols import MemoryStateFolder, StateFolder
-from penstock.transport.bus import Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import StoredMessage
+from penstock.transport.messages import Bucket, Outgoing
 
 
 class Reading(ps.Record, frozen=True):

@@ -22,10 +22,11 @@ from penstock.processors.operators import merge_of
 from penstock.processors.shard.checkpoints import Gap
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import MemoryStateFolder, StateFolder
-from penstock.transport.bus import MESSAGE_LIMIT, Bucket, CategorySpec, Outgoing
+from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import CommitUnconfirmed, DeliveryFailed, Fenced, MembershipLost, MessageRefused
 from penstock.transport.internal_topics import ensure
+from penstock.transport.messages import MESSAGE_LIMIT, Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
 LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE

@@ -23,7 +23,7 @@ from ...processors.declare.records import Record, fields_of, plain, without_null
 from ...processors.errors import DeclarationError
 from ...processors.shard.batches import Decoded
 from ..tables.schemas import Schemas, UnknownSchema
-from .codec import UndecodableValue, Untimed, decode_singly, without_unfit
+from .decoded import UndecodableValue, Untimed, decode_singly, without_unfit
 
 MARKER = b"\xc3\x01"
 BODY_AT = len(MARKER) + 8

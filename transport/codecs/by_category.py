@@ -7,8 +7,9 @@ from ...processors.declare.dead_letters import DeadLetter
 from ..bus import Bus
 from ..tables.schemas import Schemas
 from .avro import AvroCodec
-from .codec import Codec, JsonCodec
+from .codec import Codec
 from .dead_letters import DeadLetterCodec
+from .json_codec import JsonCodec
 
 
 class Codecs:

@@ -13,8 +13,8 @@ import msgspec
 
 from ...processors.declare.dead_letters import DeadLetter
 from ...processors.shard.batches import Decoded
-from ..bus import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
-from .codec import UndecodableValue, decode_singly
+from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
+from .decoded import UndecodableValue, decode_singly
 
 DEAD_LETTER_MARKER = b"\xc1\x01"
 """C1 is no beginning of JSON, text, Avro or MessagePack."""

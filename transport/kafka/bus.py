@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from ..bus import Ownership, Position, Reader
+from ..bus import Ownership, Reader
+from ..messages import Position
 from .catalog import KafkaCatalog
 from .open_transactions import OpenTransactions
 from .reader import GroupReader, KafkaScanner, open_scanner

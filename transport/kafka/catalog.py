@@ -11,8 +11,9 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from ..bus import Bucket, CategorySpec, CategoryState, Durability, Position, Topic
+from ..category_spec import CategorySpec, CategoryState, Durability, Topic
 from ..errors import BatchesRefused, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
+from ..messages import Bucket, Position
 from .client_log import refusal_in, refused
 from .error_translation import translate, translated
 from .every_broker import is_shown_by_all

@@ -19,8 +19,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ..bus import Bucket
 from ..errors import MissingCategory
+from ..messages import Bucket
 from .catalog import KafkaCatalog
 from .error_translation import translate
 from .reader import Group

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ..bus import Bucket, Position
+from ..messages import Bucket, Position
 from .error_translation import passes
 from .positions import to_read
 from .settings import KafkaSettings

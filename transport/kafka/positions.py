@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from ..bus import Bucket, Position
+from ..messages import Bucket, Position
 
 _CHECKPOINT = "checkpoint "
 _MEMBERSHIP = b"CGMDv2:"

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
+from ..bus import Ownership
 from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOutOfRange
+from ..messages import Bucket, End, Polled, Position, RawBatch
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
 from .error_translation import passes, translate, translated
 from .positions import is_membership, to_commit, to_read

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..bus import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
 from ..errors import SettingsRefused
+from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
 from .client_log import CLIENT_LOG, outage_reporter
 
 Value = str | int | bool

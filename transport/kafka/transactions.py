@@ -10,8 +10,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from ..bus import Outgoing, Position
 from ..errors import Aborted, BusError, BusUnreachable, DeliveryFailed, Fenced
+from ..messages import Outgoing, Position
 from .bounded_calls import NoAnswer, answered
 from .error_translation import is_done_again, is_waited_for, translate, translated
 from .open_transactions import ABORTED_KEY, Found, OpenTransactions

@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ..bus import Outgoing
 from ..errors import BusError, DeliveryFailed, Fenced
+from ..messages import Outgoing
 from .error_translation import is_done_again, is_waited_for, translate, translated
 
 ROOM_WAIT_S = 0.05

@@ -6,18 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ..bus import (
-    Bucket,
-    CategorySpec,
-    CategoryState,
-    Durability,
-    Outgoing,
-    Ownership,
-    Position,
-    Reader,
-    Topic,
-)
+from ..bus import Ownership, Reader
+from ..category_spec import CategorySpec, CategoryState, Durability, Topic
 from ..errors import BusError, BusUnreachable, CategoryExists
+from ..messages import Bucket, Outgoing, Position
 from .cluster import Cluster
 from .log import BucketLog, StoredMessage
 from .network import Network

@@ -8,8 +8,9 @@ from datetime import datetime, timezone
 from itertools import count
 
 from ...processors.declare.partitioner import bucket_of
-from ..bus import BY_KEY, MESSAGE_LIMIT, Bucket, CategorySpec, Outgoing, size_of
+from ..category_spec import CategorySpec
 from ..errors import MessageRefused, MissingCategory
+from ..messages import BY_KEY, MESSAGE_LIMIT, Bucket, Outgoing, size_of
 from .groups import Group
 from .log import BucketLog
 from .transactions import Transactions

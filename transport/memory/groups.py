@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import ceil
 
-from ..bus import Bucket, Position
 from ..errors import CommitUnconfirmed, Fenced, GroupInUse, MembershipLost
+from ..messages import Bucket, Position
 from .log import MessageState
 
 SESSION_MS = 45_000

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from ..bus import Outgoing
+from ..messages import Outgoing
 
 
 class MessageState(Enum):

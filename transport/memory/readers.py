@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..bus import Bucket, End, Ownership, Polled, Position, RawBatch
+from ..bus import Ownership
 from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOutOfRange
+from ..messages import Bucket, End, Polled, Position, RawBatch
 from .cluster import Cluster
 from .groups import Membership
 from .network import Network

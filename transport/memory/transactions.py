@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..bus import Position
 from ..errors import Fenced
+from ..messages import Position
 from .groups import Group
 from .log import BucketLog, MessageState
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from ..bus import Outgoing, Position
 from ..errors import Aborted, BusError, BusUnreachable, CommitUnconfirmed, DeliveryFailed, Fenced, MembershipLost
+from ..messages import Outgoing, Position
 from .cluster import Cluster
 from .groups import Group
 from .log import BucketLog, MessageState

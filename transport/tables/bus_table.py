@@ -12,9 +12,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ..bus import Bucket, Bus, CategorySpec, Message, Outgoing, Polled, Position
+from ..bus import Bus
+from ..category_spec import CategorySpec
 from ..errors import BusUnreachable
 from ..internal_topics import ensure
+from ..messages import Bucket, Message, Outgoing, Polled, Position
 
 READ_WAIT_S = 1.0
 SILENCE_LIMIT_S = 120.0

@@ -9,10 +9,10 @@ or an older backup, that the move could not reach is told from those that count.
 
 from __future__ import annotations
 
-
 import msgspec
 
-from ..bus import Bus, CategorySpec
+from ..bus import Bus
+from ..category_spec import CategorySpec
 from .bus_table import TEXT_KEY, BusTable
 
 MOVES = CategorySpec("penstock.moves", buckets=1, compacted=True)

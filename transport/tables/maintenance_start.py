@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from ...processors.declare.processor import Processor
 from ...processors.errors import PenstockError
-from ..bus import Bucket, Bus, Position
+from ..bus import Bus
+from ..messages import Bucket, Position
 from .maintenance_log import MOVES, MaintenanceOperation, forget_maintenance, newest_maintenance, record_maintenance
 
 

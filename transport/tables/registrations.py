@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ...processors.declare.processor import Processor
-from ..bus import Bus, CategorySpec
+from ..bus import Bus
+from ..category_spec import CategorySpec
 from ..changelog import changelog_spec
 from .bus_table import BusTable, KeyFormat
 

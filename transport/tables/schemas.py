@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from ...processors.errors import PenstockError
-from ..bus import Bus, CategorySpec
+from ..bus import Bus
+from ..category_spec import CategorySpec
 from .bus_table import BYTES_KEY, BusTable
 
 SCHEMAS = CategorySpec("penstock.schemas", buckets=1, compacted=True)

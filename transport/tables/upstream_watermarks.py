@@ -16,7 +16,9 @@ from contextlib import closing
 import msgspec
 
 from ...processors.time.watermarks import NEVER_MS
-from ..bus import Bus, CategorySpec, Outgoing
+from ..bus import Bus
+from ..category_spec import CategorySpec
+from ..messages import Outgoing
 from .bus_table import NUMBERED_KEY, BusTable, Change
 
 WATERMARKS = CategorySpec("penstock.watermarks", buckets=1, compacted=True)

@@ -1,0 +1,90 @@
+"""Categories on the bus: their declaration and their present state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+
+from ..processors.declare.categories import AnyCategory
+
+
+@dataclass(frozen=True)
+class CategorySpec:
+    """The settings of a category.
+
+    Args:
+        name: its name.
+        buckets: the number of buckets.
+        retention: how long the bus keeps events; None for ever.
+        compacted: whether the bus keeps the last message of each key instead.
+        deletions: how long a compacted category keeps deletions at least; None for the bus's default.
+    """
+
+    name: str
+    buckets: int
+    retention: timedelta | None = None
+    compacted: bool = False
+    deletions: timedelta | None = None
+
+    @staticmethod
+    def of(category: AnyCategory) -> CategorySpec:
+        """Return the settings of a declared category."""
+        return CategorySpec(category.name, category.buckets, category.retention)
+
+
+@dataclass(frozen=True)
+class CategoryState:
+    """The present state of a category.
+
+    Args:
+        spec: its settings on the bus.
+        starts: the first kept offset, by bucket.
+        ends: the offset after the last event, by bucket.
+        topic_id: the id that the bus assigns; a category that was deleted and created again has a new id.
+    """
+
+    spec: CategorySpec
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    topic_id: str
+
+    @property
+    def events(self) -> int:
+        """The number of offsets between start and end, which includes the markers of transactions."""
+        return sum(self.ends.values()) - sum(self.starts.values())
+
+
+class Topic(NamedTuple):
+    """The identity and size of a category, which change when it is created again or resized.
+
+    Args:
+        id: the topic id; see `CategoryState`.
+        buckets: the number of buckets.
+    """
+
+    id: str
+    buckets: int
+
+
+@dataclass(frozen=True)
+class Durability:
+    """The replication and timestamp settings of a category.
+
+    Args:
+        replicas: the number of brokers that store each bucket.
+        in_sync: the number of replicas that must have a message before the bus acknowledges it.
+        unclean: whether a replica that lacks messages may become the leader.
+        arrival: whether timestamps are the bus's arrival times instead of the writers' times.
+    """
+
+    replicas: int
+    in_sync: int
+    unclean: bool
+    arrival: bool
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether every acknowledged message survives the loss of one broker."""
+        return self.replicas >= 3 and self.in_sync >= 2 and not self.unclean

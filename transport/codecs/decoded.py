@@ -1,0 +1,47 @@
+"""Decoded batches: the records of a batch, and the messages that failed to decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...processors.declare.record_check import RecordCheck
+from ...processors.shard.batches import Decoded, Undecodable
+
+
+def without_unfit(decoded: Decoded, check: RecordCheck) -> Decoded:
+    """Move events with a number out of range to the undecodable messages."""
+    unfit = check.unfit(decoded.events)
+    if not unfit:
+        return decoded
+    at = decoded.at
+    bad = [Undecodable(at[index], reason, untimed=False) for index, reason in unfit.items()]
+    kept = [index for index in range(len(at)) if index not in unfit]
+    return Decoded([decoded.events[index] for index in kept], [at[index] for index in kept], [*decoded.bad, *bad])
+
+
+class Untimed(msgspec.ValidationError):
+    """A message that lacks only its event time."""
+
+
+def decode_singly(values: Sequence[bytes | None], decode: Any) -> Decoded:
+    """Decode message by message, and collect the messages that fail."""
+    events: list[Any] = []
+    at: list[int] = []
+    bad: list[Undecodable] = []
+    for index, value in enumerate(values):
+        if value is None:
+            bad.append(Undecodable(index, "the message is empty", untimed=False))
+            continue
+        try:
+            events.append(decode(value))
+            at.append(index)
+        except (msgspec.DecodeError, UndecodableValue) as error:
+            bad.append(Undecodable(index, str(error), untimed=isinstance(error, Untimed)))
+    return Decoded(events, at, bad)
+
+
+class UndecodableValue(ValueError):
+    """The bytes of a message violate the format of its codec."""

@@ -1,0 +1,97 @@
+"""JSON messages: one object for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...processors.declare.categories import AnyCategory
+from ...processors.declare.record_check import RecordCheck, has_whole_numbers
+from ...processors.shard.batches import Decoded
+from .decoded import Untimed, decode_singly, without_unfit
+
+_WIDE_DIGITS = 19
+"""The least number of digits of a whole number beyond 64 bits."""
+_WORD = 4
+_WIDE_WORDS = (_WIDE_DIGITS - _WORD + 1) // _WORD
+_HIGH_HALVES = 0xF0F0F0F0
+_OF_DIGITS = 0x30303030
+
+
+class JsonCodec:
+    """Encodes each record as one JSON object, which any other reader of the category can decode."""
+
+    def __init__(self, category: AnyCategory) -> None:
+        self._category = category
+        self._decoder = msgspec.json.Decoder(category.record)
+        self._encoder = msgspec.json.Encoder()
+        self._check = RecordCheck(category.record)
+        self._read_check = RecordCheck(category.record, besides=category.event_time)
+        self._has_whole_numbers = has_whole_numbers(category.record, category.event_time)
+
+    def encode(self, records: Sequence[Any]) -> list[bytes]:
+        """Return the JSON of each record."""
+        self._check.expect(records)
+        # One call for the batch: a newline within a string is escaped in JSON, so the only newlines are between records.
+        return self._encoder.encode_lines(records).split(b"\n")[:-1]
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decode a batch at once; if that fails, message by message."""
+        try:
+            lines = b"\n".join(values)  # type: ignore[arg-type]  # an empty message is a TypeError here
+            if _lines_are_whole(lines, len(values)):
+                events = self._decoder.decode_lines(lines)
+                if len(events) == len(values) and not self._may_be_too_wide(lines):
+                    return Decoded(events, range(len(values)), [])
+        except (TypeError, msgspec.DecodeError):
+            pass  # the loop below finds the message
+        return without_unfit(decode_singly(values, self._decode_one), self._read_check)
+
+    def _may_be_too_wide(self, lines: bytes) -> bool:
+        """Return whether a whole number, other than an event time, may have more than 64 bits."""
+        return self._has_whole_numbers and _may_have_long_number(lines)
+
+    def _decode_one(self, value: bytes) -> Any:
+        try:
+            return self._decoder.decode(value)
+        except msgspec.ValidationError as error:
+            if self._lacks_event_time(value):
+                raise Untimed(f"no event time: {self._category.event_time!r} is missing or null") from error
+            raise
+
+    def _lacks_event_time(self, value: bytes) -> bool:
+        fields = msgspec.json.decode(value)
+        return isinstance(fields, dict) and fields.get(self._category.event_time) is None
+
+
+def _may_have_long_number(text: bytes) -> bool:
+    """Return whether text may contain a number of 19 digits or more. Numbers of 16 to 18 digits may be false positives.
+
+    At any alignment, so long a number fills four whole words in a row. Comparing words is faster than comparing bytes.
+    """
+    words = np.frombuffer(text, np.uint32, count=len(text) // _WORD)
+    digits = (words & _HIGH_HALVES) == _OF_DIGITS  # also matches the six characters after 9
+    runs = digits[: max(len(digits) - _WIDE_WORDS + 1, 0)].copy()
+    for at in range(1, _WIDE_WORDS):
+        runs &= digits[at : at + len(runs)]
+    return bool(runs.any())
+
+
+def _lines_are_whole(lines: bytes, messages: int) -> bool:
+    """Return whether each line is one message that opens and closes an object.
+
+    Then the decoder cannot join two broken messages: between the `}` at the end of a line and the `{` at the start of the next,
+    both records are complete. An equal number of records and messages then means one record for each message.
+    """
+    if lines[:1] != b"{" or lines[-1:] != b"}":
+        return False
+    characters = np.frombuffer(lines, np.uint8)
+    breaks = np.flatnonzero(characters == ord("\n"))
+    return (
+        len(breaks) == messages - 1
+        and bool((characters[breaks - 1] == ord("}")).all())
+        and bool((characters[breaks + 1] == ord("{")).all())
+    )
