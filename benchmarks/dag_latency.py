@@ -25,7 +25,7 @@ from rounds import broker, command, create, unique
 from penstock.processors.time.watermarks import NEVER_MS
 from penstock.transport.bus import Bus
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.messages import Bucket, Outgoing, Position
 from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkTable
@@ -64,7 +64,7 @@ def main() -> None:
     given = parser.parse_args()
     with broker() as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap))
-        ensure(bus, WATERMARKS)
+        create_missing_categories(bus, WATERMARKS)
         found = {
             case: measure(bus, bootstrap, case, given.seconds, given.rate)
             for case in (Case(*one) for one in product(OUTPUTS, INTERVALS_MS, STAGES))

@@ -26,7 +26,7 @@ from ..processors.time.idleness import IdleTimeout
 from ..state.protocols import MemoryStateFolder
 from ..transport.category_spec import CategorySpec
 from ..transport.codecs.by_category import Codecs
-from ..transport.internal_topics import ensure
+from ..transport.internal_topics import create_missing_categories
 from ..transport.memory import MemoryBus
 from ..transport.messages import Bucket, Outgoing
 from ..transport.tables.registrations import PROCESSORS
@@ -101,7 +101,7 @@ class Driver:
         self._armed: Gap | None = None
         for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
             self.bus.create(CategorySpec.of(category))
-        ensure(self.bus, WATERMARKS, PROCESSORS)
+        create_missing_categories(self.bus, WATERMARKS, PROCESSORS)
         for changelog in filter(None, map(changelog_of, self.app.processors)):
             self.bus.create(changelog)
         for processor in self._processors.values():

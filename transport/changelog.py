@@ -1,17 +1,17 @@
-"""The changelog: what checkpoints did to a shard's state, on the bus, in the same transactions as the group's positions.
+"""The changelog of a shard's state on the bus, written in the same transactions as the group's positions.
 
-It is kept where nothing may be written twice, and reading the events again would not give the same state: several inputs, which come
-interleaved otherwise each time, what depends on the clock or on promises, or a processor that says it is not deterministic. The bus
-compacts it to the last change of each key.
+A processor has a changelog if its outputs must be exactly-once and reading the events again may produce another state: with several inputs,
+whose interleaving varies, with the clock or upstream watermarks, or if it is declared non-deterministic. The bus compacts the changelog to
+the last change of each key.
 
     key   b"k" and the state's key, value its bytes or none      a change
-    key   b"p", value the position as MessagePack                 how far the state is with the changes before it
+    key   b"p", value the position as MessagePack                 the position of the state after the changes before it
 
-Where a state is put in place from outside, the changelog is told: what the state lacks is removed, what it has is written, and its position
-last, all in one transaction. The changelog goes on, and whoever is behind in it comes to the state, as after any checkpoint. To delete it and
-begin another would be two steps: who came in between would take a state of nothing for the one that was committed.
+When a maintenance operation replaces a state, one transaction rewrites the changelog: it deletes the keys that the state lacks, writes the keys
+of the state, and its position last. A worker that is behind in the changelog then reaches the new state, as after any checkpoint. Deleting and
+creating the changelog would be two steps: a worker between them would restore an empty state.
 
-A processor that is declared otherwise than before may have a state that its changelog was not told. Its worker tells the whole state first.
+A changed declaration may give a processor a changelog that lacks its state. Its worker writes the whole state first.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .messages import Bucket, Outgoing, Position
 
 READ_WAIT_S = 1.0
 TIMEOUT_S = 600.0
-"""How long a transaction may stay open that tells of a whole state."""
+"""How long the transaction of a whole state may stay open."""
 
 DELETIONS = timedelta(days=30)
-"""How long it is kept that a key was deleted: a state that is further behind is made anew of the whole changelog."""
+"""How long the changelog keeps deletions. A state that is further behind is rebuilt from the whole changelog."""
 
 _CHANGE = b"k"
 _POSITION = b"p"
@@ -43,7 +43,7 @@ _decode = msgspec.msgpack.Decoder(StatePosition).decode
 
 
 def changelog_spec(processor: type[Processor]) -> CategorySpec:
-    """Return the category of a processor's changelog, for those that have one."""
+    """Return the category of a processor's changelog."""
     return CategorySpec(
         f"{processor.name}.changelog", processor.inputs()[0].buckets, compacted=True, deletions=DELETIONS
     )
@@ -52,14 +52,14 @@ def changelog_spec(processor: type[Processor]) -> CategorySpec:
 def logged_changes(
     changes: Iterable[tuple[bytes, bytes | None]], position: StatePosition, number: int
 ) -> Iterator[Outgoing]:
-    """Give the messages that say what changes in a shard's state, and how far it is then."""
+    """Yield the messages of changes of a shard's state, then of its position."""
     for key, value in changes:
         yield Outgoing(_CHANGE + key, value, number)
     yield Outgoing(_POSITION, _encode(position), number)
 
 
-def offset_ranges(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, StatePosition]]:
-    """Read a changelog to its end, batch by batch: changes, and the position that holds with them."""
+def changelog_batches(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Changes, StatePosition]]:
+    """Read a changelog to its end: yield the changes of each batch, and the position after them."""
     reader = bus.scanner([Position(bucket, begin)])
     try:
         while True:
@@ -80,15 +80,15 @@ def offset_ranges(bus: Bus, bucket: Bucket, begin: int) -> Iterator[tuple[Change
         reader.close()
 
 
-def told_position(bus: Bus, bucket: Bucket) -> StatePosition:
-    """Return what the state reflects that a changelog's bucket gives: nothing where it was never told of one."""
+def changelog_position(bus: Bus, bucket: Bucket) -> StatePosition:
+    """Return the position of the state in a changelog's bucket; empty if it has none."""
     position = StatePosition()
-    for _, reached in offset_ranges(bus, bucket, 0):
+    for _, reached in changelog_batches(bus, bucket, 0):
         position = position.updated(reached)
     return _without_changelog(position)
 
 
-def rewrite(
+def rewrite_changelog_bucket(
     bus: Bus,
     changelog: str,
     number: int,
@@ -98,16 +98,16 @@ def rewrite(
     member: Reader | None = None,
     commits: Sequence[Position] = (),
 ) -> None:
-    """Make a changelog's bucket give a state. May be repeated, also where it died.
+    """Rewrite a bucket of a changelog so that replaying it produces a state. May be repeated, also after a crash.
 
     Args:
-        bus: where it is.
-        changelog: its category.
-        number: which bucket.
-        items: what the state holds.
-        position: what it reflects.
-        member: the member of the processor's group that owns the bucket; None where the group has none.
-        commits: the positions that it commits in the same transaction, so that nobody who has lost the bucket writes.
+        bus: the bus.
+        changelog: the changelog's category.
+        number: the bucket.
+        items: the keys and values of the state.
+        position: the position of the state.
+        member: the member of the processor's group that owns the bucket; None for a group without members.
+        commits: the positions to commit in the same transaction, which fails if the member has lost the bucket.
     """
     before = _keys_in(bus, Bucket(changelog, number))
 
@@ -128,9 +128,9 @@ def _without_changelog(position: StatePosition) -> StatePosition:
 
 
 def _keys_in(bus: Bus, bucket: Bucket) -> set[bytes]:
-    """Return the keys that a changelog gives a value in an empty state."""
+    """Return the keys with a value in a changelog."""
     found: set[bytes] = set()
-    for changes, _ in offset_ranges(bus, bucket, 0):
+    for changes, _ in changelog_batches(bus, bucket, 0):
         found.update(key for key, value in changes.items() if value is not None)
         found.difference_update(key for key, value in changes.items() if value is None)
     return found

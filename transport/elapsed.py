@@ -1,11 +1,11 @@
-"""A clock for how long something took, or lasts: it counts on while the machine sleeps, and nobody sets it."""
+"""A monotonic clock that includes the time while the machine sleeps."""
 
 import time
 
-# Linux's other clocks stand still while the machine sleeps; elsewhere this one does not.
-_COUNTS_ON: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# Linux's monotonic clock stops while the machine sleeps; on other systems it continues.
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed_s() -> float:
-    """Return seconds that never go back, from an arbitrary start."""
-    return time.clock_gettime(_COUNTS_ON)
+    """Return seconds since an arbitrary start; never decreases."""
+    return time.clock_gettime(_CLOCK)

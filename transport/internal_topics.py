@@ -1,4 +1,4 @@
-"""The categories that Penstock itself keeps on a bus: whoever needs one first creates it."""
+"""Creation of the categories that Penstock uses itself, on first use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .category_spec import CategorySpec
 from .errors import CategoryExists
 
 
-def ensure(bus: Bus, *specs: CategorySpec) -> None:
-    """Create the categories of these that are missing."""
-    there = set(bus.catalog.names())
+def create_missing_categories(bus: Bus, *specs: CategorySpec) -> None:
+    """Create those of the categories that are missing."""
+    existing = set(bus.catalog.names())
     for spec in specs:
-        if spec.name not in there:
-            with suppress(CategoryExists):  # another process may have been first
+        if spec.name not in existing:
+            with suppress(CategoryExists):  # another process created it meanwhile
                 bus.catalog.create(spec)

@@ -1,7 +1,7 @@
-"""A stretch of a bucket: from one offset up to another, both fixed before anything is read.
+"""A range of offsets of a bucket, fixed before the first read.
 
-Offsets have gaps, where transactions were aborted or kept their own marks, so a stretch is read to its end when something behind it
-has come, or when the bus says that there is nothing more for now.
+Offsets have gaps: aborted transactions and transaction markers. So a range is complete when the reader returns a later message, or
+reports the end of the bucket.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .messages import Bucket, Message, Polled, Position, RawBatch
 
 POLL_WAIT_S = 1.0
 SILENCE_LIMIT_S = 120.0
-"""How long a bus that neither gives anything nor says that there is nothing is waited for."""
+"""How long a reader waits for the next message, or for the end of the bucket, before it fails."""
 
 
 class OffsetRange(NamedTuple):
     """Events of one bucket.
 
     Args:
-        bucket: which.
+        bucket: the bucket.
         start: the first offset.
-        end: the offset behind the last.
+        end: the offset after the last event.
     """
 
     bucket: Bucket
@@ -35,7 +35,7 @@ class OffsetRange(NamedTuple):
     end: int
 
     def cut(self, offsets: int) -> list[OffsetRange]:
-        """Return the same in pieces that begin at multiples of so many offsets; none for an empty one."""
+        """Split the range at multiples of `offsets`; an empty range has no pieces."""
         inner = range(self.start - self.start % offsets + offsets, self.end, offsets)
         edges = [self.start, *inner, self.end]
         return [OffsetRange(self.bucket, start, end) for start, end in pairwise(edges) if start < end]
@@ -43,34 +43,34 @@ class OffsetRange(NamedTuple):
 
 def read_offset_range(
     bus: Bus,
-    stretch: OffsetRange,
+    offset_range: OffsetRange,
     *,
     silence_limit_s: float = SILENCE_LIMIT_S,
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> Iterator[RawBatch]:
-    """Give what is in a stretch, in order. Its end is none that lies ahead: the bus had come so far before.
+    """Yield the events of a range, in order. The end must not be later than the present end of the bucket.
 
     Raises:
-        OffsetOutOfRange: the bus does not keep its beginning any more.
-        BusUnreachable: nothing came for too long.
+        OffsetOutOfRange: the first events of the range have expired.
+        BusUnreachable: the bus sent nothing for `silence_limit_s`.
         BusError: as the bus raises.
     """
-    scanner = bus.scanner([Position(stretch.bucket, stretch.start)])
-    heard_s = monotonic_s()
+    scanner = bus.scanner([Position(offset_range.bucket, offset_range.start)])
+    last_message_s = monotonic_s()
     try:
         while True:
             polled = scanner.poll(POLL_WAIT_S)
             for batch in polled.batches:
-                heard_s = monotonic_s()
-                inside = _before(batch.messages, stretch.end)
+                last_message_s = monotonic_s()
+                inside = _before(batch.messages, offset_range.end)
                 if inside:
                     yield RawBatch(batch.bucket, inside)
-            if _is_past(polled, stretch.end):
+            if _is_past(polled, offset_range.end):
                 return
-            if monotonic_s() - heard_s > silence_limit_s:
+            if monotonic_s() - last_message_s > silence_limit_s:
                 raise BusUnreachable(
-                    f"{stretch.bucket}: nothing came for {silence_limit_s:.0f} s of what lies before offset {stretch.end}, where the bucket had "
-                    "ended when this began. Nothing was skipped. See whether the brokers answer, and run again."
+                    f"{offset_range.bucket}: the bus sent no event before offset {offset_range.end} for {silence_limit_s:.0f} s. No event was "
+                    "skipped. Check that the brokers are up, then run again."
                 )
     finally:
         scanner.close()
@@ -81,4 +81,6 @@ def _before(messages: Sequence[Message], end: int) -> Sequence[Message]:
 
 
 def _is_past(polled: Polled, end: int) -> bool:
-    return any(batch.next_offset >= end for batch in polled.batches) or any(one.offset >= end for one in polled.ended)
+    return any(batch.next_offset >= end for batch in polled.batches) or any(
+        reached.offset >= end for reached in polled.ended
+    )

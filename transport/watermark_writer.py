@@ -1,4 +1,4 @@
-"""The watermark of a category that is written from outside: whoever writes it says how far it is complete."""
+"""The watermark of a category that an external program writes."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import final
 from ..processors.errors import PenstockError
 from ..processors.time.timestamp_validation import shown
 from .bus import Bus
-from .internal_topics import ensure
+from .internal_topics import create_missing_categories
 from .kafka import KafkaBus, KafkaSettings
-from .tables.upstream_watermarks import WATERMARKS, WatermarkStatement, outgoing, watermarks_on
+from .tables.upstream_watermarks import WATERMARKS, WatermarkStatement, watermark_messages, watermarks_on
 
 
 class WatermarkWentBack(PenstockError):
-    """A watermark was to be set to an earlier time than it has: consumers have gone by it already."""
+    """A new watermark is earlier than the present one, which consumers have used already."""
 
 
 @final
 class WatermarkWriter:
-    """Says how far a category is complete that is written from outside; a context manager, for one thread.
+    """Publishes the watermark of a category that an external program writes. A context manager, for one thread.
 
-    Where several programs write a category, each is an injector of its own, and the least of what they promise counts.
+    If several programs write a category, each needs a watermark writer with its own name. The least watermark counts.
 
     Args:
-        bus: where the category is.
-        category: its name.
-        name: who promises.
+        bus: the bus of the category.
+        category: the category's name.
+        name: the name of the watermark writer.
 
     Raises:
-        MissingCategory: there is none of that name.
+        MissingCategory: the category is missing.
     """
 
     def __init__(self, bus: Bus, category: str, name: str = "injector") -> None:
@@ -38,7 +38,7 @@ class WatermarkWriter:
         self._category = category
         self._name = f"{name}:{category}"
         bus.catalog.ends(category)
-        ensure(bus, WATERMARKS)
+        create_missing_categories(bus, WATERMARKS)
         self._before = watermarks_on(bus).get((self._name, 0))
         self._writer = bus.writer()
 
@@ -46,24 +46,24 @@ class WatermarkWriter:
     def on(
         kafka: str, category: str, name: str = "injector", settings: Mapping[str, str] | None = None
     ) -> WatermarkWriter:
-        """Return an injector on a Kafka cluster.
+        """Return a watermark writer on a Kafka cluster.
 
         Args:
             kafka: a broker, as HOST:PORT.
             category: the category's name.
-            name: who promises.
+            name: the name of the watermark writer.
             settings: further settings of librdkafka.
         """
         return WatermarkWriter(KafkaBus(KafkaSettings(kafka, settings or {})), category, name)
 
     def promise(self, watermark_ms: int) -> None:
-        """Promise that events which are written from now on are not earlier; durable on return.
+        """Publish a watermark: no later event will be earlier than it. Durable on return.
 
         Args:
-            watermark_ms: than this (milliseconds since 1970, UTC). What was written before, and flushed, may be.
+            watermark_ms: the watermark (milliseconds since 1970, UTC). Events that were flushed before may be earlier.
 
         Raises:
-            WatermarkWentBack: more was promised already.
+            WatermarkWentBack: the present watermark is later.
         """
         if self._before is not None and self._before.watermark_ms > watermark_ms:
             raise WatermarkWentBack(
@@ -73,11 +73,11 @@ class WatermarkWriter:
             )
         ends = {self._category: dict(self._bus.catalog.ends(self._category))}
         self._before = WatermarkStatement(self._name, 0, 1, watermark_ms, ends, watermark_ms, outside=True)
-        self._writer.send(WATERMARKS.name, outgoing([self._before]))
+        self._writer.send(WATERMARKS.name, watermark_messages([self._before]))
         self._writer.flush()
 
     def close(self) -> None:
-        """Let go of the connection; what was promised lasts, and holds consumers back until more is."""
+        """Close the connection. The watermark stays, and consumers wait at it until a later one is published."""
         self._writer.close()
 
     def __enter__(self) -> WatermarkWriter:

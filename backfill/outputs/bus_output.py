@@ -21,7 +21,7 @@ from ...processors.declare.categories import AnyCategory
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError
-from ...transport.internal_topics import ensure
+from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Outgoing
 from ..errors import BackfillFailed, BackfillRefused
 from ..warehouse.columns import OUTPUT_MARKS, Columns
@@ -89,7 +89,7 @@ def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, s
         BackfillFailed: the bus failed; what was sent is there once, and the next run goes on behind it.
         WarehouseError: the folder.
     """
-    ensure(bus, MARKS)
+    create_missing_categories(bus, MARKS)
     batch, codec = _Batch.of(folder, category), Codecs(bus).of(category)
     written = [category.name, MARKS.name]
     with closing(bus.transactional_writer(f"backfill.{category.name}", None, TRANSACTION_LIMIT_S, written)) as writer:

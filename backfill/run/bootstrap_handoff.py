@@ -27,8 +27,8 @@ from ...state.backups.shard import ShardBackups
 from ...state.backups.writer import expect_owner, publish
 from ...state.files.file_store import FileStore
 from ...transport.bus import Bus
-from ...transport.changelog import changelog_spec, rewrite
-from ...transport.internal_topics import ensure
+from ...transport.changelog import changelog_spec, rewrite_changelog_bucket
+from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import (
     MaintenanceOperation,
@@ -36,9 +36,9 @@ from ...transport.tables.maintenance_log import (
     newest_maintenance,
     record_maintenance,
 )
-from ...transport.tables.maintenance_start import expect_idle, note_begin
-from ...transport.tables.registrations import register_moved
-from ...transport.tables.upstream_watermarks import take_back
+from ...transport.tables.maintenance_start import expect_idle, record_begin
+from ...transport.tables.registrations import register_positions
+from ...transport.tables.upstream_watermarks import delete_watermarks
 from ..errors import BackfillRefused
 
 WHAT = "bootstrap"
@@ -136,9 +136,9 @@ class BootstrapHandoff:
             at_gap(HandoffGap(HandoffStep.REWRITE_CHANGELOG, bucket))
             self._tell_changelog(bucket, manifest)
         at_gap(HandoffGap(HandoffStep.TAKE_BACK_PROMISES))
-        take_back(self.bus, self.processor.name, self._going_back(built))
+        delete_watermarks(self.bus, self.processor.name, self._going_back(built))
         at_gap(HandoffGap(HandoffStep.SET_POSITIONS))
-        register_moved(self.bus, self.processor, built)
+        register_positions(self.bus, self.processor, built)
         self.bus.catalog.set_committed(self.processor.name, self._positions(built))
         at_gap(HandoffGap(HandoffStep.NOTE_END))
         record_maintenance(self.bus, msgspec.structs.replace(move, done=True))
@@ -187,7 +187,7 @@ class BootstrapHandoff:
             for bucket, manifest in built.items():
                 expect_owner(self._backups(bucket), manifest.epoch)
 
-        note_begin(self.processor, self.bus, move, self.earlier, expect_as_found)
+        record_begin(self.processor, self.bus, move, self.earlier, expect_as_found)
 
     def _gone_on(self, what: str) -> str:
         return (
@@ -201,9 +201,9 @@ class BootstrapHandoff:
     def _tell_changelog(self, bucket: int, manifest: Manifest) -> None:
         if Step.LOG_CHANGES in steps_of(self.processor):
             changelog = changelog_spec(self.processor)
-            ensure(self.bus, changelog)
+            create_missing_categories(self.bus, changelog)
             with opened_backup(self._backups(bucket), manifest, no_progress) as state:
-                rewrite(self.bus, changelog.name, bucket, state.items(), manifest.position)
+                rewrite_changelog_bucket(self.bus, changelog.name, bucket, state.items(), manifest.position)
 
     def _going_back(self, built: Mapping[int, Manifest]) -> set[int]:
         """Return the buckets of which something is written again."""

@@ -28,7 +28,7 @@ from ...state.remote.rebuild import rebuilds
 from ...transport.bus import Bus
 from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_start import expect_idle
-from ...transport.tables.registrations import register_moved
+from ...transport.tables.registrations import register_positions
 from ..archive.archived_ends import archived_ends
 from ..errors import BackfillRefused
 from ..sources.coverage import EVER, WantedDays, covered, noted
@@ -206,7 +206,7 @@ def bootstrap_store(
     refill = Refill(destination.url, positions, None)
     filling = _Filling(app_name, processor, refill, read, noted(missing, processor.inputs()))
     done = filling.run(warehouse, master, progress)
-    register_moved(destination.bus, processor, positions)
+    register_positions(destination.bus, processor, positions)
     destination.bus.catalog.set_committed(processor.name, _as_positions(positions))
     return done
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ...processors.declare.alerts import Alert
 from ...transport.bus import Bus
 from ...transport.errors import BusError
-from ...transport.internal_topics import ensure
+from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Bucket, Outgoing
 from ..monitoring.observer import Observer
 from .alert_states import (
@@ -51,7 +51,7 @@ class AlertEvaluator:
     """
 
     def __init__(self, bus: Bus, observer: Observer, rules: Sequence[Alert], delivery: Delivery) -> None:
-        ensure(bus, ALERTS)
+        create_missing_categories(bus, ALERTS)
         self._bus = bus
         self._observer = observer
         self._rules = rules

@@ -10,7 +10,7 @@ import typer
 
 from ...processors.errors import PenstockError
 from ...processors.time.watermarks import NEVER_MS
-from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, taken_back, watermarks_on
+from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, deletion_messages, watermarks_on
 from ...transport.watermark_writer import WatermarkWriter
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import as_json, note, table
@@ -90,6 +90,6 @@ def forget(
             f"{promiser} has promised nothing, so there is nothing to take back. `penstock watermark show` lists who has."
         )
     with closing(bus.writer()) as writer:
-        writer.send(WATERMARKS.name, taken_back(places))
+        writer.send(WATERMARKS.name, deletion_messages(places))
         writer.flush()
     note(f"Took back {len(places)} promises of {promiser}; nobody waits for it any more.")

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ...processors.errors import PenstockError
-from ...transport.kafka.bounded_calls import calls_left_behind
+from ...transport.kafka.bounded_calls import has_pending_calls
 from ..logs.setting_up import LogFormat, LogLevel, in_json, set_up
 from . import (
     alerting,
@@ -102,7 +102,7 @@ def main() -> None:
     try:
         _run()
     except SystemExit as ended:
-        if calls_left_behind():
+        if has_pending_calls():
             # Python waits for no such thread, and one that comes back while Python is taken down aborts the process.
             logging.shutdown()
             sys.stdout.flush()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...transport.bus import Bus
-from ...transport.internal_topics import ensure
+from ...transport.internal_topics import create_missing_categories
 from ..alerting.alert_states import ALERTS, Alerts, KeptAlerts
 from ..monitoring.observer import Observer
 from ..monitoring.status import ClusterStatus
@@ -46,7 +46,7 @@ class Poller:
     """
 
     def __init__(self, bus: Bus, observer: Observer) -> None:
-        ensure(bus, ALERTS)
+        create_missing_categories(bus, ALERTS)
         self._observer = observer
         self._alerts = KeptAlerts(bus)
 

@@ -19,7 +19,7 @@ from ...transport.bus import Bus
 from ...transport.errors import MissingCategory
 from ...transport.tables.maintenance_log import forget_maintenance, newest_maintenance
 from ...transport.tables.registrations import forget_registration
-from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, taken_back, watermarks_on
+from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, deletion_messages, watermarks_on
 from .environment import STORE
 from .manifests import object_name
 from .registry import Records, deployment_named
@@ -118,7 +118,7 @@ def purge(remains: Remains, bus: Bus) -> None:
     ]  # perhaps more by now: it ran until a moment ago
     if promised:
         with closing(bus.writer()) as writer:
-            writer.send(WATERMARKS.name, taken_back(promised))
+            writer.send(WATERMARKS.name, deletion_messages(promised))
             writer.flush()
     for category in remains.categories:
         with suppress(MissingCategory):

@@ -37,7 +37,7 @@ from ...transport.tables.maintenance_log import (
     newest_maintenance,
     record_maintenance,
 )
-from ...transport.tables.maintenance_start import expect_idle, note_begin, take_back_move
+from ...transport.tables.maintenance_start import cancel_maintenance, expect_idle, record_begin
 from ..worker.changelog_replay import changelog_of, replay
 from ..worker.preflight import expect_categories
 from ..worker.resume_checks import settle_prepared
@@ -413,7 +413,7 @@ class _Moving:
         expect_idle(self._processor, self._bus)
         for shard in self._migration.shards:
             self._local.expect_closed(shard.bucket)
-        note_begin(self._processor, self._bus, self._move, self._earlier, self._expect_as_planned)
+        record_begin(self._processor, self._bus, self._move, self._earlier, self._expect_as_planned)
 
     def _expect_as_planned(self) -> None:
         if plan_migration(self._processor, self._around).shards != self._migration.shards:
@@ -435,7 +435,7 @@ class _Moving:
         except (Exception, KeyboardInterrupt):
             if not any(shard.is_done for shard in self._migration.shards):
                 self._staging.drop()
-                take_back_move(self._bus, self._processor.name)
+                cancel_maintenance(self._bus, self._processor.name)
             raise
         return total
 

@@ -29,9 +29,9 @@ from ...state.remote import remote_states
 from ...state.remote.shard_state import RemoteShardState
 from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance, record_maintenance
-from ...transport.tables.maintenance_start import expect_idle, note_begin
-from ...transport.tables.registrations import register_moved, topic_ids_of
-from ...transport.tables.upstream_watermarks import take_back
+from ...transport.tables.maintenance_start import expect_idle, record_begin
+from ...transport.tables.registrations import register_positions, topic_ids_of
+from ...transport.tables.upstream_watermarks import delete_watermarks
 from ..worker.assembly import StoreMissing
 from .environment import Around
 from .errors import MaintenanceRefused
@@ -277,7 +277,7 @@ class _Moving:
         if self._is_local:
             for shard in self._reset.shards:
                 self._local.expect_closed(shard.bucket)
-        note_begin(self._processor, self._bus, self._move, self._earlier, self._expect_as_planned)
+        record_begin(self._processor, self._bus, self._move, self._earlier, self._expect_as_planned)
 
     def _expect_as_planned(self) -> None:
         facts = processor_positions(self._processor, self._bus)
@@ -331,11 +331,13 @@ class _Moving:
 
     def take_back_promises(self) -> None:
         """Let consumers wait for what is written again, and not take it for complete."""
-        take_back(self._bus, self._processor.name, {shard.bucket for shard in self._reset.shards if shard.goes_back})
+        delete_watermarks(
+            self._bus, self._processor.name, {shard.bucket for shard in self._reset.shards if shard.goes_back}
+        )
 
     def set_positions(self) -> None:
         """Let the group go on at the target; after the same checkpoint as before, where the state is still of that."""
-        register_moved(self._bus, self._processor, [shard.bucket for shard in self._reset.shards])
+        register_positions(self._bus, self._processor, [shard.bucket for shard in self._reset.shards])
         self._bus.catalog.set_committed(
             self._processor.name,
             [

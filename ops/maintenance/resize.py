@@ -27,7 +27,7 @@ from ...transport.bus import Bus
 from ...transport.errors import BucketMismatch
 from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import MaintenanceOperation, Retyped, newest_maintenance, record_maintenance
-from ...transport.tables.maintenance_start import expect_idle, note_begin, take_back_move
+from ...transport.tables.maintenance_start import cancel_maintenance, expect_idle, record_begin
 from ...transport.tables.registrations import register_inputs
 from ..worker.changelog_replay import changelog_of
 from .environment import Around
@@ -364,13 +364,13 @@ class _Reader:
         """Note that it begins, when no worker runs."""
         self._gap(ResizeStep.NOTE_BEGIN)
         if not self._is_done:
-            note_begin(self._processor, self._bus, self._move, self._earlier, lambda: None)
+            record_begin(self._processor, self._bus, self._move, self._earlier, lambda: None)
 
     def take_back(self) -> None:
         """Note that nothing was done."""
         if self._staging is not None:
             self._staging.drop()
-        take_back_move(self._bus, self._name)
+        cancel_maintenance(self._bus, self._name)
 
     def split(self) -> None:
         """Make the new states aside."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...state.local.folder import current
 from ...state.local.rocksdb import opened_read_only
 from ...transport.bus import Bus
-from ...transport.changelog import rewrite
+from ...transport.changelog import rewrite_changelog_bucket
 from ..worker.changelog_replay import changelog_of
 from .processor_positions import LocalStates
 
@@ -16,4 +16,4 @@ def rewrite_changelog(bus: Bus, states: LocalStates, bucket: int) -> None:
     if changelog is None or folder is None or changelog.name not in bus.catalog.names():
         return
     with opened_read_only(folder) as state:
-        rewrite(bus, changelog.name, bucket, state.items(), state.position())
+        rewrite_changelog_bucket(bus, changelog.name, bucket, state.items(), state.position())

@@ -19,7 +19,7 @@ from ...processors.time.watermarks import NEVER_MS
 from ...transport.bus import Bus
 from ...transport.category_spec import CategoryState
 from ...transport.errors import BusError, MissingCategory
-from ...transport.internal_topics import ensure
+from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Bucket, Position
 from ...transport.tables.registrations import Registration, registrations_on
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, WatermarkStatement, WatermarkTable
@@ -63,7 +63,7 @@ class Observer:
         now_ms: Callable[[], int] | None = None,
         rates_over_s: float = RATES_OVER_S,
     ) -> None:
-        ensure(bus, WATERMARKS, REPORTS)
+        create_missing_categories(bus, WATERMARKS, REPORTS)
         self._bus = bus
         self._nodes = {node.name: node for node in nodes}
         self._others = others

@@ -11,7 +11,7 @@ from ...processors.shard.position import StatePosition
 from ...state.protocols import LocalState
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
-from ...transport.changelog import DELETIONS, changelog_spec, logged_changes, offset_ranges
+from ...transport.changelog import DELETIONS, changelog_batches, changelog_spec, logged_changes
 from ...transport.messages import Bucket, Outgoing
 from .open_shard import OpenSnapshot
 
@@ -44,7 +44,7 @@ def replay(bus: Bus, changelog: str, number: int, state: LocalState, now_ms: int
         state.clear()
         begin = 0
     position = StatePosition()
-    for changes, reached in offset_ranges(bus, Bucket(changelog, number), begin):
+    for changes, reached in changelog_batches(bus, Bucket(changelog, number), begin):
         state.save(changes)
         position = position.updated(reached)
     if position:

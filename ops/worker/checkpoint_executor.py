@@ -16,7 +16,7 @@ from ...processors.errors import PenstockError
 from ...processors.shard.checkpoints import Step, steps_of
 from ...state.protocols import Outbox
 from ...transport.bus import Bus, Reader, TransactionalWriter, Writer
-from ...transport.changelog import rewrite
+from ...transport.changelog import rewrite_changelog_bucket
 from ...transport.errors import Aborted, BusUnreachable, CommitUnconfirmed, DeliveryFailed, Fenced, MessageRefused
 from ...transport.messages import CERTAINLY_FITS_BYTES, Bucket, Outgoing, Position, size_of
 from .changelog_replay import changelog_of, logged
@@ -209,7 +209,7 @@ class CheckpointExecutor:
         """Write the whole state of a shard to its changelog, which has none of its checkpoints yet."""
         self._opened  # noqa: B018 - refused where there is none
         snapshot = shard.snapshot()
-        rewrite(
+        rewrite_changelog_bucket(
             self._bus,
             self._changelog,
             shard.number,

@@ -13,7 +13,7 @@ from ...processors.shard.checkpoints import is_remote, reads_again
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
 from ...transport.errors import BucketMismatch, CompactedInput, MissingCategory
-from ...transport.internal_topics import ensure
+from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Bucket
 from ...transport.tables.registrations import PROCESSORS, register_inputs, registration_of
 from ...transport.tables.upstream_watermarks import WATERMARKS
@@ -49,7 +49,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     _register(processor, bus)
     changelog = changelog_of(processor)
     own = [CategorySpec.of(dead_letters_of(processor)), *([changelog] if changelog else [])]
-    ensure(bus, WATERMARKS, REPORTS, PROCESSORS, *own)
+    create_missing_categories(bus, WATERMARKS, REPORTS, PROCESSORS, *own)
     written = [*(category.name for category in processor.outputs()), *(spec.name for spec in own)]
     for name in (*written, WATERMARKS.name, REPORTS.name, PROCESSORS.name):
         bus.catalog.largest(name)  # a batch that the broker rejects later would end the worker again and again

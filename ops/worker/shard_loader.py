@@ -27,7 +27,7 @@ from ...state.protocols import Outbox, RemoteState, ShardIdentity, ShardState, S
 from ...state.remote.errors import StoreUnreachable
 from ...transport.bus import Bus
 from ...transport.category_spec import Topic
-from ...transport.changelog import told_position
+from ...transport.changelog import changelog_position
 from ...transport.errors import BusError, BusUnreachable, CommitUnconfirmed
 from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import MaintenanceOperation
@@ -371,7 +371,7 @@ class ShardLoader:
         reflects = {name: offsets.get(name, 0) for name in committed.offsets}
         if self._changelog is None or committed.checkpoint_id or not any(reflects.values()):
             return False
-        return told_position(self._bus, Bucket(self._changelog.name, number)).is_behind(StatePosition(reflects))
+        return changelog_position(self._bus, Bucket(self._changelog.name, number)).is_behind(StatePosition(reflects))
 
     def _expect_known(self, number: int, position: Offsets, facts: _Facts, *, is_last: bool) -> None:
         left = {name: offset for name, offset in position.items() if name in facts.starts}

@@ -13,7 +13,7 @@ from ...processors.declare.processor import Processor
 from ...processors.time.watermarks import NEVER_MS
 from ...transport.bus import Bus
 from ...transport.errors import BusError
-from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, outgoing
+from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, watermark_messages
 from ..clock import Clock, SystemClock
 from .watermark_age import BEAT_EVERY_S
 
@@ -108,7 +108,7 @@ class WatermarkPublisher:
         try:
             ends = {name: dict(self._bus.catalog.ends(name)) for name in self._outputs}
             self._writer.send(
-                WATERMARKS.name, outgoing(msgspec.structs.replace(promise, ends=ends) for promise in promises)
+                WATERMARKS.name, watermark_messages(msgspec.structs.replace(promise, ends=ends) for promise in promises)
             )
             self._writer.flush()
         except BusError as error:

@@ -20,7 +20,7 @@ from penstock.ops.monitoring.reports import REPORTS, node_of, outgoing
 from penstock.ops.worker.transaction_sweeper import MARGIN_S, TransactionSweeper
 from penstock.transport.bus import Reader
 from penstock.transport.category_spec import CategorySpec
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.messages import Bucket, Outgoing, Position
 
@@ -122,7 +122,7 @@ def test_what_a_killed_broker_left_open_neither_counts_nor_blocks(
     bus = broker.bus
     for name in ("in", "out"):
         bus.catalog.create(CategorySpec(name, 2))
-    ensure(bus, REPORTS)
+    create_missing_categories(bus, REPORTS)
     reader = joined(bus, Owner())
     for worker in ("back", "gone"):
         left_open(bus, reader, f"subject.{worker}")

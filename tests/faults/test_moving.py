@@ -22,7 +22,7 @@ from support.victims import LIMIT_S, Death, Job, ended
 import penstock as ps
 from penstock.ops.monitoring.reports import REPORTS, Reports
 from penstock.processors.shard.checkpoints import Gap, steps_of
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.kafka import KafkaBus
 
 EVENTS = events(200)
@@ -50,7 +50,7 @@ def test_a_bucket_whose_owner_died_while_it_let_go_of_it_finds_another(
     never = ps.CheckpointInterval(events=10**9, time=timedelta(minutes=10))
     long_session = {"session.timeout.ms": "45000"}
     job = replace(prepared(EXACTLY, EVENTS, prefix, kafka_bus, tmp_path), settings=long_session)
-    ensure(kafka_bus, REPORTS)
+    create_missing_categories(kafka_bus, REPORTS)
     dies = replace(job, endless=True, checkpoint=never)
     first = dies.start(Death(Gap(steps_of(EXACTLY.make(prefix))[0]), checkpoint=1))
     wait_until(lambda: events_in(kafka_bus, f"{prefix}.subject") == len(EVENTS))

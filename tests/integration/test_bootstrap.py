@@ -32,7 +32,7 @@ from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
@@ -74,7 +74,7 @@ class World:
         self.bus = DyingBus(lambda: self.now_ms)
         for category in APP.load().categories():
             self.bus.create(CategorySpec.of(category))
-        ensure(self.bus, WATERMARKS)
+        create_missing_categories(self.bus, WATERMARKS)
         self.warehouse = open_warehouse(folder / "warehouse")
         self.place = LocalFileStore(folder / "backups")
         self.parts = list(shop.parts())

@@ -32,7 +32,7 @@ from penstock.state.remote.rebuild import rebuilds
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
@@ -119,7 +119,7 @@ class World:
         self.now_ms = START_MS + 9 * DAY_MS
         self.bus = MemoryBus(lambda: self.now_ms)
         self.bus.create(CategorySpec.of(uses))
-        ensure(self.bus, WATERMARKS)
+        create_missing_categories(self.bus, WATERMARKS)
         self.warehouse = open_warehouse(folder / "warehouse")
         self.destination = StoreDestination(self.bus, url)
 

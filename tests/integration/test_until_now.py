@@ -37,7 +37,7 @@ from penstock.processors.declare.apps import AppName
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position
@@ -142,7 +142,7 @@ class World:
         for category in (*APP.load().categories(), calls, unarchived):
             if category.name not in bus.catalog.names():
                 bus.catalog.create(CategorySpec.of(category))
-        ensure(bus, WATERMARKS)
+        create_missing_categories(bus, WATERMARKS)
         self.plain(calls, self.sent[:900])
         self.undecodable()
         self.transaction(self.sent[900:1300], commit=True)

@@ -29,7 +29,7 @@ from penstock.processors.shard.shard import Shard
 from penstock.processors.time.idleness import IdleDetector
 from penstock.processors.time.shard_time import ShardTime
 from penstock.state.remote.protocols import StoredShard, Write
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory.writers import MemoryTransactionalWriter
 from penstock.transport.messages import Outgoing
 from penstock.transport.tables.schemas import SCHEMAS, Schema, Schemas
@@ -199,7 +199,7 @@ def schemas_come_later() -> AbstractContextManager[object]:
 
     def add(self: Schemas, fingerprint: bytes, schema: Schema) -> None:
         if fingerprint not in self._cached:
-            ensure(self._bus, SCHEMAS)
+            create_missing_categories(self._bus, SCHEMAS)
             self._bus.writer().send(SCHEMAS.name, [Outgoing(fingerprint, msgspec.json.encode(schema))])
             self._cached[fingerprint] = schema
 

@@ -13,7 +13,7 @@ from support.kinds import HOUR_MS, Event
 from penstock.processors.declare.categories import AnyCategory
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.messages import Outgoing
-from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, outgoing
+from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, watermark_messages
 
 from .inputs import complete_ms, is_deletion, rounds
 
@@ -80,5 +80,5 @@ class Source:
             complete = complete_ms(turn, len(scenario.rounds_s), lopsided=scenario.lopsided)
             ends = {name: self._world.bus.ends(name)}
             promise = WatermarkStatement(f"source:{name}", 0, 1, complete, ends)
-            for message in outgoing([promise]):
+            for message in watermark_messages([promise]):
                 self._world.bus.append(WATERMARKS.name, message)

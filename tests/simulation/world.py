@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.backfill.errors import BackfillRefused
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.memory.cluster import Cluster
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
@@ -117,7 +117,7 @@ class World:
         for category in {category.name: category for category in all_of}.values():
             self.bus.create(CategorySpec.of(category))
             self.cluster.topic(category.name).notes_arrival = category.name not in self.scenario.manner.stamped
-        ensure(self.bus, WATERMARKS)
+        create_missing_categories(self.bus, WATERMARKS)
         for processor in self.processors.values():
             if issubclass(processor, ps.LookupJoin):
                 processor._outside = self.rows.outside()

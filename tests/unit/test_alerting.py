@@ -49,7 +49,7 @@ from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
 from penstock.transport.category_spec import CategorySpec, CategoryState
 from penstock.transport.errors import BusError, BusUnreachable, OffsetOutOfRange
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position
 
@@ -206,7 +206,7 @@ class Watch:
     def __init__(self, bus: Callable[[Callable[[], int]], MemoryBus] = MemoryBus) -> None:
         self.now_ms = NOW_MS
         self.bus = bus(lambda: self.now_ms)
-        ensure(self.bus, REPORTS)
+        create_missing_categories(self.bus, REPORTS)
         self.bus.catalog.create(CategorySpec("enriched", 1))
         self.recipient = Remembering()
 

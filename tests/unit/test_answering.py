@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from penstock.transport.kafka.bounded_calls import NoAnswer, answered
+from penstock.transport.kafka.bounded_calls import NoAnswer, call_with_limit
 
 
 def test_what_comes_back_has_been_done() -> None:
     """A call is over when it has been waited for."""
     done: list[int] = []
-    answered(lambda: done.append(1), 60)
+    call_with_limit(lambda: done.append(1), 60)
     assert done == [1]
 
 
@@ -23,7 +23,7 @@ def test_what_a_call_raises_is_raised() -> None:
         raise KeyError("here")
 
     with pytest.raises(KeyError, match="here"):
-        answered(fail, 60)
+        call_with_limit(fail, 60)
 
 
 def test_what_does_not_come_back_is_left_behind() -> None:
@@ -31,7 +31,7 @@ def test_what_does_not_come_back_is_left_behind() -> None:
     never = threading.Event()
     try:
         with pytest.raises(NoAnswer):
-            answered(never.wait, 0.05)
+            call_with_limit(never.wait, 0.05)
         [left] = [thread for thread in threading.enumerate() if thread.name == "a call to Kafka"]
         assert left.daemon
     finally:

@@ -23,7 +23,7 @@ from penstock.processors.declare.app_files import Contents
 from penstock.processors.errors import PenstockError
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusUnreachable
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Outgoing
 
@@ -42,7 +42,7 @@ class Looked(MemoryBus):
         for number in range(100):
             self.append("enriched", Outgoing(b"k", b"v", number % 4))
         self.behind_ms = 0
-        ensure(self, REPORTS)
+        create_missing_categories(self, REPORTS)
 
     def work(self, node: Node = TOTALS) -> None:
         """Report as a worker that reads ten events a second."""

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import ClusterMetadata
 
 from penstock.transport.kafka import KafkaSettings
-from penstock.transport.kafka.every_broker import is_shown_by_all
+from penstock.transport.kafka.every_broker import all_brokers_show
 
 LIMIT_S = 10.0
 TOPIC = "readings"
@@ -55,11 +55,11 @@ def test_what_one_broker_has_not_heard_of_is_not_shown_by_all(brokers: list[OneB
     quick, slow = brokers
     settings = KafkaSettings("unused")
     quick.learn()
-    early = is_shown_by_all(said_by(quick, slow), is_there, settings, LIMIT_S)
+    early = all_brokers_show(said_by(quick, slow), is_there, settings, LIMIT_S)
     slow.learn()
 
     assert not early
-    assert is_shown_by_all(said_by(quick, slow), is_there, settings, LIMIT_S)
+    assert all_brokers_show(said_by(quick, slow), is_there, settings, LIMIT_S)
 
 
 def test_a_broker_that_does_not_answer_shows_nothing(brokers: list[OneBroker]) -> None:
@@ -69,5 +69,5 @@ def test_a_broker_that_does_not_answer_shows_nothing(brokers: list[OneBroker]) -
     said = said_by(first, gone)
     gone.broker.port = 1
 
-    assert not is_shown_by_all(said, is_there, KafkaSettings("unused"), 0.1)
-    assert is_shown_by_all(said_by(first), is_there, KafkaSettings("unused"), 0.1)
+    assert not all_brokers_show(said, is_there, KafkaSettings("unused"), 0.1)
+    assert all_brokers_show(said_by(first), is_there, KafkaSettings("unused"), 0.1)

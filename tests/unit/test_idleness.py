@@ -23,7 +23,12 @@ from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.errors import BusUnreachable
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket
-from penstock.transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, outgoing, watermarks_on
+from penstock.transport.tables.upstream_watermarks import (
+    WATERMARKS,
+    WatermarkStatement,
+    watermark_messages,
+    watermarks_on,
+)
 
 MINUTE = 60_000
 PATIENCE = IdleTimeout(60)
@@ -146,7 +151,7 @@ def test_nor_do_repetitions_hide_what_was_said_before() -> None:
     bus.create(WATERMARKS)
     known = [_told(1, 40, 10), _told(0, 1_000, 10), _told(1, 100, 50), _told(0, 2_000, 60)]
     known += [_told(1, 100, 60 + beat, idle=True) for beat in range(500)]
-    bus.writer().send(WATERMARKS.name, outgoing(promise for _, promise in known))
+    bus.writer().send(WATERMARKS.name, watermark_messages(promise for _, promise in known))
     upstream = WatermarkSubscriber(bus)
     upstream.read()
     upstream.read()
@@ -460,7 +465,8 @@ def test_a_promise_of_an_idle_shard_found_at_the_start_proves_nothing() -> None:
     writer = bus.writer()
     for number in (0, 1):
         writer.send(
-            WATERMARKS.name, outgoing([WatermarkStatement("gone", number, 2, 0, both, 0, "", idle=True, as_of=10**6)])
+            WATERMARKS.name,
+            watermark_messages([WatermarkStatement("gone", number, 2, 0, both, 0, "", idle=True, as_of=10**6)]),
         )
     plant.pay(range(10))
     for _ in range(80):

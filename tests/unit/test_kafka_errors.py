@@ -16,7 +16,7 @@ from penstock.transport.errors import (
     MembershipLost,
     MessageRefused,
 )
-from penstock.transport.kafka.error_translation import is_done_again, is_waited_for, passes, translate
+from penstock.transport.kafka.error_translation import is_outage, is_retryable, is_transient, translate
 
 CODES = {
     code: name
@@ -151,7 +151,7 @@ FOR_A_PERSON = [
 def test_every_error_is_waited_for_done_again_or_for_a_person(code: int) -> None:
     """One of the three, and its kind says the same; a new one of the client's fails here until somebody has decided."""
     error = KafkaError(code)
-    kinds = is_waited_for(error), is_done_again(error), CODES[code] in FOR_A_PERSON
+    kinds = is_outage(error), is_retryable(error), CODES[code] in FOR_A_PERSON
     assert sum(kinds) == 1
 
     meaning = translate(error, "Reading")
@@ -174,7 +174,7 @@ def test_every_error_is_waited_for_done_again_or_for_a_person(code: int) -> None
 )
 def test_a_reader_goes_on_polling_through_an_outage(name: str) -> None:
     """The client recovers by itself from what an outage brings."""
-    assert passes(KafkaError(getattr(KafkaError, name)))
+    assert is_transient(KafkaError(getattr(KafkaError, name)))
 
 
 def test_a_message_that_is_refused_is_not_taken_for_an_outage() -> None:

@@ -13,7 +13,7 @@ from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.dead_letters import dead_letters_of
 from penstock.state.protocols import MemoryStateFolder
 from penstock.transport.category_spec import CategorySpec
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
@@ -49,7 +49,7 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
     bus = MemoryBus(slow.clock.now_ms)
     for category in (readings, dead_letters_of(Slow)):
         bus.create(CategorySpec.of(category))
-    ensure(bus, WATERMARKS)
+    create_missing_categories(bus, WATERMARKS)
     for at in range(2_000):
         bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d}' % at))
     place, read = WorkerConfig(bus, MemoryStateFolder(), "one"), [0]

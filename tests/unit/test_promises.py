@@ -26,8 +26,8 @@ from penstock.transport.messages import Bucket
 from penstock.transport.tables.upstream_watermarks import (
     WATERMARKS,
     WatermarkStatement,
-    outgoing,
-    taken_back,
+    deletion_messages,
+    watermark_messages,
     watermarks_on,
 )
 from penstock.transport.watermark_writer import WatermarkWentBack, WatermarkWriter
@@ -185,11 +185,11 @@ def test_who_is_taken_back_holds_nobody_back() -> None:
     """A processor that stopped does; one that is removed does not."""
     driver = Driver([Minutes])
     with closing(driver.bus.writer()) as writer:
-        writer.send(WATERMARKS.name, outgoing([_promise("fast", 10 * MINUTE), _promise("gone", 0)]))
+        writer.send(WATERMARKS.name, watermark_messages([_promise("fast", 10 * MINUTE), _promise("gone", 0)]))
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     assert driver.read(minutes) == []
     with closing(driver.bus.writer()) as writer:
-        writer.send(WATERMARKS.name, taken_back([("gone", 0)]))
+        writer.send(WATERMARKS.name, deletion_messages([("gone", 0)]))
     driver.run()
 
     assert [one.calls for one in driver.read(minutes)] == [1]
@@ -214,7 +214,9 @@ def test_who_catches_up_goes_by_what_was_promised_on_the_way() -> None:
     """Also where all of it was promised before it began: what it holds is then no more than when it is not behind."""
     driver = Driver([Minutes])
     with closing(driver.bus.writer()) as writer:
-        writer.send(WATERMARKS.name, outgoing(_promise("filter", 10 * step, _1=step) for step in range(1, 31)))
+        writer.send(
+            WATERMARKS.name, watermark_messages(_promise("filter", 10 * step, _1=step) for step in range(1, 31))
+        )
     upstream, bucket = WatermarkSubscriber(driver.bus), Bucket("long_calls", 1)
     while not upstream.is_read:
         upstream.read()
@@ -264,12 +266,15 @@ def test_windows_by_promises_come_once_whatever_dies(step: Step | None) -> None:
         with closing(driver.bus.writer()) as writer:
             ends = dict(driver.bus.ends("long_calls"))
             writer.send(
-                WATERMARKS.name, outgoing([WatermarkStatement("filter", 0, 1, long[-1].at, {"long_calls": ends})])
+                WATERMARKS.name,
+                watermark_messages([WatermarkStatement("filter", 0, 1, long[-1].at, {"long_calls": ends})]),
             )
         driver.run()
         outcome.append(len(driver.read(minutes)))
     with closing(driver.bus.writer()) as writer:
-        writer.send(WATERMARKS.name, outgoing([WatermarkStatement("filter", 0, 1, 10**9, {"long_calls": ends})]))
+        writer.send(
+            WATERMARKS.name, watermark_messages([WatermarkStatement("filter", 0, 1, 10**9, {"long_calls": ends})])
+        )
     driver.run()
 
     found = driver.read(minutes)
@@ -501,7 +506,7 @@ def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> No
     def promise(number: int, watermark_ms: int, *, idle: bool = False) -> None:
         ends = {"long_calls": dict(driver.bus.ends("long_calls"))}
         told = WatermarkStatement("up", number, 2, watermark_ms, ends, watermark_ms, "", idle)
-        driver.bus.writer().send(WATERMARKS.name, outgoing([told]))
+        driver.bus.writer().send(WATERMARKS.name, watermark_messages([told]))
 
     def put(times: range) -> None:
         write(driver.bus, long_calls, [Long("a", at, 10, "taker-0") for at in times])

@@ -33,5 +33,5 @@ def test_a_bus_that_falls_silent_is_told() -> None:
     bus.create(CategorySpec("words", 4))
     seconds = count()
 
-    with pytest.raises(BusUnreachable, match=r"words/3: nothing came for 5 s of what lies before offset 7"):
+    with pytest.raises(BusUnreachable, match=r"words/3: the bus sent no event before offset 7 for 5 s"):
         list(read_offset_range(bus, OffsetRange(BUCKET, 0, 7), silence_limit_s=5, monotonic_s=lambda: next(seconds)))

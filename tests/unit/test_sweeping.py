@@ -12,7 +12,7 @@ from penstock.ops.clock import SteeredClock
 from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, outgoing
 from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledTransaction, TransactionSweeper
 from penstock.transport.category_spec import CategorySpec
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing
 
@@ -45,7 +45,7 @@ class Blocked:
         self.clock = SteeredClock(1_700_000_000_000)
         self.bus = MemoryBus(self.clock.now_ms)
         self.bus.create(CategorySpec("out", 1))
-        ensure(self.bus, REPORTS)
+        create_missing_categories(self.bus, REPORTS)
         kind = Subject("stateful", EXACT, EXACT).make("p")
         node = msgspec.structs.replace(NODE, name=kind.name)
         with closing(self.bus.writer()) as writer:

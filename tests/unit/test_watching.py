@@ -28,7 +28,7 @@ from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus
 from penstock.ops.worker.identity import count_restart
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.errors import BusError
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position
 from penstock.transport.tables.registrations import ShardRecord, record_shards
@@ -42,7 +42,7 @@ class World:
     def __init__(self) -> None:
         self.now_ms = NOW_MS
         self.bus = MemoryBus(lambda: self.now_ms)
-        ensure(self.bus, REPORTS)
+        create_missing_categories(self.bus, REPORTS)
         self.bus.catalog.create(CategorySpec("enriched", 2, timedelta(hours=1)))
 
     def send(self, bucket: int, count: int) -> None:

@@ -25,7 +25,7 @@ from penstock.state.protocols import MemoryStateFolder, StateFolder
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import CommitUnconfirmed, DeliveryFailed, Fenced, MembershipLost, MessageRefused
-from penstock.transport.internal_topics import ensure
+from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.messages import MESSAGE_LIMIT, Bucket, Outgoing
 from penstock.transport.tables.upstream_watermarks import WATERMARKS
 
@@ -131,7 +131,7 @@ class Site:
         changelog = changelog_of(processor)
         for category in (*processor.inputs(), *processor.outputs(), dead_letters_of(processor)):
             self.bus.create(CategorySpec.of(category))
-        ensure(self.bus, WATERMARKS, *([changelog] if changelog else []))
+        create_missing_categories(self.bus, WATERMARKS, *([changelog] if changelog else []))
         writer = self.bus.writer()
         for event in events:
             [key], [value] = readings.keys_of([event]), Codecs(self.bus).of(readings).encode([event])

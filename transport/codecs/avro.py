@@ -23,7 +23,7 @@ from ...processors.declare.records import Record, fields_of, plain, without_null
 from ...processors.errors import DeclarationError
 from ...processors.shard.batches import Decoded
 from ..tables.schemas import Schemas, UnknownSchema
-from .decoded import UndecodableValue, Untimed, decode_singly, without_unfit
+from .decoded import MissingEventTime, UndecodableValue, decode_singly, reject_out_of_range
 
 MARKER = b"\xc3\x01"
 BODY_AT = len(MARKER) + 8
@@ -43,7 +43,7 @@ def schema_of(record: type[Record]) -> dict[str, Any]:
     """Return the Avro schema of a record type.
 
     Raises:
-        DeclarationError: a field of a type that Avro has no counterpart for.
+        DeclarationError: Avro has no counterpart for the type of a field.
     """
     return _record_schema(record, fields_of(record), set())
 
@@ -92,7 +92,7 @@ def _type_schema(record: type, name: str, shape: Any, named: set[str]) -> Any:
 
 
 class AvroCodec:
-    """Encodes by the record type's schema; decodes whatever schema a message names."""
+    """Encodes with the record type's schema. Decodes each message with its own schema."""
 
     def __init__(self, category: AnyCategory, schemas: Schemas) -> None:
         self._record = category.record
@@ -105,7 +105,7 @@ class AvroCodec:
         self._resolutions: dict[bytes, tuple[AvroSchema, AvroSchema]] = {}
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
-        """Return the bytes of each record; its schema is on the bus before them."""
+        """Return the bytes of each record; publishes the schema first."""
         self._check.expect(records)
         prefix = MARKER + (self._prints or self._publish())
         schema, encoded = self._schema, []
@@ -127,14 +127,14 @@ class AvroCodec:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode a batch."""
-        return without_unfit(decode_singly(values, self._decode_one), self._read_check)
+        return reject_out_of_range(decode_singly(values, self._decode_one), self._read_check)
 
     def _decode_one(self, value: bytes) -> Any:
         if value[: len(MARKER)] != MARKER or len(value) < BODY_AT:
             raise UndecodableValue("not an Avro message: it does not begin with Avro's single-object marker C3 01")
         fields = self._read_fields(value)
         if fields.get(self._event_time) is None:
-            raise Untimed(f"no event time: {self._event_time!r} is missing or null")
+            raise MissingEventTime(f"no event time: {self._event_time!r} is missing or null")
         return msgspec.convert(fields, self._record)
 
     def _read_fields(self, value: bytes) -> dict[str, Any]:
@@ -149,10 +149,9 @@ class AvroCodec:
         return fields
 
     def _resolution(self, prints: bytes) -> tuple[AvroSchema, AvroSchema]:
-        """Return the schema a message was written with, and ours under the same name.
+        """Return the writer's schema, and the reader's schema under the same name.
 
-        Avro resolves records of one name only; here the category says that they are the same, also when the class has
-        been renamed.
+        Avro resolves only records of equal names. In a category the names may differ, after the class was renamed.
         """
         if prints not in self._resolutions:
             written = self._schemas.find(prints)

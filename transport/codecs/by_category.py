@@ -1,4 +1,4 @@
-"""The codec a category asks for."""
+"""The codec of each category."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .json_codec import JsonCodec
 
 
 class Codecs:
-    """Codecs by category, sharing what is known of the schemas on one bus."""
+    """Codecs by category, which share a cache of the schemas on one bus."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

@@ -1,7 +1,6 @@
-"""Dead letters as messages: the bytes of what they are about as they were, and never larger than the bus takes.
+"""Dead letters as messages, with the original bytes of the event, within the size limit of the bus.
 
-A marker that no codec begins with, then the fields as MessagePack. Base64, as in JSON, would make of a message that the bus took one that
-it does not take.
+The format is a marker that no other codec uses, then the fields as MessagePack. Base64 in JSON could exceed the size limit.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from ..messages import CERTAINLY_FITS_BYTES, MESSAGE_LIMIT
 from .decoded import UndecodableValue, decode_singly
 
 DEAD_LETTER_MARKER = b"\xc1\x01"
-"""C1 is no beginning of JSON, text, Avro or MessagePack."""
+"""JSON, text, Avro and MessagePack never start with C1."""
 REASON_LIMIT = 10_000
 KEY_LIMIT = 10_000
-"""How many characters of a reason, and how many bytes of a key, are kept."""
+"""The most characters of a reason, and bytes of a key, that a dead letter contains."""
 _ROOM = 4_096
-"""What a message has of its own on the bus, with a letter's other fields."""
+"""Space for the other fields of a dead letter and the overhead of a message, in bytes."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(DeadLetter).decode
@@ -32,14 +31,14 @@ class DeadLetterCodec:
     """Encodes dead letters.
 
     Args:
-        limit: returns how large a message may be, key and value together, in bytes; called for large letters only.
+        limit: returns the size limit of a message, key and value together, in bytes; called only for large letters.
     """
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
-        """Return the bytes of each letter; of one that is too large, with as much of its message as fits."""
+        """Return the bytes of each letter; a letter that is too large is truncated to fit."""
         return [DEAD_LETTER_MARKER + self._encoded(letter) for letter in records]
 
     def _encoded(self, letter: DeadLetter) -> bytes:
@@ -65,7 +64,7 @@ def decode_dead_letter(value: bytes) -> DeadLetter:
     """Return a dead letter.
 
     Raises:
-        UndecodableValue: it is none.
+        UndecodableValue: the bytes are no dead letter.
     """
     if not value.startswith(DEAD_LETTER_MARKER):
         raise UndecodableValue("not a dead letter: it does not begin with C1 01")

@@ -11,7 +11,7 @@ from ...processors.declare.record_check import RecordCheck
 from ...processors.shard.batches import Decoded, Undecodable
 
 
-def without_unfit(decoded: Decoded, check: RecordCheck) -> Decoded:
+def reject_out_of_range(decoded: Decoded, check: RecordCheck) -> Decoded:
     """Move events with a number out of range to the undecodable messages."""
     unfit = check.unfit(decoded.events)
     if not unfit:
@@ -22,7 +22,7 @@ def without_unfit(decoded: Decoded, check: RecordCheck) -> Decoded:
     return Decoded([decoded.events[index] for index in kept], [at[index] for index in kept], [*decoded.bad, *bad])
 
 
-class Untimed(msgspec.ValidationError):
+class MissingEventTime(msgspec.ValidationError):
     """A message that lacks only its event time."""
 
 
@@ -39,7 +39,7 @@ def decode_singly(values: Sequence[bytes | None], decode: Any) -> Decoded:
             events.append(decode(value))
             at.append(index)
         except (msgspec.DecodeError, UndecodableValue) as error:
-            bad.append(Undecodable(index, str(error), untimed=isinstance(error, Untimed)))
+            bad.append(Undecodable(index, str(error), untimed=isinstance(error, MissingEventTime)))
     return Decoded(events, at, bad)
 
 

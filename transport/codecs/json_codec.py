@@ -11,7 +11,7 @@ import numpy as np
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.record_check import RecordCheck, has_whole_numbers
 from ...processors.shard.batches import Decoded
-from .decoded import Untimed, decode_singly, without_unfit
+from .decoded import MissingEventTime, decode_singly, reject_out_of_range
 
 _WIDE_DIGITS = 19
 """The least number of digits of a whole number beyond 64 bits."""
@@ -48,7 +48,7 @@ class JsonCodec:
                     return Decoded(events, range(len(values)), [])
         except (TypeError, msgspec.DecodeError):
             pass  # the loop below finds the message
-        return without_unfit(decode_singly(values, self._decode_one), self._read_check)
+        return reject_out_of_range(decode_singly(values, self._decode_one), self._read_check)
 
     def _may_be_too_wide(self, lines: bytes) -> bool:
         """Return whether a whole number, other than an event time, may have more than 64 bits."""
@@ -59,7 +59,7 @@ class JsonCodec:
             return self._decoder.decode(value)
         except msgspec.ValidationError as error:
             if self._lacks_event_time(value):
-                raise Untimed(f"no event time: {self._category.event_time!r} is missing or null") from error
+                raise MissingEventTime(f"no event time: {self._category.event_time!r} is missing or null") from error
             raise
 
     def _lacks_event_time(self, value: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Decoding without a record type: what a message says by itself, for people who look into a category."""
+"""Decoding without a record type, for people who inspect a category."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def decode_any(value: bytes | None, schemas: Schemas) -> Any:
 
 
 def _content(value: bytes | None, schemas: Schemas) -> Any:
-    """Return what a dead letter's message holds; that it does not decode may be why it is one."""
+    """Return the content of a dead letter's event, or text if decoding fails, which may be the reason for the dead letter."""
     try:
         return decode_any(value, schemas)
     except Exception:  # noqa: BLE001 - as it says

@@ -1,7 +1,7 @@
-"""Calls of the client that come back, or are left behind.
+"""Client calls with a reliable time limit.
 
-The client's transactional calls take a time limit and yet have been seen to wait for ever after their broker was restarted
-(confluentinc/librdkafka issue 4420): a worker that waits with them can neither go on nor be stopped.
+The client's transactional calls accept a time limit, but may wait forever after a broker restart (confluentinc/librdkafka issue 4420).
+A worker that waits for such a call can neither continue nor stop.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from threading import Thread
 _CALLING = "a call to Kafka"
 
 
-def calls_left_behind() -> bool:
-    """Tell whether a call is still under way, with somebody waiting for it or not."""
+def has_pending_calls() -> bool:
+    """Return whether a call is still running, with or without a waiting caller."""
     return any(thread.name == _CALLING for thread in threading.enumerate())
 
 
 class NoAnswer(Exception):
-    """A call did not come back in time. It may still do what it was to do, and its object must not be used any more."""
+    """A call did not return in time. It may still complete; do not use its object again."""
 
 
-def answered(call: Callable[[], object], within_s: float) -> None:
-    """Make a call on a thread of its own and wait for it; the process can end while one that was left behind still waits.
+def call_with_limit(call: Callable[[], object], within_s: float) -> None:
+    """Run a call on a daemon thread and wait for it. A call without an answer does not prevent the process from ending.
 
     Args:
-        call: what to do; what it raises is raised here.
-        within_s: how long to wait, in seconds.
+        call: the call; its errors are raised here.
+        within_s: the time limit, in seconds.
 
     Raises:
-        NoAnswer: it did not come back.
+        NoAnswer: the call did not return in time.
     """
     answers: list[BaseException | None] = []
 
     def make() -> None:
         try:
             call()
-        except BaseException as error:  # noqa: BLE001 - raised by the one who waits
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
             answers.append(error)
         else:
             answers.append(None)

@@ -33,7 +33,7 @@ class KafkaBus:
         return GroupReader(self.settings, group, categories, ownership, identity)
 
     def scanner(self, positions: Sequence[Position]) -> KafkaScanner:
-        """Read given buckets from given offsets, in no group."""
+        """Return a reader of buckets from given offsets, outside of any group."""
         return open_scanner(self.settings, positions)
 
     def writer(self) -> KafkaWriter:
@@ -49,10 +49,10 @@ class KafkaBus:
             TypeError: `member` is not a member of a group on this bus.
         """
         if not (member is None or isinstance(member, GroupReader)):
-            raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
+            raise TypeError(f"{member!r} is no group reader of this bus, so transactions cannot include its positions")
         leftovers = OpenTransactions(self.settings, self.catalog, writes, None if member is None else member.group)
         membership = (lambda: None) if member is None else member.membership
-        limit_s = OPENING_LIMIT_S if member is None else STEP_LIMIT_S  # a worker asks again, and waits in its own way
+        limit_s = OPENING_LIMIT_S if member is None else STEP_LIMIT_S  # a worker retries with its own backoff
         return KafkaTransactionalWriter(
             self.settings, identity, membership, timeout_s, leftovers, opening_limit_s=limit_s
         )

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
 from ..errors import BatchesRefused, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from ..messages import Bucket, Position
-from .client_log import refusal_in, refused
+from .client_log import refusal_in, refusal_message
 from .error_translation import translate, translated
-from .every_broker import is_shown_by_all
+from .every_broker import all_brokers_show
 from .peek import Peeker
 from .positions import committed_in, to_commit
 from .settings import KafkaSettings
@@ -303,7 +303,7 @@ class KafkaCatalog:
             except KafkaException as error:
                 self._admin.poll(0)
                 if self._refusals:
-                    raise BusRefuses(refused(self._settings.bootstrap, self._refusals.pop())) from error
+                    raise BusRefuses(refusal_message(self._settings.bootstrap, self._refusals.pop())) from error
                 if error.args[0].code() not in _SILENCE or time.monotonic() > deadline:
                     what = f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s"
                     raise translate(error.args[0], what) from error
@@ -336,7 +336,7 @@ class KafkaCatalog:
     def _settle(self, what: str, shown: Callable[[Any], bool]) -> None:
         """Wait until every broker shows what the cluster has agreed to: clients ask now this one, now that one."""
         deadline = time.monotonic() + SETTLE_LIMIT_S
-        while not is_shown_by_all(self._metadata(), shown, self._settings, ASK_AGAIN_S):
+        while not all_brokers_show(self._metadata(), shown, self._settings, ASK_AGAIN_S):
             if time.monotonic() > deadline:
                 raise BusUnreachable(
                     f"The cluster agreed, but not every broker shows {what} after {SETTLE_LIMIT_S:.0f} s. Look at the brokers' logs."

@@ -1,4 +1,4 @@
-"""The client library's errors as ours: the one place that knows its codes."""
+"""Translation of the client library's errors; the only module with its error codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHECK = (
     "was lost."
 )
 _UNREACHABLE: _Meaning = (BusUnreachable, _CHECK)
-_SETTLING: _Meaning = (BusUnreachable, "The cluster is changing or has just begun; nothing was lost, it answers soon.")
+_CHANGING: _Meaning = (BusUnreachable, "The cluster is changing or has just begun; nothing was lost, it answers soon.")
 _REFUSES: _Meaning = (BusRefuses, "Mend the credentials in [kafka-settings].")
 _LATER: _Meaning = (CommitUnconfirmed, "The position is saved again with the next checkpoint.")
 _SUPERSEDED: _Meaning = (Fenced, "Another worker uses the same identity, or the bus ended the transaction.")
@@ -44,8 +44,8 @@ _TOO_LARGE: _Meaning = (
 _NO_ACCESS: _Meaning = (BusError, "Ask for access to it; nothing was lost.")
 _UNKNOWN: _Meaning = (BusError, "The bus gave no reason that Penstock knows; see its log.")
 
-# What an outage, a leader or coordinator that moves, throttling and rebalances bring is waited for, or done again; the rest is for a person.
-_WAITED_FOR: _Meanings = {
+# Outages, moving leaders and coordinators, throttling and rebalances pass, or the caller retries. A person has to correct the other errors.
+_OUTAGES: _Meanings = {
     _UNREACHABLE: (
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
@@ -58,7 +58,7 @@ _WAITED_FOR: _Meanings = {
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.BROKER_NOT_AVAILABLE,
     ),
-    _SETTLING: (
+    _CHANGING: (
         KafkaError._WAIT_COORD,
         KafkaError._WAIT_CACHE,
         KafkaError._NOENT,
@@ -99,7 +99,7 @@ _WAITED_FOR: _Meanings = {
         KafkaError.UNKNOWN_CONTROLLER_ID,
         KafkaError.REBOOTSTRAP_REQUIRED,
     ),
-    # The group forms anew, which a member that keeps its buckets learns only at its next poll.
+    # A rebalance, which a member that keeps its buckets notices only at its next poll.
     _LATER: (
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.REBALANCE_IN_PROGRESS,
@@ -119,7 +119,7 @@ _WAITED_FOR: _Meanings = {
         KafkaError._PURGE_INFLIGHT,
     ),
 }
-_DONE_AGAIN: _Meanings = {
+_RETRYABLE: _Meanings = {
     _SUPERSEDED: (
         KafkaError._FENCED,
         KafkaError._INCONSISTENT,
@@ -186,44 +186,44 @@ _FOR_A_PERSON: _Meanings = {
 }
 _MEANING: dict[int, _Meaning] = {
     code: meaning
-    for table in (_WAITED_FOR, _DONE_AGAIN, _FOR_A_PERSON)
+    for table in (_OUTAGES, _RETRYABLE, _FOR_A_PERSON)
     for meaning, codes in table.items()
     for code in codes
 }
 
 
 def translate(error: KafkaError, what: str) -> BusError:
-    """Return one of our errors for one of the client's.
+    """Return Penstock's error for an error of the client.
 
     Args:
         error: the client's error.
-        what: what was tried, and on what, as the beginning of a sentence.
+        what: the request and its object, as the start of a sentence.
     """
     kind, advice = _MEANING.get(error.code(), _UNKNOWN)
     return kind(f"{what}: {error.str().strip().rstrip('.')}. {advice}")
 
 
-def passes(error: KafkaError) -> bool:
-    """Tell whether a reader that meets this error need only go on polling: the client itself recovers."""
-    return is_waited_for(error) or bool(error.retriable())
+def is_transient(error: KafkaError) -> bool:
+    """Return whether a reader can continue polling after this error, because the client recovers."""
+    return is_outage(error) or bool(error.retriable())
 
 
-def is_waited_for(error: KafkaError) -> bool:
-    """Tell whether an error is one of an outage, of a cluster that changes, or of a group that forms anew."""
-    return any(error.code() in codes for codes in _WAITED_FOR.values())
+def is_outage(error: KafkaError) -> bool:
+    """Return whether an error is caused by an outage, a changing cluster, or a rebalance."""
+    return any(error.code() in codes for codes in _OUTAGES.values())
 
 
-def is_done_again(error: KafkaError) -> bool:
-    """Tell whether what failed may well succeed when it is begun again, with another transaction or membership."""
-    return any(error.code() in codes for codes in _DONE_AGAIN.values())
+def is_retryable(error: KafkaError) -> bool:
+    """Return whether the request may succeed with another transaction or membership."""
+    return any(error.code() in codes for codes in _RETRYABLE.values())
 
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise our errors in place of the client's.
+    """Raise Penstock's errors instead of the client's.
 
     Args:
-        what: what is tried, and on what, as the beginning of a sentence.
+        what: the request and its object, as the start of a sentence.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""Asks each broker of a cluster by itself: what the cluster has agreed to reaches one broker later than another.
+"""Checks of the metadata of every broker: a change reaches the brokers at different times.
 
-A broker that has not heard of a new topic yet says that there is none, and a client asks now this one, now that one.
+A broker without the change reports a new topic as missing, and a client may ask any broker.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from confluent_kafka.admin import AdminClient
 from .settings import KafkaSettings
 
 
-def is_shown_by_all(
+def all_brokers_show(
     metadata: Any, shown: Callable[[Any], bool], settings: KafkaSettings, answer_limit_s: float
 ) -> bool:
-    """Return whether the metadata of every broker shows something.
+    """Return whether the metadata of every broker passes a check.
 
-    A broker that does not answer shows nothing; if it is dead, it belongs to the cluster no more when its session has ended.
+    A broker that does not answer fails the check. A dead broker leaves the cluster when its session ends.
 
     Args:
-        metadata: what one of the brokers has said, with those that belong to the cluster.
-        shown: what is asked of metadata.
-        settings: how to reach the cluster.
-        answer_limit_s: how long a broker may take to answer.
+        metadata: the metadata of one broker, with the list of brokers.
+        shown: the check of metadata.
+        settings: the settings of the cluster.
+        answer_limit_s: the time limit for each broker.
     """
     others = [broker for node, broker in metadata.brokers.items() if node != metadata.orig_broker_id]
     return shown(metadata) and all(_shows(broker, shown, settings, answer_limit_s) for broker in others)
 
 
 def _shows(broker: Any, shown: Callable[[Any], bool], settings: KafkaSettings, answer_limit_s: float) -> bool:
-    # A client that knows one broker only asks that one first.
+    # A client with one bootstrap broker asks that broker first.
     client = AdminClient(settings.for_admin() | {"bootstrap.servers": f"{broker.host}:{broker.port}"})
     try:
         return shown(client.list_topics(timeout=answer_limit_s))

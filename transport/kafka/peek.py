@@ -1,4 +1,4 @@
-"""One message of each bucket, without fetching what follows it."""
+"""Reading one message of each bucket, without fetching later messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import attrgetter
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ..messages import Bucket, Position
-from .error_translation import passes
+from .error_translation import is_transient
 from .positions import to_read
 from .settings import KafkaSettings
 
@@ -18,13 +18,13 @@ POLL_S = 0.2
 
 
 class Peeker:
-    """Looks at the next message of buckets, in no group. One thread; close it."""
+    """Reads the next message of buckets, outside of any group. One thread; close it."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._consumer = Consumer(settings.for_peeking())
 
     def arrivals_ms(self, positions: Collection[Position], limit_s: float) -> dict[Position, int]:
-        """Return when the first message from each position on arrived; those without one, or without an answer in time, are left out."""
+        """Return the arrival time of the first message at or after each position. Omits positions without a message or a timely answer."""
         found: dict[Position, int] = {}
         for distinct in _rounds(positions):
             found |= self._arrivals_ms({position.bucket: position for position in distinct}, limit_s)
@@ -43,17 +43,17 @@ class Peeker:
                     self._consumer.pause([TopicPartition(*bucket)])
                 if error is None or error.code() == KafkaError._PARTITION_EOF:
                     asked.pop(bucket, None)
-                elif not passes(error):
+                elif not is_transient(error):
                     raise KafkaException(error)
         return found
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._consumer.close()
 
 
 def _rounds(positions: Collection[Position]) -> Iterator[list[Position]]:
-    """Group positions so that no group has two of one bucket: the client reads a bucket from one place at a time."""
+    """Group positions so that each group has one per bucket: the client reads a bucket at one place at a time."""
     by_bucket = groupby(sorted(positions), attrgetter("bucket"))
     for distinct in zip_longest(*(list(of_bucket) for _, of_bucket in by_bucket)):
         yield [position for position in distinct if position is not None]

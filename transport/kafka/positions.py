@@ -1,4 +1,4 @@
-"""Positions as the client has them. Which checkpoint committed one is kept in the text that Kafka stores beside a group's offset."""
+"""Conversion of positions to the client's types. The metadata of a committed offset contains the id of its checkpoint."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..messages import Bucket, Position
 
 _CHECKPOINT = "checkpoint "
 _MEMBERSHIP = b"CGMDv2:"
-"""How the client library's note of a membership begins; the generation follows, as four bytes."""
+"""The prefix of the client library's group metadata; four bytes of the generation follow."""
 
 
 def to_read(positions: Iterable[Position]) -> list[TopicPartition]:
-    """Return from where to read."""
+    """Return the partitions and offsets to read from."""
     return [TopicPartition(*bucket, OFFSET_BEGINNING if offset is None else offset) for bucket, offset, _ in positions]
 
 
 def to_commit(positions: Iterable[Position]) -> list[TopicPartition]:
-    """Return what a group is to commit."""
+    """Return the partitions and offsets to commit."""
     return [
         TopicPartition(*bucket, offset, metadata=f"{_CHECKPOINT}{checkpoint_id}")
         if checkpoint_id
@@ -31,22 +31,22 @@ def to_commit(positions: Iterable[Position]) -> list[TopicPartition]:
 
 
 def committed_in(found: Iterable[TopicPartition]) -> list[Position]:
-    """Return the positions that a group has committed, of those that were asked for."""
+    """Return the committed positions in a response."""
     return [
         Position(Bucket(it.topic, it.partition), it.offset, _checkpoint_id_of(it)) for it in found if it.offset >= 0
     ]
 
 
 def _checkpoint_id_of(committed: TopicPartition) -> int:
-    """Return which checkpoint committed a position; 0 where it was none that has an id, or another program."""
+    """Return the id of the checkpoint that committed a position; 0 for another program or a checkpoint without an id."""
     digits = (committed.metadata or "").removeprefix(_CHECKPOINT)
     return int(digits) if digits.isdecimal() else 0
 
 
 def is_membership(noted: bytes) -> bool:
-    """Tell whether the client's note of a membership is of one, and not of a member that is joining, or was dismissed.
+    """Return whether group metadata is of a member, and not of a client that is joining or was removed.
 
-    A broker takes positions that come without a generation from anybody, as long as the group has no members.
+    A broker accepts positions without a generation from any client while the group has no members.
     """
     generation = noted.removeprefix(_MEMBERSHIP)[:4]
     return int.from_bytes(generation, sys.byteorder, signed=True) >= 0

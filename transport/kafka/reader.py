@@ -13,7 +13,7 @@ from ..bus import Ownership
 from ..errors import BusUnreachable, CommitUnconfirmed, MembershipLost, OffsetOutOfRange
 from ..messages import Bucket, End, Polled, Position, RawBatch
 from .catalog import SETTLE_LIMIT_S, SETTLE_STEP_S
-from .error_translation import passes, translate, translated
+from .error_translation import is_transient, translate, translated
 from .positions import is_membership, to_commit, to_read
 from .settings import KafkaSettings
 
@@ -58,7 +58,7 @@ class KafkaScanner:
         error = message.error()
         if error is not None and error.fatal():
             raise MembershipLost(f"{self._what}: {error.str()}. The member has to join anew.")
-        if error is None or passes(error):
+        if error is None or is_transient(error):
             return None
         if error.code() == KafkaError._PARTITION_EOF:
             return End(Bucket(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0))

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ..errors import Aborted, BusError, BusUnreachable, DeliveryFailed, Fenced
 from ..messages import Outgoing, Position
-from .bounded_calls import NoAnswer, answered
-from .error_translation import is_done_again, is_waited_for, translate, translated
+from .bounded_calls import NoAnswer, call_with_limit
+from .error_translation import is_outage, is_retryable, translate, translated
 from .open_transactions import ABORTED_KEY, Found, OpenTransactions
 from .positions import is_membership, to_commit
 from .settings import KafkaSettings
@@ -163,7 +163,7 @@ class KafkaTransactionalWriter(KafkaWriter):
         deadline = time.monotonic() + limit_s
         while True:
             try:
-                answered(step, ANSWER_LIMIT_S)
+                call_with_limit(step, ANSWER_LIMIT_S)
             except NoAnswer as error:
                 self._answers = False
                 raise Fenced(
@@ -181,7 +181,7 @@ class KafkaTransactionalWriter(KafkaWriter):
 def _meaning(error: KafkaError, what: str) -> BusError:
     """Return what it means that a step of a transaction failed for good."""
     meaning = translate(error, what)
-    if not (is_waited_for(error) or is_done_again(error)):
+    if not (is_outage(error) or is_retryable(error)):
         return meaning  # it would fail again
     if error.txn_requires_abort():
         return Aborted(f"{what}: {error.str()}. It is taken back, and its input is read again.")

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ..errors import BusError, DeliveryFailed, Fenced
 from ..messages import Outgoing
-from .error_translation import is_done_again, is_waited_for, translate, translated
+from .error_translation import is_outage, is_retryable, translate, translated
 
 ROOM_WAIT_S = 0.05
 FLUSH_STEP_S = 1.0
@@ -73,7 +73,7 @@ class KafkaWriter:
 
 
 def _passes(error: KafkaError) -> bool:
-    return is_waited_for(error) or is_done_again(error)
+    return is_outage(error) or is_retryable(error)
 
 
 @contextmanager

@@ -213,7 +213,7 @@ class MemoryBus:
             TypeError: `member` is not a member of a group on this bus.
         """
         if member is not None and not isinstance(member, MemoryReader):
-            raise TypeError(f"{member!r} is in no group of this bus, so no transaction can carry its positions")
+            raise TypeError(f"{member!r} is no group reader of this bus, so transactions cannot include its positions")
         return MemoryTransactionalWriter(self.cluster, self._line, identity, member, timeout_s, writes=writes)
 
     def kill_members(self, group: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from ..bus import Bus
 from ..category_spec import CategorySpec
 from ..errors import BusUnreachable
-from ..internal_topics import ensure
+from ..internal_topics import create_missing_categories
 from ..messages import Bucket, Message, Outgoing, Polled, Position
 
 READ_WAIT_S = 1.0
@@ -93,7 +93,7 @@ class BusTable(Generic[K, V]):
 
     def write(self, bus: Bus, messages: Iterable[Outgoing]) -> None:
         """Send messages of `put` and `delete`; durable on return. Creates the category where it is missing."""
-        ensure(bus, self.spec)
+        create_missing_categories(bus, self.spec)
         with closing(bus.writer()) as writer:
             writer.send(self.spec.name, messages)
             writer.flush()

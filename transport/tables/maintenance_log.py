@@ -1,10 +1,10 @@
-"""Moves: what was done to a processor's positions and states from outside, while no worker of it ran.
+"""The log of maintenance operations, which change the positions and states of a stopped processor.
 
-    penstock.moves, compacted    key  processor    value  its newest move as JSON
+    penstock.moves, compacted    key  processor    value  its newest operation as JSON
 
-A move is noted before its first step and again after its last one, so whoever starts in between learns that it is half done. Each
-state that it puts in place carries the move's number in its position: so a state on another machine,
-or an older backup, that the move could not reach is told from those that count.
+An operation is recorded before its first step and again after its last one, so a worker that starts in between finds it unfinished. Each
+state that it installs contains the operation's number in its position, under the category's name. The number identifies outdated states:
+on other machines, and in older backups.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..category_spec import CategorySpec
 from .bus_table import TEXT_KEY, BusTable
 
 MOVES = CategorySpec("penstock.moves", buckets=1, compacted=True)
-"""Where maintenance operations are recorded."""
+"""The category of operations. Its name is also the key of the operation's number in a state's position."""
 
 
 class Retyped(msgspec.Struct, frozen=True):
-    """Of what type the values in a processor's states are since somebody changed them.
+    """The type of the values in a processor's states since a migration.
 
     Args:
-        shape: what states hold since then.
-        numbers: by bucket, the number of the move that did so: states of lower ones hold values of another type, even if it is called the same.
+        shape: the description of the type.
+        numbers: the number of the migration, by bucket. States with lower numbers contain another type, even one of the same name.
     """
 
     shape: str
@@ -32,23 +32,23 @@ class Retyped(msgspec.Struct, frozen=True):
 
 
 class MaintenanceOperation(msgspec.Struct, frozen=True):
-    """The newest move of a processor.
+    """The newest operation on a processor.
 
     Args:
-        processor: its name.
-        what: what it is, as a person would say it, such as "reset to earliest".
-        time_ms: when it began (milliseconds since 1970, UTC).
-        done: whether its last step was taken.
-        numbers: for each bucket whose state was ever replaced, the number of the move that did so last.
-        begins: by bucket, the position at which a state begins that is nowhere; where a bucket is missing, at the first event.
-        rebuilds: whether a state that is lost can be built again from the events of its bucket.
-        empties: whether it drops what was in states.
-        passes: whether it leaves states as they are, so that events which it passes over are in none.
-        borders: by input and bucket, the first offset from which on keys lie in buckets as they do now, where their number was changed.
-        buckets: for a change of that number, the new one; otherwise 0.
-        migrates: whether it changes what values in states are.
-        retyped: since when these are as they are; None where they were never changed.
-        earlier: the move before it, as long as this one may be taken back.
+        processor: the processor's name.
+        what: a description for people, such as "reset to earliest".
+        time_ms: the start (milliseconds since 1970, UTC).
+        done: whether the last step is complete.
+        numbers: the number of the last operation that replaced the state, by bucket.
+        begins: the position at which a missing state starts, by bucket; the first event for other buckets.
+        rebuilds: whether the events of a bucket can rebuild a lost state.
+        empties: whether the operation drops the content of states.
+        passes: whether the operation keeps states, so that no state contains the skipped events.
+        borders: after a resize, the first offset with the present assignment of keys to buckets, by input and bucket.
+        buckets: the new number of buckets of a resize; otherwise 0.
+        migrates: whether the operation changes the type of values in states.
+        retyped: the last migration; None if there was none.
+        earlier: the previous operation, as long as this one can be cancelled.
     """
 
     processor: str
@@ -67,16 +67,16 @@ class MaintenanceOperation(msgspec.Struct, frozen=True):
     earlier: MaintenanceOperation | None = None
 
     def number_of(self, bucket: int) -> int:
-        """Return the maintenance number of a bucket's current state; 0 where none has replaced it."""
+        """Return the maintenance number of a bucket's current state; 0 if no operation replaced it."""
         return self.numbers.get(bucket, 0)
 
     def first_fitting(self, bucket: int) -> int:
-        """Return the number below which states of a bucket hold values of another type."""
+        """Return the number below which states of a bucket contain another type of values."""
         return 0 if self.retyped is None else self.retyped.numbers.get(bucket, 0)
 
     @property
     def next_number(self) -> int:
-        """The number of the move after this one."""
+        """The number of the next operation."""
         return max(self.numbers.values(), default=0) + 1
 
 
@@ -86,13 +86,13 @@ _TABLE: BusTable[str, MaintenanceOperation] = BusTable(
 
 
 def newest_maintenance(bus: Bus, processor: str) -> MaintenanceOperation | None:
-    """Return the newest operation on a processor; None where there was none."""
+    """Return the newest operation on a processor; None if there was none."""
     return _TABLE.read(bus).get(processor)
 
 
-def record_maintenance(bus: Bus, move: MaintenanceOperation) -> None:
+def record_maintenance(bus: Bus, operation: MaintenanceOperation) -> None:
     """Record an operation as the newest of its processor; durable on return."""
-    _TABLE.write(bus, [_TABLE.put(move.processor, move)])
+    _TABLE.write(bus, [_TABLE.put(operation.processor, operation)])
 
 
 def forget_maintenance(bus: Bus, processor: str) -> None:

@@ -1,4 +1,4 @@
-"""How a move begins: it is noted when no worker runs, and taken back where one has started in that moment."""
+"""The start of a maintenance operation: recorded while no worker runs, cancelled if a worker starts at the same moment."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .maintenance_log import MOVES, MaintenanceOperation, forget_maintenance, ne
 
 
 def expect_idle(processor: type[Processor], bus: Bus) -> None:
-    """See that no worker of a processor runs: only of a group without members can positions be set, here to what they are.
+    """Check that no worker of a processor runs, by setting its positions to their present values: the bus refuses this for a group with members.
 
     Raises:
-        GroupInUse: one runs.
+        GroupInUse: a worker runs.
     """
     catalog = bus.catalog
     names = [category.name for category in processor.inputs()]
@@ -26,24 +26,24 @@ def expect_idle(processor: type[Processor], bus: Bus) -> None:
         catalog.set_committed(processor.name, positions)
 
 
-def note_begin(
+def record_begin(
     processor: type[Processor],
     bus: Bus,
     move: MaintenanceOperation,
     earlier: MaintenanceOperation | None,
     still: Callable[[], None],
 ) -> None:
-    """Note that a move begins, after which no worker starts; then look again.
+    """Record the start of an operation, which prevents workers from starting; then check again that no worker runs.
 
     Args:
-        processor: whose.
-        bus: where it is noted.
-        move: what begins.
-        earlier: the move before it.
-        still: raises where something has changed meanwhile, for which the move was not planned.
+        processor: the processor.
+        bus: the bus.
+        move: the operation.
+        earlier: the previous operation.
+        still: raises if the plan of the operation is outdated.
 
     Raises:
-        GroupInUse: a worker runs; it was not noted.
+        GroupInUse: a worker runs; the operation is not recorded.
     """
     expect_idle(processor, bus)
     record_maintenance(bus, move)
@@ -58,12 +58,12 @@ def note_begin(
         raise
 
 
-def take_back_move(bus: Bus, processor: str) -> None:
-    """Note that a move which has begun has changed nothing, so that what was noted before it holds again; nothing where none has."""
-    noted = newest_maintenance(bus, processor)
-    if noted is None or noted.done:
+def cancel_maintenance(bus: Bus, processor: str) -> None:
+    """Replace an unfinished operation that has changed nothing by the previous one; do nothing if there is none."""
+    newest = newest_maintenance(bus, processor)
+    if newest is None or newest.done:
         return
-    if noted.earlier is None:
+    if newest.earlier is None:
         forget_maintenance(bus, processor)
     else:
-        record_maintenance(bus, noted.earlier)
+        record_maintenance(bus, newest.earlier)

@@ -113,7 +113,7 @@ def topic_ids_of(bus: Bus, processor: type[Processor]) -> dict[str, str]:
     return {name: topic.id for name, topic in bus.catalog.topics(names).items()}
 
 
-def register_moved(bus: Bus, processor: type[Processor], buckets: Iterable[int]) -> None:
+def register_positions(bus: Bus, processor: type[Processor], buckets: Iterable[int]) -> None:
     """Record that shards continue, in the present topics, from positions that a maintenance operation has set."""
     registered, topic_ids = registration_of(bus, processor.name), topic_ids_of(bus, processor)
     workers = {bucket: record.worker for bucket, record in registered.shards.items()}

@@ -1,11 +1,11 @@
-"""Promises about event time, which travel beside the data: "all that I shall ever write before t lies below these offsets".
+"""Upstream watermarks: "all events that I will write before time t are below these offsets".
 
-Whoever writes a category (the shards of a processor, or an injector for what comes from outside) promises; whoever reads it takes
-the least of what it was promised, once it has read up to the offsets. The categories themselves hold nothing of this.
+The writers of a category publish them: the shards of a processor, or a watermark writer (injector) for an external program. A consumer uses
+the least watermark of the writers, once it has read up to their offsets. The categories themselves contain no watermarks.
 
-    penstock.watermarks, compacted    key  promiser/bucket    value  a promise as JSON; none where it is taken back
+    penstock.watermarks, compacted    key  writer/bucket    value  its watermark as JSON; none if it was deleted
 
-Source: Akidau et al., "MillWheel", 2013, section 5.3, where a central authority keeps what the bus keeps here.
+Source: Akidau et al., "MillWheel", 2013, section 5.3, where a central authority stores them.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from ..messages import Outgoing
 from .bus_table import NUMBERED_KEY, BusTable, Change
 
 WATERMARKS = CategorySpec("penstock.watermarks", buckets=1, compacted=True)
-"""Where promises are kept."""
+"""The category of watermarks."""
 
 
 class WatermarkStatement(msgspec.Struct, frozen=True):
-    """What one shard of a processor, or an injector, promises.
+    """The watermark of one shard of a processor, or of a watermark writer.
 
     Args:
-        promiser: the processor's name, or the injector's.
-        bucket: which of its shards.
-        shards: how many it has: those that have promised nothing yet hold back whoever reads.
-        watermark_ms: all that it will write before this event time (milliseconds since 1970, UTC) …
-        ends: … lies below these offsets, by category and bucket.
-        low_ms: its own low watermark, which what it writes may lie behind.
-        held_by: what holds that back.
-        idle: whether it has had nothing to do for so long that nobody should wait for it.
-        as_of: how far this category went when the bus confirmed that it is idle: says how old that is, without a clock.
-        outside: whether it speaks for programs outside, of which nobody knows whether they are at work.
+        promiser: the name of the processor or watermark writer.
+        bucket: the shard.
+        shards: the number of its shards; consumers wait until each has a watermark.
+        watermark_ms: all events that it will write before this event time (milliseconds since 1970, UTC) …
+        ends: … are below these offsets, by category and bucket.
+        low_ms: its own low watermark; it may write earlier events.
+        held_by: the reason why its low watermark does not advance.
+        idle: whether it has been idle so long that consumers should not wait for it.
+        as_of: the end of this category when the bus confirmed that it is idle, which shows the age without a clock.
+        outside: whether it is of an external program, whose activity is unknown.
     """
 
     promiser: str
@@ -54,39 +54,39 @@ class WatermarkStatement(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> WatermarkOwner:
-        """Who promises."""
+        """The writer and its shard."""
         return self.promiser, self.bucket
 
     def later(self, earlier: WatermarkStatement | None) -> WatermarkStatement:
-        """Return this promise, or where it says less than one before, what that said: a watermark never goes back."""
+        """Return this statement with the later of both watermarks: a watermark never decreases."""
         if earlier is None or earlier.watermark_ms <= self.watermark_ms:
             return self
         return msgspec.structs.replace(self, watermark_ms=earlier.watermark_ms)
 
 
 WatermarkOwner = tuple[str, int]
-"""A promiser and which of its shards."""
+"""A writer and one of its shards."""
 
 _TABLE: BusTable[WatermarkOwner, WatermarkStatement] = BusTable(
     WATERMARKS, NUMBERED_KEY, msgspec.json.Decoder(WatermarkStatement).decode
 )
 
 
-def outgoing(promises: Iterable[WatermarkStatement]) -> list[Outgoing]:
+def watermark_messages(promises: Iterable[WatermarkStatement]) -> list[Outgoing]:
     """Return the messages that publish watermarks."""
     return [_TABLE.put(promise.place, promise) for promise in promises]
 
 
-def taken_back(places: Iterable[WatermarkOwner]) -> list[Outgoing]:
+def deletion_messages(places: Iterable[WatermarkOwner]) -> list[Outgoing]:
     """Return the messages that delete watermarks, so that no consumer waits for them."""
     return [_TABLE.delete(place) for place in places]
 
 
-def take_back(bus: Bus, promiser: str, buckets: Collection[int]) -> None:
+def delete_watermarks(bus: Bus, promiser: str, buckets: Collection[int]) -> None:
     """Delete the watermarks of shards whose output is written again, so that consumers wait for it. May be repeated."""
     places = [place for place in watermarks_on(bus) if place[0] == promiser and place[1] in buckets]
     if places:
-        _TABLE.write(bus, taken_back(places))
+        _TABLE.write(bus, deletion_messages(places))
 
 
 class WatermarkTable:
