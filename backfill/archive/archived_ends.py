@@ -1,4 +1,4 @@
-"""Up to where a category is archived, bucket by bucket, however archivers go on meanwhile."""
+"""Offsets up to which the buckets of a category are archived, while archivers may be running."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .category_archive import group_of
 
 
 def archived_ends(bus: Bus, warehouse: Warehouse, category: str) -> dict[int, int]:
-    """Return by bucket the offset before which every event is in the warehouse; without buckets that nobody has archived yet.
+    """Return by bucket the offset before which every event is in the warehouse; without buckets that were never archived.
 
-    It is the archiver's committed position. What files hold behind it a new owner of the bucket may just be writing anew. Where that
-    position has expired, the next archiver begins at the first event on the bus: what lies before that event stays as it is.
+    This is the archiver's committed position. A new owner of the bucket may be rewriting files beyond it. If the position has expired, the
+    next archiver starts at the first event in Kafka, so only earlier events are settled.
 
     Raises:
-        BackfillRefused: the warehouse does not say that it has those events.
-        MissingCategory: it is not on the bus.
+        BackfillRefused: the warehouse does not confirm that it has those events.
+        MissingCategory: the category is not on the bus.
         WarehouseError: the warehouse does not answer.
     """
     committed = bus.catalog.committed(group_of(category), category)
@@ -35,8 +35,8 @@ def archived_ends(bus: Bus, warehouse: Warehouse, category: str) -> dict[int, in
         ends[number] = end
         if noted < end:
             raise BackfillRefused(
-                f"{Bucket(category, number)}: its archiver's position on this bus is {end}, and the warehouse {warehouse.location} does not say "
-                "that it has the events before. Nothing was started. Look whether it is the warehouse that this bus is archived to; if it is, "
-                "let the archiver run once (penstock archive run), which notes how far it is."
+                f"{Bucket(category, number)}: the archiver has committed offset {end}, but the warehouse {warehouse.location} does not record "
+                "that it has the events before. Nothing was started. Check that this bus is archived to this warehouse. If so, run the "
+                "archiver once (penstock archive run) to record its progress."
             )
     return ends

@@ -1,4 +1,4 @@
-"""Messages of a category as rows of its archive; what has no row is told apart, with the reason."""
+"""Conversion of messages to archive rows. Messages without a row are returned with the reason."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Messages(NamedTuple):
     Args:
         bucket: its number.
         values: their payloads.
-        offsets: where they lie.
-        arrived: when they came to the bus, in milliseconds since 1970, UTC.
+        offsets: their offsets.
+        arrived: their arrival times at the bus, in milliseconds since 1970, UTC.
     """
 
     bucket: int
@@ -30,11 +30,11 @@ class Messages(NamedTuple):
 
 
 class RowBatch(NamedTuple):
-    """What messages are in the archive.
+    """The rows of messages.
 
     Args:
         batch: a row for each event.
-        left_out: why a message has no row, by its index.
+        left_out: the reason for each message without a row, by its index.
     """
 
     batch: pa.RecordBatch
@@ -42,14 +42,14 @@ class RowBatch(NamedTuple):
 
 
 class ArchivedRows:
-    """Makes rows of one category's messages.
+    """Converts one category's messages to rows.
 
     Args:
-        category: its declaration.
-        codec: what its messages are written in.
+        category: the declaration.
+        codec: decodes the messages.
 
     Raises:
-        DeclarationError: records that have no columns.
+        DeclarationError: the records have no columns.
     """
 
     def __init__(self, category: AnyCategory, codec: Codec) -> None:
@@ -86,16 +86,16 @@ class ArchivedRows:
             try:
                 self._columns.arrays([event])
             except UNFIT as error:
-                yield index, f"a value does not fit its column: {error}"
+                yield index, f"a value exceeds its column: {error}"
 
 
 def archive_schema(columns: Columns) -> pa.Schema:
-    """Return the columns of an archived category: its record's, and where each event lay."""
+    """Return the columns of an archived category: those of its record, and the origin of each event."""
     return pa.schema([*columns.schema, *MARKS])
 
 
 def _keys_of(category: AnyCategory, events: Sequence[object]) -> list[str | None]:
-    """Return the key of each event, None for one whose key function raises."""
+    """Return the key of each event; None if its key function raises."""
     try:
         return list(category.keys_of(events))
     except DeclarationError:

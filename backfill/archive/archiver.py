@@ -1,6 +1,6 @@
-"""The archiver: categories from the bus into the warehouse, as they fill.
+"""The archiver, which copies categories from the bus into the warehouse.
 
-It turns from category to category; each keeps its own place on the bus and its own open segments.
+It serves the categories in turn. Each has its own position on the bus and its own open segments.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ OUTAGE_ADVICE = (
 
 
 class Archiver:
-    """Archives categories, each as the consumer group ``archiver.<category>``; several archivers share the buckets.
+    """Archives categories, each as the consumer group ``archiver.<category>``. Several archivers share the buckets.
 
     Args:
-        bus: where the categories are; all of them exist.
+        bus: the bus; all categories exist on it.
         categories: their declarations.
-        warehouse: where the events go.
-        segment_events: how many offsets of a bucket share a file name. Keep it for the life of a category.
-        by: by which time events have their days. Chosen once for a category.
-        patience: how long is waited for events until a day counts as complete.
-        write_every: how long events may wait before they are written, in a file that is rewritten when it has grown.
-        accept_gaps: go on where the bus has dropped events that were not archived, instead of refusing.
-        outage_limit: how long a warehouse that does not answer is waited for.
-        monotonic_s: tells when to write, and how long a bucket has been silent: seconds that count on while the machine sleeps.
-        now_ms: tells when a day is marked (milliseconds since 1970, UTC).
+        warehouse: the destination.
+        segment_events: the number of offsets of a bucket in a segment. It must not change during the life of a category.
+        by: the time that assigns events to days; chosen once for a category.
+        patience: how long a day stays open for late events.
+        write_every: the greatest delay before events are written. A file that has grown is rewritten.
+        accept_gaps: continue when the bus has dropped events that were not archived, instead of failing.
+        outage_limit: how long to retry an unreachable warehouse.
+        monotonic_s: seconds for write intervals and bucket idleness; they include the machine's sleep.
+        now_ms: the time at which days are marked complete (milliseconds since 1970, UTC).
 
     Raises:
-        DeclarationError: a category whose records have no columns.
+        DeclarationError: the records of a category have no columns.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Archiver:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         if segment_events < 1:
-            raise DeclarationError(f"A segment of {segment_events} events: it needs at least one.")
+            raise DeclarationError(f"A segment cannot have {segment_events} events. Use 1 or more.")
         self.tally = ArchiveMetrics()
         self._write_every_s = write_every.total_seconds()
         self._monotonic_s = monotonic_s
@@ -82,7 +82,7 @@ class Archiver:
         self._archives = [CategoryArchive(bus, category, retrying, manner, self.tally) for category in categories]
 
     def run(self, finished: Callable[[Archiver], bool] = lambda _: False) -> None:
-        """Work until `stop` is called or `finished` says so, then write what is held and leave the groups."""
+        """Work until `stop` is called or `finished` returns True. Then write all events and leave the groups."""
         try:
             while not self._stopping:
                 if finished(self) and self.save():
@@ -98,8 +98,8 @@ class Archiver:
             archive.close()
 
     def turn(self) -> None:
-        """Poll every category once, and write what is held if that is due."""
-        # Where something came last time, nobody waits: a quiet category must not hold up the others.
+        """Poll every category once, and write events when due."""
+        # Wait only if the last round was idle: a quiet category must not delay the others.
         wait_s = POLL_WAIT_S / len(self._archives) if self._idle else 0.0
         came = [archive.turn(wait_s) for archive in self._archives]
         self._idle = not any(came)
@@ -107,16 +107,16 @@ class Archiver:
             self.save()
 
     def save(self) -> bool:
-        """Write everything that is held, and commit the positions; return whether all of them are."""
+        """Write all events and commit the positions. Return whether all positions are committed."""
         heard = [archive.listen() for archive in self._archives]
         saved = [archive.save() for archive in self._archives]
         self._written_s = self._monotonic_s()
         return all(heard) and all(saved)
 
     def stop(self) -> None:
-        """Ask `run` to end after the turn it is in; may be called from a signal handler."""
+        """Ask `run` to end after the current round. Safe in a signal handler."""
         self._stopping = True
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
-        """Tell whether every bucket of every category is read up to its target; False while a category has none."""
+        """Return whether every bucket of every category is read up to its target. False while a category has no buckets."""
         return all(archive.has_reached(targets) for archive in self._archives)

@@ -1,16 +1,16 @@
-"""One category on its way from the bus into the warehouse.
+"""The archive of one category.
 
-    claim an epoch, commit the position under it, take up the open segment  for each bucket that is gained
+    claim an epoch, commit the position under it, restore the open segment  for each assigned bucket
     poll -> decode -> columns -> the open segment of the bucket             for each batch
-    write the segment's files, note the bucket, commit the position         when it is full, and whenever asked to save
-    close days that all buckets have passed, mark those complete            when asked to save
+    write the segment's files, record progress, commit the position         when the segment is full, and on save
+    close days that all buckets have passed, mark them complete             on save
 
-The files are written first. A crash before the position is committed leaves events beyond it in the open segment's files;
-whoever goes on takes up those files as far as the position, and reads the rest again. So every event is archived once. The bucket's
-note holds how far its time has come both as of the committed position and as of the next one: whichever is found, it goes on exactly there.
+Files are written first. A crash before the commit leaves later events in the files of the open segment. The next owner restores these files
+up to the position and reads the rest again, so every event is archived once. A bucket's note records its event time at the committed
+position and at the next one, so the owner resumes exactly, whichever position was committed.
 
-An archiver that was paused past its place in the group may end any of these steps later. It writes files and notes of its own epoch, which
-is lower than its successor's: where both have written, the successor's count. What it alone has written lies beyond the committed position.
+An archiver may be paused, lose its membership, and end any of these steps later. Its files and notes have its own epoch, which is lower
+than its successor's. If both have written, the successor's files count. Whatever it alone has written is beyond the committed position.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from .segments import Segment, Unwritten, write_changed
 
 _LOG = logging.getLogger("penstock.archiver")
 FENCED_PAUSE_S = 5.0
-"""How long an archiver that was refused waits before it claims its buckets again: by then it knows whether they are still its own."""
+"""The pause before a fenced archiver claims its buckets again. By then, the group has told it which buckets it still owns."""
 
 
 @dataclass
 class ArchiveMetrics:
-    """What an archiver has done since it started.
+    """The archiver's counters since its start.
 
     Args:
-        events: events taken up.
-        files: files written; one that grew counts each time.
-        undecodable: messages that have no columns, since they do not decode or hold a number beyond 64 bits.
-        gone: offsets that the bus no longer kept.
+        events: archived events.
+        files: written files, each rewrite included.
+        undecodable: messages without a row, because they cannot be decoded or contain an integer beyond 64 bits.
+        gone: offsets that had expired on the bus.
     """
 
     events: int = 0
@@ -69,15 +69,15 @@ class ArchiveMetrics:
 
 @dataclass(frozen=True)
 class ArchiveOptions:
-    """How a category is archived.
+    """Settings of a category's archive.
 
     Args:
-        segment_events: how many offsets share a file name.
-        by: by which time events have their days.
-        patience: how long is waited for events until a day is complete.
-        accept_gaps: go on where the bus has dropped events that were not archived.
-        now_ms: tells the time of day.
-        monotonic_s: tells how long ago a refusal was, and how long a bucket has been silent.
+        segment_events: the number of offsets in a segment.
+        by: the time that assigns events to days.
+        patience: how long a day stays open for late events.
+        accept_gaps: continue when the bus has dropped events that were not archived.
+        now_ms: the time of day.
+        monotonic_s: seconds since a refusal, and for bucket idleness.
     """
 
     segment_events: int
@@ -89,7 +89,7 @@ class ArchiveOptions:
 
 
 class _Claimed(NamedTuple):
-    """A bucket that is about to be taken up: the epoch of its new owner, what is noted of it, and from where it goes on."""
+    """A claimed bucket: the epoch of its new owner, its note, and the position to resume from."""
 
     bucket: Bucket
     epoch: int
@@ -99,7 +99,7 @@ class _Claimed(NamedTuple):
 
 @dataclass
 class _Open:
-    """A bucket under its owner's epoch: its open segment, its time, the next offset to read, and how far it is written and committed."""
+    """An owned bucket: its epoch, open segment and event time, and the offsets up to which it is read, written and committed."""
 
     epoch: int
     segment: Segment
@@ -114,33 +114,33 @@ class _Open:
 
     @property
     def unwritten(self) -> Unwritten:
-        """The segment with what is late for it."""
+        """The segment with its late additions."""
         return Unwritten(self.segment, self.late, self.days.closings)
 
     @property
     def is_uncommitted(self) -> bool:
-        """Whether anything was written, or a day closed, since the last commit."""
+        """Whether events were written or a day was closed since the last commit."""
         return self.written > self.committed or self.days.has_uncommitted_closings
 
     def supersede(self, file: StoredFile) -> None:
-        """Note that a file is written in place of those of earlier owners."""
+        """Record that a file replaces those of earlier owners."""
         self.superseded += self.earlier.pop((file.day, file.segment), ())
 
     def reach(self, offset: int) -> None:
-        """Note that all before an offset is in the warehouse."""
+        """Record that all events before an offset are in the warehouse."""
         self.written = offset
         self.days.reach(offset)
 
 
 class CategoryArchive:
-    """Archives the buckets of one category that its consumer group gives it. An `Ownership`.
+    """Archives the assigned buckets of one category. An `Ownership`.
 
     Args:
-        bus: where the category is.
-        category: its declaration.
-        warehouse: where its events go.
-        manner: how.
-        tally: what was done is added to it.
+        bus: the bus.
+        category: the declaration.
+        warehouse: the destination.
+        manner: the settings.
+        tally: the counters to update.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class CategoryArchive:
         self._reader: Reader | None = None
 
     def turn(self, wait_s: float) -> bool:
-        """Poll once and take up what came, writing segments that are full; return whether anything came."""
+        """Poll once, process the events, and write full segments. Return whether events arrived."""
         came = False
         with self._outlasting():
             came = self._read(self._joined(), wait_s)
@@ -179,10 +179,10 @@ class CategoryArchive:
         return came
 
     def listen(self) -> bool:
-        """Find out which buckets are idle, for the next `save`: the bus is not asked while files are written, which may take long.
+        """Refresh the idle buckets for the next `save`. The bus is asked now, since writing files can take long.
 
         Returns:
-            whether the bus has answered.
+            whether the bus answered.
         """
         self._idle, answered = frozenset(), False
         with self._outlasting():
@@ -195,10 +195,10 @@ class CategoryArchive:
         return {number: bucket.read for number, bucket in self._buckets.items()}
 
     def save(self) -> bool:
-        """Write everything that was read, commit the positions, and mark the days that are complete; return whether all is committed.
+        """Write all events, commit the positions, and mark complete days. Return whether everything is committed.
 
         Raises:
-            ArchiveRefused: it was read of another topic than before; nothing of it was written.
+            ArchiveRefused: the topic was replaced by another; its events were not written.
         """
         saved = False
         with self._outlasting():
@@ -230,36 +230,36 @@ class CategoryArchive:
 
     @contextmanager
     def _outlasting(self) -> Iterator[None]:
-        """Go on after what passes: what is not committed is kept and committed later, or dropped and read again."""
+        """Survive temporary errors: uncommitted work is kept and committed later, or dropped and read again."""
         try:
             yield
         except BusRefuses:
             raise
         except (CommitUnconfirmed, BusUnreachable) as error:
             if not self._waits:
-                _LOG.warning("%s The archiver of %s tries again until it succeeds.", error, self._category.name)
+                _LOG.warning("%s The archiver of %s keeps retrying.", error, self._category.name)
             self._waits = True
-        except (Fenced, WarehouseFileMissing) as error:  # a later owner removes what it has written anew
+        except (Fenced, WarehouseFileMissing) as error:  # a later owner deletes the files that it has rewritten
             _LOG.warning("%s", error)
             self._start_over()
         except MembershipLost as error:
             _LOG.warning("%s", error)
-            with suppress(BusError):  # the membership has ended, and another reader joins at the next turn
+            with suppress(BusError):  # the membership has ended; another reader joins in the next round
                 self.abandon()
         else:
             if self._waits:
-                _LOG.warning("The archiver of %s goes on.", self._category.name)
+                _LOG.warning("The archiver of %s has recovered.", self._category.name)
             self._waits = False
 
     def _start_over(self) -> None:
-        """Drop what is not committed, and take up the buckets again where they are still owned; clean up after this or another owner."""
+        """Drop uncommitted work, reopen the buckets that are still owned, and remove superseded files."""
         self._buckets.clear()
         self._gained = sorted(self._owned)
         self._gained_from_s = self._manner.monotonic_s() + FENCED_PAUSE_S
         self._complete.look()
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
-        """Tell whether every bucket that it owns is read up to its target; False while it owns none."""
+        """Return whether every owned bucket is read up to its target. False while no bucket is owned."""
         return (
             bool(self._buckets)
             and not self._gained
@@ -276,17 +276,17 @@ class CategoryArchive:
             reader.close()
 
     def abandon(self) -> None:
-        """Leave the group without saving: what was not saved is read again."""
+        """Leave the group without saving. Unsaved events are read again."""
         self.lost(list(self._owned))
         self.close()
 
     def assigned(self, buckets: Sequence[Bucket]) -> None:
-        """Note buckets, which the next turn takes up."""
+        """Record assigned buckets. The next round opens them."""
         self._owned.update(buckets)
         self._gained.extend(buckets)
 
     def _take_up(self) -> None:
-        """Begin buckets where they were left, with what is there of their open segments."""
+        """Open the assigned buckets at their positions, and restore their open segments."""
         reader, name, buckets = self._joined(), self._category.name, list(self._gained)
         state = self._bus.catalog.describe(name)
         committed = {position.bucket: position for position in self._bus.catalog.positions(group_of(name), name)}
@@ -328,16 +328,16 @@ class CategoryArchive:
         expect_same_topic(name, settled.terms.topic_id, topic_id)
         if settled.widens and len(self._owned) < buckets:
             raise ArchiveRefused(
-                f"{name}: files in {self._warehouse.location} have columns that are to become wider, and another archiver has "
-                f"{buckets - len(self._owned)} of its {buckets} buckets. Nothing was changed. Stop all archivers of {name}, start one, and "
-                "start the others when it has said that the files are written anew."
+                f"{name}: columns of files in {self._warehouse.location} must become wider, but other archivers own "
+                f"{buckets - len(self._owned)} of its {buckets} buckets. Nothing was changed. Stop all archivers of {name} and start one. "
+                "Start the others when it has logged that the files are rewritten."
             )
         return settled
 
     def _claim(
         self, bucket: Bucket, owners: Owners, listing: Listing, committed: Position | None, start: int
     ) -> _Claimed:
-        """Claim a bucket, then find out where it was left."""
+        """Claim a bucket, then find its position."""
         number = bucket.number
         files = chain(listing.files, listing.superseded)
         above = max((file.epoch for file in files if file.bucket == number), default=0)
@@ -347,7 +347,7 @@ class CategoryArchive:
         return _Claimed(bucket, epoch, note, _position(committed, note, noted, start))
 
     def _expect_owned(self, reader: Reader, claimed: Sequence[_Claimed]) -> None:
-        """Let the group accept a commit under the new epochs, as it does of the buckets' owner alone."""
+        """Commit under the new epochs. The group accepts this only from the owner of the buckets."""
         try:
             reader.commit([Position(one.bucket, one.position, one.epoch) for one in claimed])
         except Fenced:
@@ -356,7 +356,7 @@ class CategoryArchive:
             raise
 
     def _opened(self, one: _Claimed, owners: Owners, listing: Listing, starts: Mapping[int, int]) -> _Open:
-        """Take up a bucket's open segment, and note the bucket under its new owner's epoch."""
+        """Restore a bucket's open segment, and write its note under the new epoch."""
         name, number = self._category.name, one.bucket.number
         offset = self._past_gap(one.bucket, one.position, starts[number])
         own = [file for file in listing.files if file.bucket == number]
@@ -387,25 +387,25 @@ class CategoryArchive:
             return position
         if not self._manner.accept_gaps:
             raise ArchiveGap(
-                f"{bucket} is archived up to offset {position}, but the bus keeps it only from offset {start} on: "
-                f"{start - position:,} offsets are gone, and what lay there is in no warehouse. Nothing was changed. To go on "
-                "with what is still there, start the archiver with gaps accepted."
+                f"{bucket} is archived up to offset {position}, but Kafka keeps it only from offset {start} on: {start - position:,} offsets "
+                "have expired and are in no warehouse. Nothing was changed. To continue with the remaining events, start the archiver with "
+                "`accept_gaps=True`."
             )
-        _LOG.warning("%s: offsets %d to %d are gone from the bus and were not archived", bucket, position, start - 1)
+        _LOG.warning("%s: offsets %d to %d have expired in Kafka and were not archived", bucket, position, start - 1)
         self._tally.gone += start - position
         return start
 
     def revoked(self, buckets: Sequence[Bucket]) -> None:
-        """Save buckets, then let go of them; where the position is not committed, their next owner reads from there again."""
+        """Save buckets and release them. Without a committed position, the next owner reads their events again."""
         numbers = {bucket.number for bucket in buckets}
         try:
             self._save({number: bucket for number, bucket in self._buckets.items() if number in numbers})
         except (CommitUnconfirmed, BusUnreachable, Fenced, MembershipLost) as error:
-            _LOG.warning("%s The buckets' next owner reads again what is not committed.", error)
+            _LOG.warning("%s The next owner of the buckets reads uncommitted events again.", error)
         self.lost(buckets)
 
     def lost(self, buckets: Sequence[Bucket]) -> None:
-        """Let go of buckets without saving."""
+        """Release buckets without saving."""
         self._owned.difference_update(buckets)
         self._gained = [bucket for bucket in self._gained if bucket not in buckets]
         for bucket in buckets:
@@ -420,7 +420,7 @@ class CategoryArchive:
     def _take(self, batch: RawBatch) -> None:
         open_bucket = self._buckets.get(batch.bucket.number)
         if open_bucket is None:
-            return  # handed out before the bucket moved away; its new owner reads it
+            return  # polled before the bucket was reassigned; its new owner reads it
         for part in self._by_segment(batch, open_bucket.read):
             self._advance(batch.bucket.number, part.messages[0].offset())
             rows = self._taken(part)
@@ -431,7 +431,7 @@ class CategoryArchive:
             self._advance(batch.bucket.number, part.next_offset)
 
     def _by_segment(self, batch: RawBatch, since: int) -> Iterator[RawBatch]:
-        """Cut what comes from an offset on where segments end."""
+        """Split the messages from an offset on at the ends of segments."""
         offsets = [message.offset() for message in batch.messages]
         start = bisect_left(offsets, since)
         while start < len(offsets):
@@ -440,7 +440,7 @@ class CategoryArchive:
             start = end
 
     def _advance(self, number: int, offset: int) -> None:
-        """Note how far a bucket is read; where that is past its open segment, write it and begin the next."""
+        """Record how far a bucket is read. Past the end of its segment, write the segment and open the next one."""
         bucket = self._buckets.get(number)
         if bucket is None or offset <= bucket.read:
             return
@@ -459,7 +459,7 @@ class CategoryArchive:
         self._commit()
 
     def _write(self, buckets: Iterable[_Open]) -> None:
-        """Write what has changed."""
+        """Write changed days."""
         files = write_changed([bucket.unwritten for bucket in buckets], self._warehouse)
         for file in files:
             self._buckets[file.bucket].supersede(file)
@@ -467,7 +467,7 @@ class CategoryArchive:
         self._complete.have(file.day for file in files)
 
     def _close_days(self) -> None:
-        """Close the days that all buckets of the category have passed, also those of other archivers."""
+        """Close the days that all buckets of the category have passed, including those of other archivers."""
         ends = self._bus.catalog.ends(self._category.name)
         notes = self._notes(len(ends))
         reached = {number: note.marks[-1].offset for number, note in notes.items()}
@@ -478,15 +478,15 @@ class CategoryArchive:
             bucket.days.close(passed or "")
 
     def _mark_complete(self) -> None:
-        """Mark the days that are complete. Only what is committed counts: a former owner closes nothing."""
+        """Mark complete days. Only commits count: a former owner cannot close a day."""
         buckets = len(self._bus.catalog.ends(self._category.name))
         if self._buckets:
             self._complete.mark(self._notes(buckets), buckets, self._manner.now_ms())
 
     def _claim_above_others(self) -> None:
-        """Take up anew the buckets that another archiver has claimed since.
+        """Reopen the buckets that another archiver has claimed since.
 
-        It is their next owner, and the group is about to refuse this one; or it claimed too late and died, and days would wait for it.
+        Either it is their next owner, and the group will refuse this one soon. Or it claimed too late and died, and days would wait for it.
         """
         owners = Owners.of(self._warehouse, self._category.name)
         claimed = [number for number, it in self._buckets.items() if owners.newest(number) > it.epoch]
@@ -497,7 +497,7 @@ class CategoryArchive:
             self._gained_from_s = self._manner.monotonic_s() + FENCED_PAUSE_S
 
     def _notes(self, buckets: int) -> dict[int, BucketNote]:
-        """Return what is noted of each bucket, and of its own what is about to be; without buckets that are just being taken over."""
+        """Return the notes of all buckets, with pending notes of owned ones; without buckets whose owner is changing."""
         noted = settled_notes(self._warehouse, self._category.name)
         own = {number: bucket.days.note for number, bucket in self._buckets.items()}
         return {number: note for number, note in (noted | own).items() if number < buckets}
@@ -510,7 +510,7 @@ class CategoryArchive:
                 bucket.days.noted(note)
 
     def _commit(self) -> None:
-        """Note and commit what is in the warehouse; a second time is cheap."""
+        """Record and commit what is in the warehouse. A repetition is cheap."""
         moved = {number: bucket for number, bucket in self._buckets.items() if bucket.is_uncommitted}
         if moved and self._reader is not None:
             self._note(moved)
@@ -526,7 +526,7 @@ class CategoryArchive:
                     bucket.superseded.pop()
 
     def _taken(self, batch: RawBatch) -> pa.RecordBatch:
-        """Return the rows of a batch; count and report what has none."""
+        """Return the rows of a batch; count and log messages without a row."""
         offsets = [message.offset() for message in batch.messages]
         rows = self._rows.of(Messages(batch.bucket.number, batch.values(), offsets, batch.arrivals_ms()))
         self._report(batch, rows.left_out)
@@ -539,7 +539,7 @@ class CategoryArchive:
         self._tally.undecodable += len(reasons)
         first = min(reasons)
         _LOG.warning(
-            "%s: %d of the messages from offset %d to %d are not archived, the first at offset %d: %s",
+            "%s: %d messages from offset %d to %d are not archived. The first is at offset %d: %s",
             batch.bucket,
             len(reasons),
             batch.messages[0].offset(),
@@ -558,19 +558,19 @@ def _by_segment(files: Iterable[StoredFile]) -> dict[tuple[str, int], list[Store
 
 
 def _position(committed: Position | None, note: BucketNote | None, noted: int, start: int) -> int:
-    """Return where a bucket was left.
+    """Return the offset to resume a bucket from.
 
     Args:
-        committed: the group's position; None where it has expired, or never was.
-        note: what the bucket's last owner noted.
-        noted: the last owner's epoch.
+        committed: the group's position; None if it has expired or never existed.
+        note: the note of the bucket's last owner.
+        noted: that owner's epoch.
         start: the first offset on the bus.
     """
     if committed is None:
-        # What the last owner noted is in its files, or in those that it took up.
+        # The last owner's note describes its files, and those that it restored.
         return start if note is None else note.marks[-1].offset
     if note is not None and 0 < committed.checkpoint_id < noted:
-        # A former owner committed it when the group had no members, and the group could not tell.
+        # A former owner committed this while the group had no members, so the group could not refuse it.
         return note.marks[-1].offset
     return committed.offset or 0
 

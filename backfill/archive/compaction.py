@@ -1,13 +1,13 @@
-"""Compacting: the many small files of a day that is complete become few, each with what a bucket had in several segments.
+"""Compaction of complete days: many small files of a bucket become a few large ones.
 
-    the files of finished segments --read, one after the other--> one file, created where there is none --> the old ones are removed
+    files of finished segments --read in turn--> one file, created unless it exists --> the old files are deleted
 
-Both are in the folder for as long as the removal takes. The new file's name says which segments it holds, so that whoever knows such
-names, as everything here does, skips the old ones, now or after a run that was killed; the next run removes them.
+During the deletion, the folder contains both. The name of the new file states its segments, so all readers here skip the old files, also
+after a crash. The next compaction deletes them.
 
-Files become one by blocks of 2, 4, 8 … segments, when the bucket's position has passed the block: no two such blocks overlap in part, and
-the files of a block are always the same. So a compaction that was paused, and goes on after another
-one, supersedes files whose events it holds, or is superseded by one that holds its events.
+Files are joined by blocks of 2, 4, 8 … segments that the bucket's position has passed. Two such blocks never overlap in part, and the
+files of a block never change. So a compaction that is paused and resumes after another one either supersedes files whose events it
+contains, or is superseded by a file that contains its events.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from ..warehouse.warehouse import Warehouse
 
 _LOG = logging.getLogger("penstock.archiver")
 LIMIT_BYTES = 256 * 2**20
-"""How large a file may become."""
+"""The greatest size of a compacted file."""
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What became of several files.
+    """The result of joining several files.
 
     Args:
         day: their day.
         bucket: their bucket.
-        files: how many they were.
-        events: how many events they hold.
-        size_bytes: how large the one is that holds them now.
+        files: the number of files joined.
+        events: the number of their events.
+        size_bytes: the size of the new file.
     """
 
     day: str
@@ -61,25 +61,25 @@ def compact(
     *,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Iterator[Compacted]:
-    """Compact the complete days of a category, file by file as they are asked for. One at a time; archivers may go on meanwhile.
+    """Compact the complete days of a category, one file per iteration. Archivers may run meanwhile.
 
     Args:
-        warehouse: where it is.
+        warehouse: the warehouse.
         category: its name.
-        wanted: tells of which days.
-        limit_bytes: how large, by the sum of its parts, a file may become.
+        wanted: returns whether to compact a day.
+        limit_bytes: the greatest size of a new file, by the sum of its parts.
 
     Raises:
-        ArchiveRefused: nothing of that name is archived, or its archiver has noted nothing about it yet.
-        WarehouseError: the warehouse; what was done until then is done.
+        ArchiveRefused: no archive of that name exists, or its archiver has not recorded its settings yet.
+        WarehouseError: the warehouse failed; files compacted so far are complete.
     """
-    # Before the files are listed: what was committed by then is in the files that are listed.
+    # Before the listing: every event committed by then is in the listed files.
     notes = bucket_notes(warehouse, category)
     terms = settings_of(warehouse, category)
     listing = Listing.of(warehouse, category)
     if terms is None:
         raise ArchiveRefused(
-            f"{warehouse.location} has no {category} that an archiver has noted anything about. Nothing was changed. Archive it with "
+            f"{warehouse.location} has no archive of {category} with settings. Nothing was changed. Archive it with "
             "`penstock archive run` first."
         )
     for file in listing.superseded:
@@ -93,9 +93,7 @@ def compact(
                     try:
                         yield _replace(warehouse, group)
                     except WarehouseFileMissing as error:
-                        _LOG.warning(
-                            "%s Another compaction made one file of it and others; this one leaves them.", error
-                        )
+                        _LOG.warning("%s Another compaction has joined it with others, so this one skips them.", error)
 
 
 @dataclass(frozen=True)
@@ -104,9 +102,9 @@ class _Blocks:
 
     Args:
         sizes: the size of each file, in bytes.
-        length: how many offsets a segment has.
-        committed: the bucket's position; which files a block has does not change any more once it has passed the block.
-        limit_bytes: how large a file may become.
+        length: the number of offsets in a segment.
+        committed: the bucket's position. The files of a block are final once it has passed the block.
+        limit_bytes: the greatest size of a new file.
     """
 
     sizes: Mapping[EventFile, int]
@@ -115,7 +113,7 @@ class _Blocks:
     limit_bytes: int
 
     def groups(self, files: Sequence[StoredFile]) -> Iterator[Sequence[StoredFile]]:
-        """Give the files of one day that become one, in order: all, or those in either half of the smallest block that has them all."""
+        """Yield the files of one day to join, in order: all of them, or those of either half of their smallest common block."""
         if len(files) < 2:
             return
         first, last = files[0].segment // self.length, files[-1].last_segment // self.length
@@ -133,14 +131,14 @@ def _replace(warehouse: Warehouse, group: Sequence[StoredFile]) -> Compacted:
     first = group[0]
     whole = first._replace(last=group[-1].last_segment, epoch=0)
     content, events = _joined(warehouse, group)
-    warehouse.create(whole, content)  # where there is one already, another compaction made it of the same files
+    warehouse.create(whole, content)  # if it exists, another compaction made it from the same files
     for file in group:
         warehouse.delete(file)
     return Compacted(first.day, first.bucket, len(group), events, len(content))
 
 
 def _joined(warehouse: Warehouse, group: Sequence[StoredFile]) -> tuple[bytes, int]:
-    """Return one file of the events of several, in order of offset, and how many they are."""
+    """Return one file with the events of several, by offset, and their number."""
     schema = _schema_of(warehouse, group)
     content, events = BytesIO(), 0
     with pq.ParquetWriter(content, schema, compression="zstd") as writer:
@@ -152,7 +150,7 @@ def _joined(warehouse: Warehouse, group: Sequence[StoredFile]) -> tuple[bytes, i
 
 
 def _schema_of(warehouse: Warehouse, group: Sequence[StoredFile]) -> pa.Schema:
-    """Return columns that hold all files, those that the record type has lost since included."""
+    """Return columns that fit all files, including columns that the record type has lost."""
     schema = pa.schema([])
     for at, file in enumerate(group):
         own = table_of(warehouse.read(file)).schema.remove_metadata()
@@ -160,12 +158,12 @@ def _schema_of(warehouse: Warehouse, group: Sequence[StoredFile]) -> pa.Schema:
             schema = merged(schema, _optional(own, schema) if at else own)
         except OtherType as other:
             raise ArchiveRefused(
-                f"{file.path}: column {other.column} holds {other.wanted}, and {group[0].path} holds {other.stored}. Nothing of this day's "
-                "bucket was changed. Start the archiver with today's record once: it brings all files to one type."
+                f"{file.path}: column {other.column} has type {other.wanted}, but {group[0].path} has {other.stored}. The bucket's files of "
+                "this day were not changed. Start the archiver with the current record once: it converts all files to one type."
             ) from other
     return schema
 
 
 def _optional(schema: pa.Schema, before: pa.Schema) -> pa.Schema:
-    """Let columns be null that earlier files do not have."""
+    """Make columns nullable that earlier files lack."""
     return pa.schema([field if field.name in before.names else field.with_nullable(True) for field in schema])

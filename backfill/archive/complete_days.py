@@ -1,4 +1,4 @@
-"""The days of a category that are marked as complete, and those that are to be."""
+"""Marks of complete days."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..warehouse.warehouse import Warehouse
 
 
 class CompleteDays:
-    """Marks the days of one category.
+    """Marks the complete days of one category.
 
     Args:
-        warehouse: where it is.
+        warehouse: the warehouse.
         category: its name.
     """
 
@@ -26,9 +26,9 @@ class CompleteDays:
         self._until: str | None = None
 
     def look(self) -> Listing:
-        """Look which days there are, and which of them are marked; remove the files that others supersede.
+        """List the days and their marks; delete superseded files.
 
-        Any archiver may: of files that hold the same segments, the one that counts stays until another one counts in its place.
+        Any archiver may do this. Of files with the same segments, the counting one stays until another replaces it.
         """
         listing = Listing.of(self._warehouse, self._category)
         for file in listing.superseded:
@@ -38,16 +38,16 @@ class CompleteDays:
         return listing
 
     def have(self, days: Iterable[str]) -> None:
-        """Note that days have events."""
+        """Record that days have events."""
         self._unmarked |= set(days) - self._marked
 
     def mark(self, notes: Mapping[int, BucketNote], buckets: int, now_ms: int) -> None:
-        """Mark the days that all buckets have closed; may be repeated. The first mark of a day stays."""
+        """Mark the days that all buckets have closed. May be repeated; the first mark of a day stays."""
         until = closed_until(notes, buckets)
         if until is None:
             return
         if until != self._until:
-            self.look()  # others have written days, too
+            self.look()  # other archivers have written days, too
         for day in sorted(day for day in self._unmarked if day <= until):
             positions = {number: late_from(notes[number].closings, day) or 0 for number in range(buckets)}
             create_note(self._warehouse, Note(self._category, SUCCESS, day), Success(now_ms, positions))

@@ -1,10 +1,10 @@
-"""When days are complete: each bucket's time, the least of them, and what comes for a day after that.
+"""Completeness of days: the low watermark of the buckets, closed days, and late additions.
 
-    events --BucketTime--> watermark of the bucket --noted with the position--> the least over the category's buckets
-    the least has passed a day -> each owner closes it at its own position -> all have closed it -> _SUCCESS
+    events --BucketTime--> the bucket's watermark --recorded with the position--> the minimum over the category's buckets
+    the minimum has passed a day -> each owner closes it at its own position -> all have closed it -> _SUCCESS
 
-A bucket's closing is noted before anybody relies on it, and stays: what its owner takes from that offset on is a late addition,
-whoever owns it then. So several archivers need not agree on a moment.
+A bucket's closing is recorded before any reader relies on it, and is final. Events from that offset on are late additions, whoever owns the
+bucket then. So several archivers need not agree on a moment.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..warehouse.notes import BucketNote, Closing, Mark
 
 @dataclass(frozen=True)
 class LatenessAllowance:
-    """How long is waited for events.
+    """How long a day stays open for late events.
 
     Args:
-        watermark: how a bucket's watermark follows from what came.
-        idle_after: for how long the bus has to confirm that a bucket is read to its end until it holds back others no more; None for
-            never.
+        watermark: derives a bucket's watermark from its events.
+        idle_after: how long the bus must confirm that a bucket is read to its end before other buckets stop waiting for it; None to
+            wait forever.
     """
 
     watermark: Watermark = field(default_factory=Confidence)
@@ -35,12 +35,12 @@ class LatenessAllowance:
 
 
 class BucketDays:
-    """Follows the time of one bucket, and which days are closed for it.
+    """The event time and closed days of one bucket.
 
     Args:
-        patience: how long is waited.
-        note: what was noted of the bucket; None for nothing.
-        offset: where it is read from, which is the committed position.
+        patience: how long days stay open.
+        note: the bucket's note; None without one.
+        offset: the committed position, where reading starts.
     """
 
     def __init__(self, patience: LatenessAllowance, note: BucketNote | None, offset: int) -> None:
@@ -54,44 +54,44 @@ class BucketDays:
         self._committed_closings = self.closings
 
     def take(self, times: list[int], arrived_ms: list[int]) -> None:
-        """Take the times of the next events; those far ahead of their arrival say nothing about the others."""
+        """Observe the times of the next events. Times far ahead of their arrival are ignored."""
         out = {*outside(times, _AHEAD), *ahead(times, arrived_ms, _AHEAD)}
         self._time.observe([time for at, time in enumerate(times) if at not in out] if out else times)
 
     def reach(self, offset: int) -> None:
-        """Note that what was taken is all that lies before an offset, and is in the warehouse."""
+        """Record that all observed events are before an offset, and in the warehouse."""
         if offset != self._next.offset:
             self._next = Mark(offset, self._time.progress)
 
     def close(self, day: str) -> None:
-        """Close a day and all before it."""
+        """Close a day and all earlier ones."""
         if not self.closings or self.closings[-1].day < day:
             self.closings += (Closing(day, self._next.offset),)
 
     @property
     def note(self) -> BucketNote:
-        """What is to be noted."""
+        """The current note."""
         marks = tuple({mark.offset: mark for mark in (self._committed, self._next)}.values())
         return BucketNote(marks, self.closings)
 
     @property
     def unnoted(self) -> BucketNote | None:
-        """What is to be noted, where it is something new."""
+        """The current note, if it is not stored yet."""
         note = self.note
         return None if note == self._noted else note
 
     def noted(self, note: BucketNote) -> None:
-        """Tell that a note is stored."""
+        """Record that a note is stored."""
         self._noted = note
 
     def committed(self) -> None:
-        """Tell that the position is committed, and with it that the owner that closed days still was the owner."""
+        """Record a commit of the position. It also confirms that the owner that closed days was still the owner."""
         self._committed = self._next
         self._committed_closings = self.closings
 
     @property
     def has_uncommitted_closings(self) -> bool:
-        """Whether a day was closed since the last commit: a former owner closes nothing."""
+        """Whether a day was closed since the last commit. A former owner cannot close a day."""
         return self.closings != self._committed_closings
 
 
@@ -99,12 +99,12 @@ _AHEAD = Processor.max_future or timedelta.max
 
 
 def day_passed(notes: Mapping[int, BucketNote], buckets: int, idle: Collection[int] = ()) -> str | None:
-    """Return the last day that the low watermark of a category has passed; None where there is none.
+    """Return the last day that the category's low watermark has passed; None without one.
 
     Args:
-        notes: what is noted of each bucket.
-        buckets: how many there are.
-        idle: those that hold nothing back; where all are idle, the last to be waited for was the furthest.
+        notes: the notes of the buckets.
+        buckets: their number.
+        idle: buckets that are not waited for. If all are idle, the greatest watermark counts.
     """
     if len(notes) < buckets:
         return None

@@ -1,9 +1,9 @@
-"""Which buckets of a category are idle, as the bus has confirmed to this archiver itself.
+"""Idle buckets of a category, as the bus has confirmed to this archiver.
 
-    every second: where do quiet buckets end? -> where they are read to: silence goes on; further: it is over
-    silent for `idle_after` -> idle, until an event comes, or an answer does not
+    every second: get the ends of quiet buckets -> equal to the read offset: still silent; greater: active
+    silent for `idle_after` -> idle, until an event arrives or the bus does not answer
 
-A bucket that another archiver has is read to where that one has noted. So nobody relies on what an archiver noted that may be dead by now.
+A bucket of another archiver counts as read up to that archiver's note. So a dead archiver's view of idleness is never used.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ...transport.messages import Bucket
 
 
 class IdleBuckets:
-    """Follows the silence of a category's buckets.
+    """Tracks the silence of a category's buckets.
 
     Args:
-        bus: where the category is.
+        bus: the bus.
         category: its name.
-        idle_after: for how long a bucket has to be silent; None for one that is never idle.
-        monotonic_s: tells seconds that count on while nothing runs.
+        idle_after: how long an idle bucket has been silent; None if buckets never become idle.
+        monotonic_s: seconds that include the machine's sleep.
     """
 
     def __init__(self, bus: Bus, category: str, idle_after: timedelta | None, monotonic_s: Callable[[], float]) -> None:
@@ -38,24 +38,24 @@ class IdleBuckets:
         self._noted: dict[int, int] = {}
 
     def interrupt(self, numbers: Iterable[int]) -> None:
-        """Note that events came, or that a bucket begins anew."""
+        """Record that events arrived, or that a bucket was opened again."""
         now_s = self._monotonic_s()
         for number in numbers:
             self._of(number).interrupt(now_s)
 
     def follow(self, noted: Mapping[int, int]) -> frozenset[int]:
-        """Take over how far the buckets of other archivers are read, as those have noted; return those that were read further since."""
+        """Record the progress of other archivers' buckets, from their notes. Return the buckets that have advanced."""
         moved = frozenset(number for number, offset in noted.items() if self._noted.get(number, offset) != offset)
         self.interrupt(moved)
         self._noted = dict(noted)
         return moved
 
     def ask(self, read: Mapping[int, int], *, at_once: bool = False) -> None:
-        """Ask the bus where quiet buckets end, if it is time to.
+        """Get the ends of quiet buckets from the bus, when due.
 
         Args:
-            read: how far this archiver has read its own buckets.
-            at_once: ask also if the last question was a moment ago.
+            read: the offsets up to which this archiver has read its buckets.
+            at_once: ignore the interval and ask for all buckets.
         """
         asked_s = self._monotonic_s()
         if not self._is_asked_for or (not at_once and asked_s - self._asked_s < self._patience.ask_every_s):
@@ -73,7 +73,7 @@ class IdleBuckets:
         self.interrupt(bucket.number for bucket, offset in reached.items() if ends[bucket] > offset)
 
     def idle(self) -> frozenset[int]:
-        """Return the buckets that nobody need wait for."""
+        """Return the buckets that are not waited for."""
         now_s = self._monotonic_s()
         return frozenset(number for number, silence in self._silences.items() if silence.is_idle(now_s))
 

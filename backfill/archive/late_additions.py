@@ -1,4 +1,4 @@
-"""What came for days that were complete: noted beside their files, by bucket and segment."""
+"""Late additions: events of complete days, recorded beside their files by bucket and segment."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..warehouse.warehouse import Warehouse
 
 
 class LateAdditions:
-    """The late additions of one bucket, as its owner notes them. Days may be noted by several threads, each by one at a time.
+    """The late additions of one bucket. Several threads may record days, each day by one thread at a time.
 
     Args:
-        warehouse: where they are noted.
+        warehouse: the warehouse.
         category: the category's name.
         bucket: the bucket's number.
         epoch: the owner.
-        noted: the epoch of the note that counts, by day, from before this owner.
+        noted: the epoch of the previous owner's note by day.
     """
 
     def __init__(self, warehouse: Warehouse, category: str, bucket: int, epoch: int, noted: Mapping[str, int]) -> None:
@@ -27,7 +27,7 @@ class LateAdditions:
         self._noted = dict(noted)
 
     def note(self, day: str, segment: int, addition: Addition | None) -> None:
-        """Note the additions of a segment to a day, in place of what was noted of it before; None for none."""
+        """Record a segment's additions to a day, in place of earlier ones; None for none."""
         before = self._noted.get(day)
         place = late_note(self._category, day, self._bucket, before or self._epoch)
         noted = read_note(self._warehouse, place, Late) or Late(self._bucket, ())

@@ -1,7 +1,7 @@
-"""Segments: the stretch of a bucket's offsets that shares a file name, held until it is full.
+"""Segments: ranges of a bucket's offsets that share a file name, held in memory until they are full.
 
-A bucket is cut at multiples of a fixed number of offsets, so that every owner writes the same segments. A segment is one file for each
-day that its events happened on. An owner writes all of a day's file under its own epoch, what earlier owners wrote of it included.
+A bucket is split at multiples of a fixed number of offsets, so every owner writes the same segments. A segment has one file for each day of
+its events. An owner writes all events of a day under its own epoch, including those that earlier owners have written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..warehouse.warehouse import WRITERS, Warehouse
 from .late_additions import LateAdditions
 
 _LOOSE_BATCHES = 64
-"""How many small batches of one day are held before they become one: each costs memory of its own."""
+"""The number of small batches of one day before they are combined: each one costs memory of its own."""
 
 
 class Segment:
@@ -33,8 +33,8 @@ class Segment:
         start: the segment's first offset.
         epoch: the bucket's owner.
         schema: the columns of its files.
-        clock: the column with the time by which events have their days.
-        compacted: files in which events of finished segments are; what they hold is not written again.
+        clock: the column that assigns events to days.
+        compacted: compacted files; events that they contain are not written again.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Segment:
         self._unwritten: set[str] = set()
 
     def restore(self, files: Iterable[StoredFile], warehouse: Warehouse, before: int) -> None:
-        """Take up what was written of this segment, as far as it lies before an offset: the rest is read again."""
+        """Restore the written events of this segment before an offset. Later events are read again."""
         for file in files:
             if file.is_compacted or not file.holds(self._bucket, self.start):
                 continue
@@ -70,7 +70,7 @@ class Segment:
                 self._unwritten.add(file.day)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append events, in order of offset."""
+        """Append events in offset order."""
         days = days_of(batch.column(self._clock))
         found = cast("list[str]", days.unique().to_pylist())
         for day in found:
@@ -88,13 +88,13 @@ class Segment:
         return sorted(self._unwritten)
 
     def write(self, day: str, warehouse: Warehouse, late: LateAdditions, late_from: int | None) -> StoredFile:
-        """Write the file of one day, then how much of it is late. Return the file.
+        """Write the file of one day, then its late additions. Return the file.
 
         Args:
-            day: which.
-            warehouse: where it goes.
-            late: the late additions of the bucket.
-            late_from: the offset from which on events of this day are late additions; None while none is.
+            day: the day.
+            warehouse: the destination.
+            late: the bucket's late additions.
+            late_from: the offset from which on events of this day are late; None while none is.
         """
         table = pa.Table.from_batches(self._days[day], self._schema)
         file = StoredFile(self._category, day, self._bucket, self.start, epoch=self._epoch)
@@ -112,12 +112,12 @@ class Segment:
 
 
 class Unwritten(NamedTuple):
-    """A segment that may have changed, and what is late for it.
+    """A segment with possible changes, and its late additions.
 
     Args:
         segment: the segment.
         late: the late additions of its bucket.
-        closings: the days that its bucket has closed, each from an offset on.
+        closings: the days that its bucket has closed, with their offsets.
     """
 
     segment: Segment
@@ -130,9 +130,9 @@ class Unwritten(NamedTuple):
 
 
 def write_changed(segments: Iterable[Unwritten], warehouse: Warehouse) -> list[StoredFile]:
-    """Write what has changed in segments; return the files.
+    """Write the changed days of segments. Return the files.
 
-    Several at a time, since each one waits for its disk or network: on HDFS that made it four times as fast.
+    Several are written at a time, since each one waits for its disk or network: on HDFS this is four times as fast.
     """
     changed = [(one, day) for one in segments for day in one.segment.unwritten()]
     with ThreadPoolExecutor(WRITERS) as pool:

@@ -1,4 +1,4 @@
-"""How an archived category stands, day by day."""
+"""The archive status of a category, by day."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..warehouse.warehouse import WRITERS, Warehouse
 
 @dataclass(frozen=True)
 class DayStatus:
-    """How one day stands.
+    """The archive status of one day.
 
     Args:
         day: the UTC day, YYYY-MM-DD.
-        files: how many event files.
-        events: how many events.
-        size_bytes: how large the files are.
-        complete_since_ms: since when the day is complete (milliseconds since 1970, UTC); None while it is not.
-        late: what came since.
+        files: the number of event files.
+        events: the number of events.
+        size_bytes: the size of the files.
+        complete_since_ms: when the day was marked complete (milliseconds since 1970, UTC); None if it is not.
+        late: the late additions.
     """
 
     day: str
@@ -34,7 +34,7 @@ class DayStatus:
 
 
 def archive_status(warehouse: Warehouse, category: str) -> list[DayStatus]:
-    """Return how each day of a category stands, sorted; of each file just the end is read."""
+    """Return the status of each day of a category, sorted. Only the end of each file is read."""
     listing = Listing.of(warehouse, category)
     with ThreadPoolExecutor(WRITERS) as pool:
         events = dict(

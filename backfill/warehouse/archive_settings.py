@@ -1,4 +1,4 @@
-"""How a category is archived is chosen once: by which time its days are, how long its segments, and what its columns hold."""
+"""Settings of a category's archive, chosen once: the time that assigns days, the segment length, and the columns."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _LOG = logging.getLogger("penstock.archiver")
 
 
 def settings_of(warehouse: Warehouse, category: str) -> ArchiveSettings | None:
-    """Return how a category is archived; None where that was never noted."""
+    """Return the settings of a category's archive; None if none are recorded."""
     return read_note(warehouse, Note(category, ARCHIVE), ArchiveSettings)
 
 
 @dataclass(frozen=True)
 class SettledSettings:
-    """How a category is archived from now on.
+    """The settings for archiving a category from now on.
 
     Args:
-        terms: what is to be noted of it.
-        is_noted: whether that is what is noted.
-        widens: whether files have columns that are narrower.
+        terms: the settings to record.
+        is_noted: whether they are recorded already.
+        widens: whether files have narrower columns.
     """
 
     terms: ArchiveSettings
@@ -38,7 +38,7 @@ class SettledSettings:
     widens: bool
 
     def note(self, warehouse: Warehouse, category: str) -> None:
-        """Note it."""
+        """Record the settings."""
         write_note(warehouse, Note(category, ARCHIVE), self.terms)
 
 
@@ -52,19 +52,19 @@ def settle(
     schema: pa.Schema,
     topic_id: str = "",
 ) -> SettledSettings:
-    """Find out how to go on archiving a category; nothing is changed.
+    """Determine the settings for archiving a category; nothing is changed.
 
     Args:
-        warehouse: where it is.
+        warehouse: the warehouse.
         category: its name.
         files: its files.
-        by: by which time its days are to be.
-        segment_events: how long its segments are to be.
+        by: the time that shall assign events to days.
+        segment_events: the number of offsets of a segment.
         schema: the columns of its record type.
-        topic_id: the bus's id of its topic.
+        topic_id: the id of its topic.
 
     Raises:
-        ArchiveRefused: it is archived in another way, or its columns do not fit, or it is another topic.
+        ArchiveRefused: other settings, incompatible columns or another topic are recorded.
     """
     terms = settings_of(warehouse, category) or _before_notes(warehouse, category, files, segment_events)
     if terms is None:
@@ -80,29 +80,28 @@ def settle(
 
 
 def expect_same_topic(category: str, archived: str, now: str) -> None:
-    """Refuse to archive another topic under the same name: its offsets are those of files with other events.
+    """Refuse to archive another topic of the same name, whose offsets belong to other events.
 
     Args:
         category: its name.
-        archived: the id of the topic that is archived; empty where that is not known.
-        now: the id of the topic that is on the bus; empty where there is none.
+        archived: the id of the archived topic; empty if unknown.
+        now: the id of the topic on the bus; empty without one.
 
     Raises:
-        ArchiveRefused: it is another.
+        ArchiveRefused: the ids differ.
     """
     if archived and now and archived != now:
         raise ArchiveRefused(
             f"Category {category} was deleted and created again since it was archived (topic id {archived}, now {now}), or this is another "
-            "cluster. Its offsets stand for other events now: to go on would write them over files that are there, or between them. Nothing "
-            f"more was archived, and the files are as they were. Move the folder category={category} away to keep it and begin again, or name "
-            "another warehouse; or name the cluster that is archived there (`--kafka`)."
+            "cluster. Its offsets now belong to other events, so nothing more was archived, and existing files are unchanged. To start a new "
+            f"archive, move the folder category={category} away or choose another warehouse. Or connect to the archived cluster (`--kafka`)."
         )
 
 
 def _before_notes(
     warehouse: Warehouse, category: str, files: Iterable[StoredFile], segment_events: int
 ) -> ArchiveSettings | None:
-    """Return the way of a category that was archived before ways were noted: by event time, with what its files hold."""
+    """Infer the settings of an archive without recorded ones: by event time, with the columns of its files."""
     schema: pa.Schema | None = None
     for file in files:
         own = table_of(warehouse.read(file)).schema.remove_metadata()
@@ -116,14 +115,13 @@ def _before_notes(
 def _refuse_other_way(category: str, terms: ArchiveSettings, by: By, segment_events: int) -> None:
     if terms.by is not by:
         raise ArchiveRefused(
-            f"{category} is archived by {terms.by.value}, and not by {by.value}: its days would mean two things. Nothing was changed. Go on "
-            f"with `--by {terms.by.value}`; to change it, move the folder category={category} away, and set the group archiver.{category} back "
-            "to the first event."
+            f"{category} is archived by {terms.by.value}, not by {by.value}. Nothing was changed. Continue with `--by {terms.by.value}`. To "
+            f"change it, move the folder category={category} away, and reset the group archiver.{category} to the first event."
         )
     if terms.segment_events != segment_events:
         raise ArchiveRefused(
-            f"{category} is archived in segments of {terms.segment_events:,} offsets, and not of {segment_events:,}: files of both would hold "
-            f"the same events. Nothing was changed. Go on with {terms.segment_events:,}."
+            f"{category} is archived in segments of {terms.segment_events:,} offsets, not of {segment_events:,}: both kinds of files would "
+            f"contain the same events. Nothing was changed. Continue with {terms.segment_events:,}."
         )
 
 
@@ -132,25 +130,24 @@ def _refused(warehouse: Warehouse, category: str, files: Iterable[StoredFile], o
     holds = (file.path for file in files if top in table_of(warehouse.read(file)).column_names)
     where = next(holds, f"category={category}")
     return ArchiveRefused(
-        f"{where}: column {other.column} holds {other.stored}, and the record has {other.wanted} there. Fields may be added, left out, become "
-        "optional, and go from int to float; this is none of it. Nothing was changed. Give the field another name, or archive the new type "
-        "of record as another category."
+        f"{where}: column {other.column} has type {other.stored}, but the record has {other.wanted}. Fields may be added, removed, made "
+        "optional, or changed from int to float. Nothing was changed. Rename the field, or archive the new record type as another category."
     )
 
 
 def widen_files(
     warehouse: Warehouse, category: str, files: Sequence[StoredFile], terms: ArchiveSettings, epochs: Mapping[int, int]
 ) -> None:
-    """Write the files of a category anew that have narrower columns.
+    """Rewrite the files of a category with narrower columns.
 
     Args:
-        warehouse: where they are.
+        warehouse: the warehouse.
         category: its name.
-        files: which.
-        terms: with the wider columns.
-        epochs: the owner of each bucket, which does this.
+        files: its files.
+        terms: the settings with the wider columns.
+        epochs: the owner of each bucket, which is this archiver.
     """
-    _LOG.warning("%s: columns were widened; files with the narrower ones are written anew", category)
+    _LOG.warning("%s: columns became wider; files with narrower ones are rewritten", category)
     with ThreadPoolExecutor(WRITERS) as pool:
         written = sum(pool.map(lambda file: widen(warehouse, file, terms.arrow, epochs[file.bucket]), files))
-    _LOG.warning("%s: %d files were written anew", category, written)
+    _LOG.warning("%s: %d files were rewritten", category, written)

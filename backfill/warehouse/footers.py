@@ -1,4 +1,4 @@
-"""What the end of a Parquet file says of it: how many rows it has, and between which values they lie. No more is read."""
+"""Footers of Parquet files: the number of rows and their offsets, without reading the rest of the file."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .read_errors import unreadable
 from .warehouse import Warehouse
 
 _FOOTER_BYTES = 65_536
-_TAIL = 8  # how long the footer is, and the letters PAR1
+_TAIL = 8  # the length of the footer, and the letters PAR1
 
 
 def footer_of(warehouse: Warehouse, file: EventFile, size_bytes: int) -> pq.FileMetaData:
-    """Return what the end of a file says.
+    """Return the metadata of a file.
 
     Args:
-        warehouse: where it is.
-        file: which.
-        size_bytes: how large it is.
+        warehouse: the warehouse.
+        file: the file.
+        size_bytes: its size.
 
     Raises:
-        WarehouseError: the warehouse, or it is no Parquet.
+        WarehouseError: the warehouse failed, or the file is not Parquet.
     """
     end = warehouse.read(file, max(size_bytes - _FOOTER_BYTES, 0))
     footer_bytes = int.from_bytes(end[-_TAIL : -_TAIL + 4], "little") + _TAIL
@@ -38,7 +38,7 @@ def footer_of(warehouse: Warehouse, file: EventFile, size_bytes: int) -> pq.File
 
 
 def offsets_of(footer: pq.FileMetaData) -> range | None:
-    """Return from which offset to which the events of a file lie; None where its footer does not say."""
+    """Return the range of offsets of a file's events; None if its footer lacks them."""
     names = [footer.schema.column(number).path for number in range(footer.num_columns)]
     if "_offset" not in names or not footer.num_row_groups:
         return None

@@ -1,11 +1,11 @@
-"""Where things lie in the warehouse: by category, by the UTC day of the event time, by bucket and segment.
+"""Paths in the warehouse: by category, UTC day, bucket and segment.
 
     <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000-e00000007.parquet              one segment
     <root>/category=departures/ds=2013-01-31/bucket-00003-00000000000000250000-00000000000001500000.parquet   several, compacted
     <root>/category=departures/ds=2013-01-31/_SUCCESS                                                         a note; readers skip it
 
-Days are named so that their order as text is their order in time. ``e00000007`` is the epoch of the bucket's owner, the archiver that
-wrote the file: two owners never write a file of the same name. Of files that hold the same segments, the one with the highest epoch counts.
+Day names sort by time. ``e00000007`` is the epoch of the bucket's owner, the archiver that wrote the file: two owners never write a file
+of the same name. Of files with the same segments, the one with the highest epoch counts.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _DAY = re.compile(r"ds=(\d{4}-\d\d-\d\d)")
 
 
 class By(Enum):
-    """By which time an event has its day."""
+    """The time that assigns an event to a day."""
 
     EVENT_TIME = "event-time"
     ARRIVAL = "arrival"
 
 
 class StoredFile(NamedTuple):
-    """One file of the warehouse: the events of one segment of a bucket, or of several, that belong to one day.
+    """An event file: one day's events of one or several segments of a bucket.
 
     Args:
         category: the category's name.
         day: the UTC day, YYYY-MM-DD.
         bucket: the bucket's number.
-        segment: the first offset of the first segment, whether or not an event lies there.
-        last: the first offset of the last segment, of a file that was made of several; -1 for one segment's own.
+        segment: the first offset of the first segment, with or without an event.
+        last: the first offset of the last segment in a compacted file; -1 for a file of one segment.
         epoch: the owner that wrote it; 0 for a compaction.
     """
 
@@ -55,7 +55,7 @@ class StoredFile(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it lies below the warehouse's root."""
+        """Its path below the warehouse's root."""
         until = f"-{self.last:020d}" if self.is_compacted else ""
         owner = f"-e{self.epoch:08d}" if self.epoch else ""
         name = f"bucket-{self.bucket:05d}-{self.segment:020d}{until}{owner}.parquet"
@@ -68,15 +68,15 @@ class StoredFile(NamedTuple):
 
     @property
     def last_segment(self) -> int:
-        """The first offset of the last segment that it holds."""
+        """The first offset of its last segment."""
         return max(self.segment, self.last)
 
     def holds(self, bucket: int, segment: int) -> bool:
-        """Tell whether the events of a segment that belong to this day are in this file."""
+        """Return whether the file contains a segment's events of this day."""
         return self.bucket == bucket and self.segment <= segment <= self.last_segment
 
     def supersedes(self, other: StoredFile) -> bool:
-        """Tell whether readers take this file and skip another one of the category: more segments win, then the higher epoch."""
+        """Return whether readers use this file instead of another one of the category. More segments win, then the higher epoch."""
         if self.day != other.day or not (
             self.holds(other.bucket, other.segment) and self.holds(other.bucket, other.last_segment)
         ):
@@ -86,7 +86,7 @@ class StoredFile(NamedTuple):
 
     @staticmethod
     def parse(category: str, folder: str, name: str) -> StoredFile | None:
-        """Read a file's name; None for what is no event file, such as one that is still being written."""
+        """Parse a file name; None for other files, such as unfinished ones."""
         day, file = _DAY.fullmatch(folder), _FILE.fullmatch(name)
         if not day or not file:
             return None
@@ -94,12 +94,12 @@ class StoredFile(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A small file that says something about a category or one of its days; readers of the events pass over it.
+    """A small file about a category or one of its days. Readers of events skip it.
 
     Args:
         category: the category's name.
-        name: its own name; it begins with an underscore.
-        day: which day it is about; None for the whole category.
+        name: the file's name, which starts with an underscore.
+        day: its day; None for the whole category.
     """
 
     category: str
@@ -108,17 +108,17 @@ class Note(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it lies below the warehouse's root."""
+        """Its path below the warehouse's root."""
         return "/".join(filter(None, (folder_of(self.category), self.day and f"ds={self.day}", self.name)))
 
 
 class OtherFile(NamedTuple):
-    """A file of events that the archiver did not name: a batch run did, or another tool.
+    """An event file that a batch run or another tool has written.
 
     Args:
         category: the category's name.
         day: the UTC day, YYYY-MM-DD.
-        name: its own name.
+        name: the file's name.
     """
 
     category: str
@@ -127,7 +127,7 @@ class OtherFile(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it lies below the warehouse's root."""
+        """Its path below the warehouse's root."""
         return f"{folder_of(self.category)}/ds={self.day}/{self.name}"
 
 
@@ -136,7 +136,7 @@ Stored = StoredFile | Note | OtherFile
 
 
 def folder_of(category: str) -> str:
-    """Return the folder of a category below the root."""
+    """Return a category's folder below the root."""
     return f"category={category}"
 
 
@@ -146,20 +146,20 @@ def day_folder(category: str, day: str) -> str:
 
 
 def is_day(folder: str) -> bool:
-    """Tell whether a folder's name is that of a day."""
+    """Return whether a folder is named after a day."""
     return _DAY.fullmatch(folder) is not None
 
 
 def day_of(time_ms: int) -> str:
     """Return the UTC day of an event time (milliseconds since 1970), YYYY-MM-DD.
 
-    What lies beyond the years 1 to 9999, such as a time given in microseconds, is on the first or the last of all days.
+    Times beyond the years 1 to 9999, such as microseconds by mistake, belong to the first or last possible day.
     """
     return _name_of_day(min(max(time_ms // DAY_MS, _FIRST_DAY), _LAST_DAY))
 
 
 def last_day_before(time_ms: int) -> str | None:
-    """Return the last UTC day that is over at a time (milliseconds since 1970); None before the first of all days."""
+    """Return the last UTC day that has ended at a time (milliseconds since 1970); None before the first day."""
     number = min(time_ms // DAY_MS - 1, _LAST_DAY)
     return None if number < _FIRST_DAY else _name_of_day(number)
 
@@ -177,12 +177,12 @@ class Days(NamedTuple):
 
     @property
     def start_ms(self) -> int:
-        """When the first day begins, in milliseconds since 1970; the first of all days has no beginning."""
+        """The start of the first day, in milliseconds since 1970; the first possible day has no start."""
         return EVER_START_MS if self.first == date.min else (self.first.toordinal() - _EPOCH) * DAY_MS
 
     @property
     def end_ms(self) -> int:
-        """When the day after the last one begins, in milliseconds since 1970; the last of all days has no end."""
+        """The end of the last day, in milliseconds since 1970; the last possible day has no end."""
         return EVER_END_MS if self.last == date.max else (self.last.toordinal() + 1 - _EPOCH) * DAY_MS
 
     @staticmethod
@@ -191,17 +191,17 @@ class Days(NamedTuple):
         return Days(date.fromisoformat(first), date.fromisoformat(last))
 
     def names(self) -> list[str]:
-        """Return each of the days, YYYY-MM-DD."""
+        """Return the days, YYYY-MM-DD."""
         return [
             date.fromordinal(number).isoformat() for number in range(self.first.toordinal(), self.last.toordinal() + 1)
         ]
 
     def has(self, day: str) -> bool:
-        """Tell whether a day, YYYY-MM-DD, is one of these."""
+        """Return whether a day, YYYY-MM-DD, is in the range."""
         return str(self.first) <= day <= str(self.last)
 
     def holds(self, time_ms: int) -> bool:
-        """Tell whether a time (milliseconds since 1970) lies in these days."""
+        """Return whether a time (milliseconds since 1970) is in the range."""
         return self.start_ms <= time_ms < self.end_ms
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a category's folders contain: its event files, those that others supersede, and notes."""
+"""Listings of a category's folders: event files, superseded files and notes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .warehouse import Warehouse
 
 @dataclass(frozen=True)
 class Listing:
-    """A category's folders; each is listed once.
+    """The files of a category; each folder is listed once.
 
     Args:
-        files: the event files that count, sorted: each event is in one of them.
-        superseded: event files that readers skip: a compacted file has their events, or a later owner of the bucket wrote them anew.
+        files: the event files that count, sorted. They contain each event once.
+        superseded: event files that readers skip, because a compacted file or a later owner's file contains their events.
         sizes: the size of each file, in bytes.
-        notes: the names of the notes of each day, and of files in the making.
-        others: event files that the archiver did not name, sorted.
+        notes: the names of each day's notes and unfinished files.
+        others: event files of other writers, sorted.
     """
 
     files: tuple[StoredFile, ...]
@@ -31,7 +31,7 @@ class Listing:
 
     @staticmethod
     def of(warehouse: Warehouse, category: str) -> Listing:
-        """Look at a category."""
+        """List a category's folders."""
         sizes: dict[EventFile, int] = {}
         own: set[StoredFile] = set()
         others: list[OtherFile] = []
@@ -57,12 +57,12 @@ class Listing:
 
     @property
     def all_files(self) -> tuple[EventFile, ...]:
-        """The event files of whatever name: each event is in one of them."""
+        """All event files that count, of any writer."""
         return (*self.files, *self.others)
 
     @property
     def days(self) -> list[str]:
-        """The days that have events, sorted."""
+        """The days with events, sorted."""
         return sorted({file.day for file in self.files})
 
     def of_day(self, day: str) -> list[StoredFile]:
@@ -71,7 +71,7 @@ class Listing:
 
 
 def superseded_among(files: Iterable[StoredFile]) -> set[StoredFile]:
-    """Return the files of one category that readers skip, since another one counts in their place."""
+    """Return the files of a category that readers skip, because another file replaces them."""
     found = list(files)
     newest: dict[tuple[str, int, int, int], StoredFile] = {}
     for file in found:
@@ -91,13 +91,13 @@ def superseded_among(files: Iterable[StoredFile]) -> set[StoredFile]:
 
 
 def read_events(warehouse: Warehouse, file: EventFile) -> bytes:
-    """Return the content of a listed file, or of the one that a later owner of its bucket has written in its place since.
+    """Return the content of a listed file, or of the file that a later owner of its bucket has written in its place since.
 
-    That one has all events before the committed position that the listed one had.
+    The later file contains all events of the listed one before the committed position.
 
     Raises:
-        NotStored: it is gone, and no later owner has written the segment: a compaction has taken its place, or somebody removed it.
-        WarehouseError: the warehouse.
+        WarehouseFileMissing: the file was deleted without a later owner's, for example by a compaction.
+        WarehouseError: the warehouse failed.
     """
     while True:
         try:
@@ -110,7 +110,7 @@ def read_events(warehouse: Warehouse, file: EventFile) -> bytes:
 
 
 def _written_later(warehouse: Warehouse, file: EventFile) -> StoredFile | None:
-    """Return the file of the same segments by the last of the later owners; None where there is none."""
+    """Return the file of the same segments by the latest owner; None without a later one."""
     if not isinstance(file, StoredFile):
         return None
     folder = day_folder(file.category, file.day)
@@ -121,7 +121,7 @@ def _written_later(warehouse: Warehouse, file: EventFile) -> StoredFile | None:
 
 
 def _in_days(warehouse: Warehouse, category: str) -> Iterator[tuple[str, str, int]]:
-    """Give the files in the folders of a category's days: folder, name and size in bytes."""
+    """Yield the files of a category's days: folder, name and size in bytes."""
     root = folder_of(category)
     for folder in filter(is_day, warehouse.list_folder(root)):
         for name, size_bytes in warehouse.list_folder(f"{root}/{folder}").items():

@@ -1,13 +1,13 @@
-"""What the archive notes beside the events, as small files of JSON.
+"""Notes of the archive beside the events: small JSON files.
 
-    category=…/_archive.json                  how the category is archived: by which time, in segments of which length, with which columns
+    category=…/_archive.json                  the settings of the archive
     category=…/_owner-00003-00000007.json     an archiver's claim to be the seventh owner of a bucket
-    category=…/_bucket-00003-00000007.json    how far the bucket's time has come, as of the positions that this owner may commit
+    category=…/_bucket-00003-00000007.json    the bucket's event time at the positions that this owner may commit
     category=…/ds=…/_SUCCESS                  the day is complete
-    category=…/ds=…/_late-00003-00000007.json what came for it since
+    category=…/ds=…/_late-00003-00000007.json events that arrived later
 
-A bucket's notes are written by its owner alone, and before the position is committed that they hold for. Each owner writes notes of its own;
-the one with the highest epoch counts.
+Only the owner of a bucket writes its notes, before it commits the position that they describe. Each owner has notes of its own; those with
+the highest epoch count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .layout import By, Note
 from .warehouse import Warehouse
 
 SUCCESS = "_SUCCESS"
-"""The name that others, too, look for."""
+"""The name that other tools look for, too."""
 ARCHIVE = "_archive.json"
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -35,14 +35,14 @@ _OF_OWNER = re.compile(r"_(owner|bucket|late)-(\d{5,})-(\d{8,})\.json")
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True):
-    """How a category is archived; chosen once.
+    """The settings of a category's archive; chosen once.
 
     Args:
-        by: by which time events have their days.
-        segment_events: how many offsets share a file name.
-        columns: all columns that were ever written, with the type that all files have today, for people to read.
-        schema: the same, as Arrow writes it.
-        topic_id: the bus's id of the topic that is archived; empty where that was not noted.
+        by: the time that assigns events to days.
+        segment_events: the number of offsets of a segment.
+        columns: all columns ever written, with their current types, for people to read.
+        schema: the same in Arrow's format.
+        topic_id: the id of the archived topic; empty if unknown.
     """
 
     by: By
@@ -53,7 +53,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(by: By, segment_events: int, schema: pa.Schema, topic_id: str = "") -> ArchiveSettings:
-        """Note a way."""
+        """Return the settings for a schema."""
         columns = {field.name: str(field.type) for field in schema}
         return ArchiveSettings(by, segment_events, columns, schema.serialize().to_pybytes(), topic_id)
 
@@ -64,25 +64,25 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How far a bucket's time has come with its events before an offset."""
+    """A bucket's event time after its events before an offset."""
 
     offset: int
     progress: BucketProgress
 
 
 class Closing(msgspec.Struct, frozen=True):
-    """Events of a bucket from an offset on that belong to a day, or to one before it, are late additions."""
+    """From an offset on, a bucket's events of a day, or of an earlier one, are late additions."""
 
     day: str
     offset: int
 
 
 class BucketNote(msgspec.Struct, frozen=True):
-    """What is known of one bucket.
+    """The progress of one bucket.
 
     Args:
-        marks: of the position that is committed, and of the one that is about to be; in order.
-        closings: from where on events are late additions, for more and more days.
+        marks: its event time at the committed position and at the next one, in order.
+        closings: the offsets from which on events are late, for more and more days.
     """
 
     marks: tuple[Mark, ...]
@@ -90,11 +90,11 @@ class BucketNote(msgspec.Struct, frozen=True):
 
 
 class Success(msgspec.Struct, frozen=True):
-    """A day is complete.
+    """A complete day.
 
     Args:
-        complete_since_ms: since when (milliseconds since 1970, UTC).
-        positions: the offset of each bucket from which on its events for the day are late additions.
+        complete_since_ms: when it was marked (milliseconds since 1970, UTC).
+        positions: the offset of each bucket from which on its events of the day are late additions.
     """
 
     complete_since_ms: int
@@ -102,13 +102,13 @@ class Success(msgspec.Struct, frozen=True):
 
 
 class Addition(msgspec.Struct, frozen=True):
-    """Events of one segment that came for a day that was complete.
+    """Late events of one segment for a complete day.
 
     Args:
         segment: the segment's first offset.
-        events: how many.
-        first_arrived_ms: when the first of them came to the bus (milliseconds since 1970, UTC).
-        last_arrived_ms: when the last did.
+        events: their number.
+        first_arrived_ms: the arrival of the first one at the bus (milliseconds since 1970, UTC).
+        last_arrived_ms: the arrival of the last one.
     """
 
     segment: int
@@ -125,22 +125,22 @@ class Late(msgspec.Struct, frozen=True):
 
 
 def claim_note(category: str, bucket: int, epoch: int) -> Note:
-    """Return where an archiver claims to own a bucket."""
+    """Return the path of an archiver's claim to a bucket."""
     return Note(category, f"_owner-{bucket:05d}-{epoch:08d}.json")
 
 
 def bucket_note(category: str, bucket: int, epoch: int) -> Note:
-    """Return where an owner's note on its bucket lies."""
+    """Return the path of an owner's note about its bucket."""
     return Note(category, f"_bucket-{bucket:05d}-{epoch:08d}.json")
 
 
 def late_note(category: str, day: str, bucket: int, epoch: int) -> Note:
-    """Return where an owner notes the late additions of its bucket to a day."""
+    """Return the path of an owner's note about late additions to a day."""
     return Note(category, f"_late-{bucket:05d}-{epoch:08d}.json", day)
 
 
 def epochs_among(names: Iterable[str], kind: str) -> dict[int, list[int]]:
-    """Return by bucket the epochs of notes of one kind ("owner", "bucket" or "late") among the names in a folder, in order."""
+    """Return the sorted epochs by bucket of one kind of note ("owner", "bucket" or "late") among file names."""
     found: defaultdict[int, list[int]] = defaultdict(list)
     for name in names:
         note = _OF_OWNER.fullmatch(name)
@@ -150,10 +150,10 @@ def epochs_among(names: Iterable[str], kind: str) -> dict[int, list[int]]:
 
 
 def read_note(warehouse: Warehouse, note: Note, kind: type[T]) -> T | None:
-    """Return what a note says; None where there is none, or, as others write them, an empty one.
+    """Return a note; None if it is missing or, as other tools write it, empty.
 
     Raises:
-        WarehouseError: it is not readable.
+        WarehouseError: the note is unreadable.
     """
     try:
         content = warehouse.read(note)
@@ -163,37 +163,37 @@ def read_note(warehouse: Warehouse, note: Note, kind: type[T]) -> T | None:
 
 
 def decoded(content: bytes, kind: type[T], place: str) -> T:
-    """Return what the bytes of a note say.
+    """Decode a note.
 
     Raises:
-        WarehouseError: nothing.
+        WarehouseError: the note is unreadable.
     """
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise WarehouseError(
-            f"{place} is not what the archiver writes: {error}. Nothing was changed; put it back from a copy, or "
-            "move it away if you know that nobody needs it."
+            f"{place} is not a note of the archiver: {error}. Nothing was changed. Restore the file from a copy, or "
+            "delete it if it is not needed."
         ) from error
 
 
 def write_note(warehouse: Warehouse, note: Note, said: msgspec.Struct) -> None:
-    """Store what a note says."""
+    """Store a note."""
     warehouse.write(note, _encode(said))
 
 
 def create_note(warehouse: Warehouse, note: Note, said: msgspec.Struct) -> bool:
-    """Store what a note says where there is none of that name; return whether there was none."""
+    """Store a note unless it exists. Return whether it is new."""
     return warehouse.create(note, _encode(said))
 
 
 def late_from(closings: tuple[Closing, ...], day: str) -> int | None:
-    """Return from which offset on events that belong to a day are late additions; None while none is."""
+    """Return the offset from which on events of a day are late additions; None while none is."""
     return next((closing.offset for closing in closings if closing.day >= day), None)
 
 
 def closed_until(notes: Mapping[int, BucketNote], buckets: int) -> str | None:
-    """Return the last day that all buckets of a category have closed; None while there is none."""
+    """Return the last day that all buckets of a category have closed; None without one."""
     closed = [notes[number].closings for number in range(buckets) if number in notes]
     if len(closed) < buckets or not all(closed):
         return None

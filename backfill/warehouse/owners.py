@@ -1,10 +1,10 @@
-"""Who owns the archive of a bucket: claims, and the note of the owner that counts.
+"""Owners of archived buckets: claims, and the note that counts.
 
-    gained from the group -> claim an epoch -> the group accepts a commit of this member -> the note and the files of that epoch
+    assigned by the group -> claim an epoch -> the group accepts a commit of this member -> notes and files of that epoch
 
-Epochs are unique, since a claim is created where there is none. They grow with ownership: an archiver claims after the group gave it the
-bucket, and writes nothing under its epoch before the group has accepted a commit, which it refuses to former members. So an archiver
-that was paused past its place in the group has the lower epoch, or one under which nothing was ever written.
+Epochs are unique, since a claim is created only if it does not exist. They grow with ownership: an archiver claims after the assignment,
+and writes nothing under its epoch before the group has accepted a commit, which it refuses from former members. So an archiver that was
+paused and lost its membership has either the lower epoch or no files under its epoch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _TRIES = 10
 
 @dataclass(frozen=True)
 class Owners:
-    """The owners of a category's buckets, present and former.
+    """The present and former owners of a category's buckets.
 
     Args:
         category: its name.
-        claims: by bucket, the epochs that archivers have claimed, in order.
-        notes: by bucket, the epochs of the owners that have noted anything, in order.
+        claims: the claimed epochs by bucket, in order.
+        notes: the epochs of owners with a note by bucket, in order.
     """
 
     category: str
@@ -36,16 +36,16 @@ class Owners:
 
     @staticmethod
     def of(warehouse: Warehouse, category: str) -> Owners:
-        """Look at a category's folder."""
+        """List a category's folder."""
         names = list(warehouse.list_folder(folder_of(category)))
         return Owners(category, epochs_among(names, "owner"), epochs_among(names, "bucket"))
 
     def newest(self, bucket: int) -> int:
-        """Return the highest epoch of a bucket; 0 where it never had an owner."""
+        """Return the highest epoch of a bucket; 0 if it never had an owner."""
         return max(self.claims.get(bucket, [0])[-1], self.notes.get(bucket, [0])[-1])
 
     def noted(self, bucket: int) -> int:
-        """Return the epoch of the note on a bucket that counts; 0 where there is none."""
+        """Return the epoch of the note that counts; 0 without one."""
         return self.notes.get(bucket, [0])[-1]
 
     def before(self, bucket: int, epoch: int) -> list[Note]:
@@ -55,12 +55,12 @@ class Owners:
 
 
 def claim(warehouse: Warehouse, owners: Owners, bucket: int, above: int) -> int:
-    """Claim to own a bucket; return an epoch that nobody else has, above all that there were.
+    """Claim a bucket. Return a unique epoch above all earlier ones.
 
     Args:
-        warehouse: where it is.
-        owners: looked at since the bucket was gained.
-        bucket: which.
+        warehouse: the warehouse.
+        owners: a listing since the bucket was assigned.
+        bucket: its number.
         above: the highest epoch among its files.
     """
     epoch = max(owners.newest(bucket), above) + 1
@@ -70,19 +70,19 @@ def claim(warehouse: Warehouse, owners: Owners, bucket: int, above: int) -> int:
 
 
 def bucket_notes(warehouse: Warehouse, category: str) -> dict[int, BucketNote]:
-    """Return the notes on a category's buckets that count, by bucket.
+    """Return the notes that count, by bucket.
 
     Raises:
-        WarehouseError: the warehouse, or a note is not readable.
+        WarehouseError: the warehouse failed, or a note is unreadable.
     """
     return settled_notes(warehouse, category, only_settled=False)
 
 
 def settled_notes(warehouse: Warehouse, category: str, *, only_settled: bool = True) -> dict[int, BucketNote]:
-    """Return the notes of buckets that have one owner for certain: no later archiver claims to own them.
+    """Return the notes of buckets without a later claim.
 
-    An archiver that was paused may write a note on a bucket that it has lost. Its successor, who reads that note after its claim, may have
-    read it earlier.
+    A paused archiver may write a note about a bucket that it has lost. Its successor reads that note after its own claim, but perhaps
+    before the paused archiver writes it.
     """
     for _ in range(_TRIES - 1):
         owners = Owners.of(warehouse, category)
@@ -102,11 +102,11 @@ def _notes(warehouse: Warehouse, owners: Owners, *, only_settled: bool) -> dict[
 
 
 def note_of(warehouse: Warehouse, category: str, bucket: int, epoch: int) -> BucketNote:
-    """Return an owner's note on its bucket.
+    """Return an owner's note about its bucket.
 
     Raises:
-        NotStored: there is none.
-        WarehouseError: the warehouse, or it is not readable.
+        WarehouseFileMissing: there is none.
+        WarehouseError: the warehouse failed, or the note is unreadable.
     """
     place = bucket_note(category, bucket, epoch)
     return decoded(warehouse.read(place), BucketNote, f"{warehouse.location}/{place.path}")

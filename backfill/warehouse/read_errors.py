@@ -1,4 +1,4 @@
-"""What is said of stored files that cannot be read: those that are no Parquet, are gone, or have another record's columns."""
+"""Error messages for unreadable files: not Parquet, deleted, or with columns of another record type."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .schema_evolution import OtherType
 
 @contextmanager
 def naming(place: str) -> Iterator[None]:
-    """Say which file it is that does not read within the block.
+    """Name the file that cannot be read within the block.
 
     Raises:
-        BackfillFailed: it does not.
+        BackfillFailed: it cannot be read.
     """
     try:
         yield
@@ -29,31 +29,27 @@ def naming(place: str) -> Iterator[None]:
 
 
 def unreadable(place: str, reason: str) -> str:
-    """Return what is said of a file that does not read.
+    """Return the message for a file that is not valid Parquet.
 
     Args:
-        place: where it is, with the folder of its day.
-        reason: what the reader says.
+        place: its path, with the folder of its day.
+        reason: the reader's error.
     """
     return (
-        f"{place} does not read as Parquet: {' '.join(reason.split()).rstrip('.')}. It was cut off, damaged, or written by something else; nothing was "
-        "changed. Put it back from a copy, or move it out of the folder: what it held is then missing from its day, until it is archived "
-        "again from its bucket's first offset there or computed again."
+        f"{place} does not read as Parquet: {' '.join(reason.split()).rstrip('.')}. The file is truncated, damaged, or of another format. "
+        "Nothing was changed. Restore it from a copy, or move it out of the folder. Its events are then missing from the day until they are "
+        "archived again, from the first offset of its bucket there, or computed again."
     )
 
 
 def gone(place: str) -> str:
-    """Return what is said of a file that was there when its folder was listed."""
-    return (
-        f"{place} was there when its folder was listed, and is not any more: a compaction has taken its place, or somebody removed it. Nothing "
-        "was changed; run this again."
-    )
+    """Return the message for a file that was deleted after its folder was listed."""
+    return f"{place} was deleted after its folder was listed, by a compaction or by hand. Nothing was changed. Run the command again."
 
 
 def other_type(place: str, other: OtherType) -> str:
-    """Return what is said of a column that holds something else than the record does."""
+    """Return the message for a column whose type differs from the record's."""
     return (
-        f"{place}: column {other.column} holds {other.stored}, and the record has {other.wanted} there, which does not hold it. "
-        "Nothing was changed. Use the record type that the category was archived with, or one with fields more, fields fewer, "
-        "optional ones, and float for int."
+        f"{place}: column {other.column} has type {other.stored}, which does not fit the record's {other.wanted}. "
+        "Nothing was changed. Use the record type of the archive, or one with added, removed or optional fields, or float for int."
     )

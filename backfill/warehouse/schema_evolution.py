@@ -1,7 +1,7 @@
-"""How the columns of a category may change: fields come and go, whole numbers become floats, and what was required may be missing.
+"""Changes of a category's columns: fields may be added, removed or made optional, and integers may become floats.
 
-All files of a category have one type for each column, so that whoever reads the folder reads one table: where a column is widened,
-the files that are there are written anew by their buckets' owner, before the first event of the wider type.
+All files of a category have one type for each column, so the folder reads as one table. When a column becomes wider, the owner of the
+buckets rewrites existing files before it archives the first event of the wider type.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ CANNOT_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
 class OtherType(Exception):
-    """A column of one name has two types that do not fit.
+    """A column has two incompatible types.
 
     Args:
-        column: its name, with those around it.
+        column: its name, with the enclosing columns.
         stored: its type in the warehouse.
         wanted: its type in the record.
     """
 
     def __init__(self, column: str, stored: pa.DataType, wanted: pa.DataType) -> None:
-        super().__init__(f"column {column} holds {stored}, and the record has {wanted}")
+        super().__init__(f"column {column} has type {stored}, but the record has {wanted}")
         self.column = column
         self.stored = stored
         self.wanted = wanted
 
 
 def merged(stored: pa.Schema, wanted: pa.Schema) -> pa.Schema:
-    """Return the columns that hold both what is stored and what a record type has: the record's first, then those that it lost.
+    """Return columns that fit both the stored files and a record type: the record's columns first, then removed ones.
 
     Raises:
-        OtherType: a column that cannot hold both.
+        OtherType: a column has incompatible types.
     """
     both = [_fields(stored.field(one.name), one, "") if one.name in stored.names else one for one in wanted]
     return pa.schema([*both, *(one.with_nullable(True) for one in stored if one.name not in wanted.names)])
@@ -66,7 +66,7 @@ def _types(stored: pa.DataType, wanted: pa.DataType, name: str) -> pa.DataType:
 
 
 def is_same(left: pa.DataType, right: pa.DataType) -> bool:
-    """Tell whether values of one type are read as the other as they are: fields that are missing, or may be, make no difference."""
+    """Return whether values of one type read as the other without conversion. Missing and optional fields do not matter."""
     if pa.types.is_struct(left) and pa.types.is_struct(right):
         here, there = {one.name: one.type for one in left}, {one.name: one.type for one in right}
         return all(is_same(here[name], there[name]) for name in here.keys() & there.keys())
@@ -78,7 +78,7 @@ def is_same(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def stored_as(wanted: pa.Schema, stored: pa.Schema) -> pa.Schema:
-    """Return wanted columns with the types that files have for them; they fit."""
+    """Return wanted columns with the types of the stored files, which are compatible."""
     return pa.schema([_stored_field(field, stored) for field in wanted])
 
 
@@ -100,7 +100,7 @@ def _stored_type(wanted: pa.DataType, stored: pa.DataType) -> pa.DataType:
 
 
 def relaxed(kind: pa.DataType) -> pa.DataType:
-    """Return a type of which any part may be null: what Spark has read of files is that, and is cast to nothing narrower."""
+    """Return a type with every part nullable. Spark reads files as such types, and cannot cast them to narrower ones."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(relaxed(field.type)).with_nullable(True) for field in kind])
     if pa.types.is_list(kind):
@@ -111,15 +111,15 @@ def relaxed(kind: pa.DataType) -> pa.DataType:
 
 
 def is_widened(stored: pa.Schema, wider: pa.Schema) -> bool:
-    """Tell whether files with the stored columns must be written anew to be read as the wider ones."""
+    """Return whether files must be rewritten before they read as the wider columns."""
     return not all(is_same(one.type, wider.field(one.name).type) for one in stored if one.name in wider.names)
 
 
 def fitted(table: pa.Table, schema: pa.Schema, file: EventFile) -> pa.Table:
-    """Bring the events of a file to other columns.
+    """Convert the events of a file to other columns.
 
     Raises:
-        WarehouseError: a column cannot be brought to its type.
+        WarehouseError: a column cannot be converted.
     """
     return pa.Table.from_arrays([_cast(table, field, file) for field in schema], schema=schema)
 
@@ -132,8 +132,8 @@ def _cast(table: pa.Table, field: pa.Field[Any], file: EventFile) -> pa.ChunkedA
         return column.cast(field.type)
     except CANNOT_CAST as error:
         raise WarehouseError(
-            f"{file.path}: column {field.name} holds {column.type}, and is to be {field.type}, which does not hold all that is there: "
-            f"{error}. The file is as it was. Archive the new type of record as another category."
+            f"{file.path}: column {field.name} has type {column.type} and cannot be converted to {field.type}: {error}. "
+            "The file was not changed. Archive the new record type as another category."
         ) from error
 
 
@@ -143,14 +143,14 @@ def table_of(content: bytes) -> pa.Table:
 
 
 def content_of(table: pa.Table) -> bytes:
-    """Return the file of some events."""
+    """Return the file of a table of events."""
     content = BytesIO()
     pq.write_table(table, content, compression="zstd")
     return content.getvalue()
 
 
 def widen(warehouse: Warehouse, file: StoredFile, schema: pa.Schema, epoch: int) -> bool:
-    """Write a file anew, under an owner's epoch, where its columns are narrower than others; return whether they were. May be repeated."""
+    """Rewrite a file under an owner's epoch if its columns are narrower. Return whether they were. May be repeated."""
     table = table_of(warehouse.read(file))
     own = pa.schema([field for field in schema if field.name in table.column_names])
     if not is_widened(table.schema, own):

@@ -1,9 +1,8 @@
-"""Reading what the warehouse and the batch keep, without Spark: one category, a stretch of days at a time, as record batches.
+"""Reads of stored categories without Spark: a range of days of one category, as record batches.
 
-    <root>/category=departures/ds=2013-01-31/*.parquet --each event once, only some keys, only some columns--> record batches
+    <root>/category=departures/ds=2013-01-31/*.parquet --each event once, selected keys and columns--> record batches
 
-Files of any name are read; those in the making begin with an underscore or a dot and are passed over, as Spark does, and so are those that a
-compacted one has taken the place of.
+Files of any name are read, except unfinished ones, which start with an underscore or a dot, as in Spark, and superseded ones.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _EVENT_TIME = "_event_time"
 
 @dataclass(frozen=True)
 class StoredCategory:
-    """What was stored of a category when it was looked at.
+    """A listing of a stored category.
 
     Args:
-        warehouse: where it is.
+        warehouse: the warehouse.
         name: its name.
-        schema: the columns that are read; those that a file does not have are null.
+        schema: the columns to read; columns that a file lacks are null.
         listing: its files.
-        by: by which time events have their days.
+        by: the time that assigns events to days.
     """
 
     warehouse: Warehouse
@@ -50,11 +49,11 @@ class StoredCategory:
 
     @staticmethod
     def of(warehouse: Warehouse, name: str, schema: pa.Schema) -> StoredCategory:
-        """Look at a category.
+        """List a category.
 
         Raises:
-            BackfillRefused: it is archived with columns that do not fit.
-            WarehouseError: the warehouse.
+            BackfillRefused: its columns do not fit.
+            WarehouseError: the warehouse failed.
         """
         terms = settings_of(warehouse, name)
         if terms is None:
@@ -67,9 +66,9 @@ class StoredCategory:
         return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), terms.by)
 
     def spans(self, within: Days) -> list[Days]:
-        """Return the stretches of event time, in order, of which something may be stored, each of which can be read by itself.
+        """Return the ranges of event time, in order, that may contain events and can be read separately.
 
-        They are single days, unless the category is archived by arrival: then any file may hold events of any day.
+        These are single days, unless the category is archived by arrival. Then any file may contain events of any day.
         """
         if self.by is By.ARRIVAL:
             return [within] if self.listing.all_files else []
@@ -77,11 +76,11 @@ class StoredCategory:
         return [Days.of(day, day) for day in sorted(stored) if within.has(day)]
 
     def is_complete(self, day: str) -> bool:
-        """Tell whether no more is to come of a day of event time; of a category that is archived by arrival that is not known."""
+        """Return whether a day of event time is complete. It is unknown for a category that is archived by arrival."""
         return self.by is By.EVENT_TIME and SUCCESS in self.listing.notes.get(day, ())
 
     def read(self, days: Days, *, key: str | None = None) -> Iterator[pa.RecordBatch]:
-        """Give what is stored of days of event time.
+        """Yield the events of some days of event time.
 
         Args:
             days: the UTC days.
@@ -96,7 +95,7 @@ class StoredCategory:
             yield from self._read(files, self.schema, wanted)
 
     def read_files(self, files: Iterable[EventFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Give some columns of some files."""
+        """Yield some columns of some files."""
         return self._read(files, pa.schema([self.schema.field(name) for name in columns]), [])
 
     def _read(
@@ -112,7 +111,7 @@ class StoredCategory:
             content = pa.BufferReader(read_events(self.warehouse, file))
             names = [name for name in pq.read_schema(content).names if name in schema.names]
             content.seek(0)
-            # Arrow's own type for filters and its stubs disagree.
+            # Arrow's filter type and its stubs disagree.
             only = cast("Any", reduce(and_, wanted)) if wanted else None
             table = pq.read_table(content, columns=names, filters=only, partitioning=None)
         except WarehouseFileMissing as error:
@@ -122,7 +121,7 @@ class StoredCategory:
         return fitted(self._checked(table, file, schema), schema, file)
 
     def _checked(self, table: pa.Table, file: EventFile, schema: pa.Schema) -> pa.Table:
-        """Return events of an archived file whose columns fit; of what others write, only the values have to."""
+        """Check the columns of an archived file. For other writers' files, only the values must fit."""
         if isinstance(file, StoredFile):
             try:
                 merged(table.schema.remove_metadata(), schema)

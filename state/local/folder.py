@@ -1,11 +1,10 @@
-"""The states of shards below one folder of the local disk, which the workers of a machine share.
+"""States of shards in a local folder, which the workers of a machine share.
 
-    <root>/<processor>/<bucket>/000001/     a RocksDB; the highest number is the current one
-    <root>/<processor>/<bucket>/.new-…/     one that is being made; it gets a number by rename when it is whole
+    <root>/<processor>/<bucket>/000001/     a RocksDB database; the highest number is current
+    <root>/<processor>/<bucket>/.new-…/     a database in progress; when complete, it is renamed to a number
 
-A worker that is paused keeps the lock of its database. Whoever owns the bucket then reads past the lock, into a copy with
-the next number; the paused one, when it goes on, finds that it owns nothing, and what it still writes is in a database that
-nobody reads.
+A paused worker keeps the lock of its database. The next owner of the bucket then copies the database, reading past the lock, to the
+next number. When the paused worker resumes, it learns that it owns nothing; its last writes are in a database that is no longer used.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from .rocksdb import RocksShardState, database_options, drop_folder, open_databa
 
 _LOG = logging.getLogger("penstock.state")
 LOCK_LIMIT_S = 3.0
-"""How long the former owner of a shard may take to close it."""
+"""The time for a shard's former owner to close it."""
 
 _CACHE_BYTES = 256 * 2**20
 
 
 class RocksStateFolder:
-    """Opens shards' states. Those of a process share one block cache. Any thread may open."""
+    """Opens shards' states, which share one block cache in a process. Thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._cache = Cache(_CACHE_BYTES)
 
     def open(self, identity: ShardIdentity) -> RocksShardState:
-        """Open a shard's state, empty where there is none yet."""
+        """Open a shard's state; a missing one is created empty."""
         shard = shard_folder(self._root, identity)
         folder = current(shard) or shard / _numbered(1)
         try:
             state = self._open_unlocked(folder)
         except StateInUse as error:
-            _LOG.warning("%s It does not let go, so its state is copied.", error)
+            _LOG.warning("%s The other process keeps it open, so the state is copied.", error)
             state = self._open_unlocked(_copied(shard, folder))
         try:
             state.claim(identity)
@@ -55,7 +54,7 @@ class RocksStateFolder:
         return state
 
     def _open_unlocked(self, folder: Path) -> RocksShardState:
-        """Open a database, waiting for a former owner to let go of it."""
+        """Open a database, waiting for a former owner to close it."""
         deadline = time.monotonic() + LOCK_LIMIT_S
         while True:
             try:
@@ -72,16 +71,16 @@ def shard_folder(root: Path, identity: ShardIdentity) -> Path:
 
 
 def current(shard: Path) -> Path | None:
-    """Return the database of a shard that counts; None where it has none."""
+    """Return a shard's current database; None without one."""
     return max(_databases(shard), default=None)
 
 
 def add_database(shard: Path, make: Callable[[Path], None]) -> Path:
-    """Make a database aside; when it is whole, it is the shard's current one. Return its folder.
+    """Create a database, which becomes the shard's current one when complete. Return its folder.
 
     Args:
-        shard: the folder of the shard's states.
-        make: writes a database to the folder it is given.
+        shard: the shard's folder.
+        make: writes a database to a given folder.
     """
     making = shard / f".new-{uuid4().hex}"
     try:
@@ -118,7 +117,7 @@ def _copied(shard: Path, folder: Path) -> Path:
 
 
 def _drop_older(shard: Path, kept: Path) -> None:
-    """Remove databases that a newer one has replaced, except while somebody has them open."""
+    """Delete replaced databases, unless they are open."""
     for folder in _databases(shard):
         if folder < kept:
             with suppress(StateError):

@@ -1,4 +1,4 @@
-"""A shard's state in RocksDB: one database a shard, with column families for state, positions, a prepared delta and identity."""
+"""The RocksDB database of a shard's state, with column families for values, positions, a prepared delta and identity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..errors import ForeignState, StateDamaged, StateError, StateInUse, StateUn
 from ..protocols import Delta, ShardIdentity
 
 FORMAT = 3
-"""The version of the layout below; another one is refused."""
+"""The version of the layout below; others are refused."""
 
 _POSITION = "position"
 _PREPARED = "prepared"
@@ -48,7 +48,7 @@ _decode_delta = msgspec.msgpack.Decoder(Delta).decode
 
 
 class RocksShardState:
-    """One open RocksDB."""
+    """An open RocksDB database."""
 
     def __init__(self, database: Rdict, folder: Path) -> None:
         self._folder = folder
@@ -59,14 +59,14 @@ class RocksShardState:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Its folder."""
         return self._folder
 
     def identity(self) -> ShardIdentity | None:
-        """Return whose state it is; None where it is new.
+        """Return the identity of the state; None if it is new.
 
         Raises:
-            ForeignState: it was written in another format.
+            ForeignState: it has another format.
         """
         with self._family(_IDENTITY) as family, translated_errors(self._folder):
             stored = cast("bytes | None", family.get(_IDENTITY_KEY))
@@ -75,13 +75,13 @@ class RocksShardState:
         fields = json.loads(stored)
         if fields.pop("format") != FORMAT:
             raise ForeignState(
-                f"The state in {self._folder} is in format {json.loads(stored)['format']}; this Penstock reads and writes format "
-                f"{FORMAT}. Nothing was changed. Run the version that wrote it, or give this one another state folder."
+                f"The state in {self._folder} has format {json.loads(stored)['format']}, but this Penstock uses format {FORMAT}. Nothing was "
+                "changed. Run the version that wrote it, or use another state folder."
             )
         return ShardIdentity(**fields)
 
     def claim(self, identity: ShardIdentity) -> None:
-        """Check whose state it is, or make it ours where it is new."""
+        """Check the identity of the state, or set that of a new one."""
         theirs = self.identity()
         if theirs is None:
             ours = json.dumps({"format": FORMAT, **asdict(identity)}, sort_keys=True)
@@ -89,24 +89,24 @@ class RocksShardState:
                 family.put(_IDENTITY_KEY, ours.encode(), self._synced)
         elif theirs != identity:
             raise ForeignState(
-                f"The state in {self._folder} is not this shard's: it is {theirs}, expected was {identity}. Nothing was "
-                "changed. Run the processor that it belongs to, or give the new one another name or another state folder; where only the "
-                "type of its state has changed, `penstock state migrate` changes what is saved."
+                f"The state in {self._folder} belongs to another shard or type: it is {theirs}, expected {identity}. Nothing was "
+                "changed. Run its own processor, or give the new one another name or state folder. If only the type of the state has "
+                "changed, `penstock state migrate` converts it."
             )
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the saved value of each key, None where there is none."""
+        """Return the saved value of each key; None without one."""
         if not keys:
             return []
         with translated_errors(self._folder):
             return cast("list[bytes | None]", self._opened.get(list(keys)))
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return the first saved keys of a range, with their values, in order of keys."""
+        """Return the first saved keys of a range, with their values, in key order."""
         return list(islice(takewhile(lambda item: item[0] < end, self.items(start)), limit))
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Return what is saved, in order of keys, from a key on."""
+        """Yield the saved items in key order, from a key on."""
         with translated_errors(self._folder):
             yield from cast("Iterator[tuple[bytes, bytes]]", self._opened.items(from_key=start))
 
@@ -117,7 +117,7 @@ class RocksShardState:
         return StatePosition() if stored is None else decode_position(stored)
 
     def estimated_keys(self) -> int:
-        """Return about how many keys have a value, at once."""
+        """Return the approximate number of keys, without a scan."""
         with translated_errors(self._folder):
             return self._opened.property_int_value("rocksdb.estimate-num-keys") or 0
 
@@ -142,26 +142,26 @@ class RocksShardState:
         self._write(batch, self._synced)
 
     def prepare(self, delta: Delta) -> None:
-        """Keep a delta beside the state."""
+        """Store a delta beside the state."""
         batch = WriteBatch(raw_mode=True)
         batch.put(_DELTA_KEY, _encode_delta(delta), self._handle(_PREPARED))
         self._write(batch, self._synced)
 
     def prepared(self) -> Delta | None:
-        """Return the delta that waits for its decision."""
+        """Return the prepared delta that is not decided yet."""
         with self._family(_PREPARED) as family, translated_errors(self._folder):
             stored = cast("bytes | None", family.get(_DELTA_KEY))
         return None if stored is None else _decode_delta(stored)
 
     def apply(self) -> None:
-        """Make the prepared delta part of the state, with its position."""
+        """Apply the prepared delta to the state, with its position."""
         delta = self.prepared()
         if delta is not None:
             batch = WriteBatch(raw_mode=True)
             _put_changes(batch, delta.changes)
             self._put_position(batch, self.position().updated(delta.after))
             batch.delete(_DELTA_KEY, self._handle(_PREPARED))
-            # Not synced: the delta was, and until this write is durable the delta is still there to be applied again.
+            # Not synced: the prepared delta is durable, and is applied again if this write is lost.
             self._write(batch, self._unsynced)
 
     def discard(self) -> None:
@@ -171,7 +171,7 @@ class RocksShardState:
         self._write(batch, self._synced)
 
     def clear(self) -> None:
-        """Drop all values, and of the position all but the maintenance number."""
+        """Delete all values, and the position except for its maintenance number."""
         batch = WriteBatch(raw_mode=True)
         self._put_position(batch, StatePosition(maintenance_number=self.position().maintenance_number))
         self._write(batch, self._synced)
@@ -179,9 +179,9 @@ class RocksShardState:
             self.save(dict.fromkeys(keys))
 
     def snapshot(self, target: Path) -> None:
-        """Write the state as of now to a new folder on the same disk, by hard links; takes a tenth of a second, not more.
+        """Write the current state to a new folder on the same disk, by hard links; takes at most a tenth of a second.
 
-        What it holds is a state that a crash could have left: it is opened as this one is.
+        The result equals a state after a crash, and opens like one.
         """
         with translated_errors(self._folder):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,7 @@ class RocksShardState:
             copy.close()
 
     def close(self) -> None:
-        """Let go of the database and its lock."""
+        """Close the database and release its lock."""
         if self._database is not None:
             database, self._database = self._database, None
             with translated_errors(self._folder):
@@ -218,17 +218,17 @@ class RocksShardState:
     @property
     def _opened(self) -> Rdict:
         if self._database is None:
-            raise StateError(f"The state in {self._folder} was closed already.")
+            raise StateError(f"The state in {self._folder} is closed already. Nothing was written. Open it again.")
         return self._database
 
     @contextmanager
     def _family(self, name: str) -> Iterator[Rdict]:
-        # Held no longer than needed: a handle that is still alive would keep the lock after `close`.
+        # Used only briefly: a live handle would keep the lock after `close`.
         yield self._opened.get_column_family(name)
 
 
 def database_options(cache: Cache) -> Options:
-    """Return how our databases are opened."""
+    """Return the options of all databases."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
@@ -244,12 +244,12 @@ def database_options(cache: Cache) -> Options:
 
 
 def open_database(folder: Path, options: Options, access: AccessType | None = None) -> Rdict:
-    """Open a database, with our column families.
+    """Open a database with its column families.
 
     Raises:
-        StateInUse: another process has it open.
-        StateDamaged: RocksDB's own checksums do not fit.
-        StateUnwritable: the disk refuses.
+        StateInUse: another process has opened it.
+        StateDamaged: RocksDB's checksums do not match.
+        StateUnwritable: the disk refuses access.
     """
     with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -259,7 +259,7 @@ def open_database(folder: Path, options: Options, access: AccessType | None = No
 
 @contextmanager
 def opened_read_only(folder: Path) -> Iterator[RocksShardState]:
-    """Give a look at a state that its owner may have open: as it was at this moment, without disturbing the owner."""
+    """Open a state read-only as of now. Its owner may have it open, and is not disturbed."""
     options = database_options(Cache(_CACHE_BYTES // 8))
     options.create_if_missing(False)
     options.create_missing_column_families(False)
@@ -271,7 +271,7 @@ def opened_read_only(folder: Path) -> Iterator[RocksShardState]:
 
 
 def drop_folder(folder: Path) -> None:
-    """Remove a database that nobody has open."""
+    """Delete a database that is not open."""
     with translated_errors(folder):
         shutil.rmtree(folder)
 
@@ -298,7 +298,7 @@ def _copy_family(source: Rdict, target: Rdict, name: str | None) -> None:
 
 @contextmanager
 def translated_errors(folder: Path) -> Iterator[None]:
-    """Raise our errors in place of RocksDB's, which come as plain exceptions with a text, and of the system's."""
+    """Translate errors of RocksDB, which are plain exceptions with a text, and of the operating system."""
     try:
         yield
     except StateError:
@@ -307,17 +307,19 @@ def translated_errors(folder: Path) -> Iterator[None]:
         text = str(error)
         if "lock hold" in text or "While lock file" in text:
             raise StateInUse(
-                f"The state in {folder} is open in another process, probably a worker of the same processor. Stop it, or "
-                "give this one another state folder; nothing was changed."
+                f"Another process has opened the state in {folder}, probably a worker of the same processor. Nothing was changed. Stop it, or "
+                "use another state folder."
             ) from error
         if text.startswith("Corruption"):
             raise StateDamaged(
-                f"The state in {folder} is damaged: {text}. It was not used and nothing was changed. Put the folder away (do not "
-                "mend it): the worker then restores the newest good backup, or rebuilds the state from the bus."
+                f"The state in {folder} is damaged: {text}. It was not used or changed. Move the folder away; the worker then restores the "
+                "newest intact backup, or rebuilds the state from Kafka."
             ) from error
         if isinstance(error, OSError) or text.startswith("IO error"):
             raise StateUnwritable(
-                f"The state in {folder} cannot be written or read: {text}. Make room or give access, then start again; "
-                "the last checkpoint is intact."
+                f"The state in {folder} cannot be read or written: {text}. The last checkpoint is intact. Free space or fix the permissions, "
+                "then start again."
             ) from error
-        raise StateError(f"The state in {folder} cannot be used: {text}.") from error
+        raise StateError(
+            f"The state in {folder} cannot be used: {text}. The last checkpoint is intact. Start again, or restore a backup."
+        ) from error

@@ -1,4 +1,4 @@
-"""Addresses of stores: URLs, which are shown without their password."""
+"""Addresses of remote stores: URLs, displayed without their password."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..errors import BadStoreAddress
 POSTGRES = ("postgresql", "postgres")
 REDIS = ("redis", "rediss")
 
-# Up to the last @: a password in which @ or / was not escaped must not be shown either.
+# Up to the last @: a password with an unescaped @ or / must be hidden, too.
 _PASSWORD = re.compile(r"(?<=://)([^:@/]*):(.*)@")
 _PASSWORD_OPTION = re.compile(r"(?<=password=)([^&]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is.
+    """The address of a store.
 
     Args:
-        url: with the password, for the client library alone.
+        url: the URL with the password, for the client library only.
     """
 
     url: str = field(repr=False)
@@ -31,23 +31,23 @@ class Address:
 
     @property
     def scheme(self) -> str:
-        """What stands before `://`, in lower case."""
+        """The URL's scheme, in lower case."""
         return self.url.partition("://")[0].lower()
 
     def without_password(self, text: str) -> str:
-        """Return what a client library said, without our password should it repeat that."""
+        """Remove the password from a message of a client library."""
         for secret in self._passwords():
             text = text.replace(secret, "***")
         return text
 
     def _passwords(self) -> list[str]:
         given = [secret for _, secret in _PASSWORD.findall(self.url)] + _PASSWORD_OPTION.findall(self.url)
-        # The longest first: one may be part of another.
+        # The longest first: one form may be part of another.
         return sorted({form for secret in given for form in (secret, unquote(secret)) if form}, key=len, reverse=True)
 
 
 def address_of(url: str) -> Address:
-    """Return the address that a URL stands for.
+    """Parse a URL.
 
     Raises:
         BadStoreAddress: it is not a URL of PostgreSQL or Redis.
@@ -61,8 +61,7 @@ def address_of(url: str) -> Address:
         known = address.scheme in POSTGRES + REDIS
     if not known:
         raise BadStoreAddress(
-            f"State cannot be kept at {address}: give an address that begins with postgresql://, redis:// or rediss:// (Redis "
-            "over TLS), such as postgresql://user:password@host:5432/database or redis://:password@host:6379/0. Nothing was "
-            "read or saved."
+            f"{address} is not the address of a supported store. Nothing was read or saved. Use postgresql://, redis:// or rediss:// "
+            "(Redis over TLS), such as postgresql://user:password@host:5432/database or redis://:password@host:6379/0."
         )
     return address

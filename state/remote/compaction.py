@@ -1,8 +1,8 @@
-"""Merging appended partials in the background, so that reading stays cheap.
+"""Background merging of appended partials, which keeps reads fast.
 
-A pass looks through shards for slots with more partials than a limit, combines the partials of each in their order, and puts the result
-in their place: in one step, and only where they are still what was read. Their combination stands for them whoever owns the shard, so
-a compactor claims nothing, disturbs no owner, and may run twice or be killed at any moment: a slot was replaced, or it was not.
+A pass finds window keys with more partials than a limit, and replaces the partials of each by their combination. A replacement is one step,
+and happens only if the partials have not changed since they were read. The combination is equivalent for any owner, so a compactor
+claims nothing, disturbs no owner, and may run twice or be killed at any time.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .merging import Merging
 from .protocols import CompactedStore, Shard
 
 MORE_THAN = 16
-"""How many partials of a slot are left alone."""
+"""The number of partials of a window key that are not merged."""
 
 PAUSE_S = 10.0
-"""How long a compactor rests between passes."""
+"""The pause of a compactor between passes."""
 
 _LOG = logging.getLogger("penstock.state")
 
 
 class Compactor:
-    """Merges partials, in a thread and over a connection of its own.
+    """Merges partials in a thread, over a connection of its own.
 
     Args:
-        store: where they are; the compactor's alone.
-        processor: whose they are.
-        buckets: asked at each pass: the numbers of the shards to look through.
-        more_than: how many partials of a slot are left alone.
-        pause_s: how long to rest between passes.
+        store: the store, used only by this compactor.
+        processor: the aggregator.
+        buckets: returns the bucket numbers to compact; called in each pass.
+        more_than: the number of partials that are not merged.
+        pause_s: the pause between passes.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class Compactor:
         self._thread = threading.Thread(target=self._run, name=f"compact-{processor.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin, and go on until closed."""
+        """Run until closed."""
         self._thread.start()
 
     def compact(self) -> int:
-        """Make one pass; return how many slots it merged."""
+        """Make one pass. Return the number of merged window keys."""
         return sum(self._compact_shard(Shard(self._name, bucket)) for bucket in sorted(self._buckets()))
 
     def close(self) -> None:
-        """End after the step at hand, and let go of the store."""
+        """Stop after the current step, and close the store."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -83,15 +83,15 @@ class Compactor:
         return replaced
 
     def _run(self) -> None:
-        # At first there may be no tables yet: the first shard that is opened makes them.
+        # The tables may not exist yet: the first opened shard creates them.
         while not self._ending.wait(self._pause_s):
             try:
                 self.compact()
             except StoreInterrupted as error:
-                _LOG.warning("Partials of %s wait for being merged: %s Nothing is lost.", self._name, error)
+                _LOG.warning("Partials of %s are merged later: %s No data is lost.", self._name, error)
             except StateError as error:
                 _LOG.warning(
-                    "Partials of %s cannot be merged, so reading them grows slower: %s Nothing is lost.",
+                    "Partials of %s cannot be merged, so reads become slower: %s No data is lost.",
                     self._name,
                     error,
                 )
@@ -105,14 +105,14 @@ def compactor_of(
     more_than: int = MORE_THAN,
     pause_s: float = PAUSE_S,
 ) -> Compactor:
-    """Return a compactor that is not yet started.
+    """Return a compactor, not started yet.
 
     Args:
         url: postgresql://…, redis://… or rediss://…
-        processor: whose partials are merged.
-        buckets: asked at each pass: the numbers of the shards to look through, such as those that a worker owns; all by default.
-        more_than: how many partials of a slot are left alone.
-        pause_s: how long to rest between passes.
+        processor: the aggregator.
+        buckets: returns the bucket numbers to compact in each pass, such as a worker's; all by default.
+        more_than: the number of partials that are not merged.
+        pause_s: the pause between passes.
     """
     every = range(processor.inputs()[0].buckets)
     store = store_at(address_of(url))

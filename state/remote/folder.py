@@ -1,8 +1,8 @@
-"""The states of an aggregator's shards in a store that others can read.
+"""States of an aggregator's shards in a remote store, where other programs can read them.
 
-A checkpoint's changes are split by `merging` into what the store adds up itself and partials that it keeps; `shard_state` makes one write
-of them; `postgres_store` or `redis_store` carries it out, if nobody else has become the owner; and a fetch joins what is kept at
-each slot to the one value that the monoid's `combine` would have given.
+`merging` splits a checkpoint's changes into numbers that the store adds up, and partials that it keeps. `shard_state` makes one conditional
+write of them, which `postgres_store` or `redis_store` executes unless the owner has changed. A fetch combines the parts of each window key
+to the value that the monoid's `combine` would return.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class RemoteStates:
-    """Opens shards' states, which share what connects this process to the store. Any thread may open.
+    """Opens shards' states over one connection. Thread-safe.
 
     Args:
-        store: where they are.
-        processor: whose they are.
-        writing: whether changes replace values or are partials to be added to them.
-        retrying: how interruptions are met.
+        store: the store.
+        processor: the aggregator.
+        writing: whether changes replace values or are partials to add.
+        retrying: repeats interrupted requests.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class RemoteStates:
         self._retrying = retrying
 
     def open(self, identity: ShardIdentity) -> RemoteShardState:
-        """Become the owner of a shard: writes of whoever had it are refused from now on.
+        """Become the owner of a shard. The store refuses later writes of former owners.
 
         Raises:
-            ForeignState: what is there is another shard's.
-            StoreRefused: the store does not let us in.
-            StoreUnreachable: it does not answer.
+            ForeignState: the shard belongs to another declaration.
+            StoreRefused: the store refuses access.
+            StoreUnreachable: the store does not answer.
         """
-        # A claim whose answer was lost is simply made again: an epoch that nobody uses does no harm.
+        # A claim whose answer was lost is repeated. An unused epoch is harmless.
         claim = self._retrying.call(partial(self._store.claim, identity))
         shard = Shard(identity.processor, identity.bucket)
         return RemoteShardState(
@@ -60,7 +60,7 @@ class RemoteStates:
         )
 
     def close(self) -> None:
-        """Let go of the store. May be repeated."""
+        """Close the store. May be repeated."""
         self._store.close()
 
 
@@ -71,27 +71,27 @@ def remote_states(
     writing: WriteMode = WriteMode.READ_MERGE_WRITE,
     retry_limit_s: float = RETRY_LIMIT_S,
 ) -> RemoteStates:
-    """Return the states of an aggregator in PostgreSQL or Redis; connects when the first is opened.
+    """Return the states of an aggregator in PostgreSQL or Redis. The first opened shard connects.
 
     Args:
         url: postgresql://…, redis://… or rediss://…
-        processor: whose states they are.
+        processor: the aggregator.
         writing: with APPEND, changes are partials, which the store merges; otherwise they are whole values.
-        retry_limit_s: how long a store that does not answer is waited for.
+        retry_limit_s: how long to retry an unreachable store.
 
     Raises:
-        BadStoreAddress: it is none of these.
+        BadStoreAddress: the URL is of another kind.
         StoreLibraryMissing: the client library is not installed.
     """
     return RemoteStates(store_at(address_of(url)), processor, writing, StoreRetry(retry_limit_s))
 
 
 def store_at(address: Address, *, read_only: bool = False) -> PostgresStore | RedisStore:
-    """Return the store at an address, not yet connected.
+    """Return the store at an address, not connected yet.
 
     Args:
-        address: where it is.
-        read_only: whether PostgreSQL shall refuse every change; to Redis we then merely send none.
+        address: the address.
+        read_only: whether PostgreSQL shall refuse changes. Redis has no such mode; readers send no changes.
     """
     if address.scheme in POSTGRES:
         expect_library("psycopg", "postgres", address)
@@ -105,11 +105,11 @@ def store_at(address: Address, *, read_only: bool = False) -> PostgresStore | Re
 
 
 def expect_library(module: str, extra: str, address: Address) -> None:
-    """Raise StoreLibraryMissing where the client library of a store is not installed."""
+    """Raise StoreLibraryMissing if a store's client library is not installed."""
     try:
         importlib.import_module(module)
     except ImportError as error:
         raise StoreLibraryMissing(
-            f"The store at {address} needs the library {module}, which cannot be imported here: {error}. Nothing was read or saved. "
+            f"The store at {address} needs the library {module}, which cannot be imported: {error}. Nothing was read or saved. "
             f"Install it: pip install 'penstock[{extra}]'"
         ) from error

@@ -1,12 +1,12 @@
-"""How the partials of a monoid are split into what a store can merge by itself, and put together again when they are read.
+"""Splitting of a monoid's partials into parts that a store can merge, and combining of these parts.
 
-Counts, sums and means are numbers that every database adds up; of minima and maxima it keeps the one of larger rank. All other
-partials are appended and merged by whoever reads them, or by the compactor, without which they grow in number with every save. What a store adds up must come out as `combine` would
-have it: exact for whole numbers, which are therefore added apart from floats.
+Counts, sums and means are numbers that every database can add. Of minima and maxima, the store keeps the one of larger rank. All other
+partials are appended, and combined by readers or the compactor, without which their number grows with every save. The store's additions must
+equal `combine`: integers are exact, so they are added separately from floats.
 
-Distinct is appended too, and not handed to PFADD: its partials are DataSketches' HLL sketches, and those registers are filled by another
-hash function than Redis's are. Redis could only build its own HyperLogLog from the raw observations, which a checkpoint no longer has;
-and PFMERGE takes Redis's sketches alone.
+Distinct is appended, too, and does not use PFADD: its partials are HLL sketches of DataSketches, whose registers use another hash function
+than Redis. Redis could build its own HyperLogLog only from the raw observations, which a checkpoint no longer has; PFMERGE accepts only
+Redis's sketches.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .protocols import ExtremeRow, Parts, SlotChanges, Total, TotalRow
 from .sort_keys import order_key, reverse_order_key
 
 _LARGEST_FRACTION = 1e290
-"""Larger floats, infinities and NaN are appended: a sum of smaller ones would take 10¹⁸ saves to overflow, which databases refuse."""
+"""Larger floats, infinities and NaN are appended. Sums of smaller ones would take 10¹⁸ saves to overflow, which databases refuse."""
 
 
 class _Adding(NamedTuple):
-    """How a partial becomes a total, if it can, and a total a partial again."""
+    """Conversions of a partial to a total, if possible, and back."""
 
     total: Callable[[Any], Total | None]
     partial: Callable[[Total], Any]
@@ -49,7 +49,7 @@ def _mean_of_total(total: Total) -> tuple[float, int]:
     return (_number_of_total(total), total.observed)
 
 
-# By the exact class: a subclass may combine in its own way.
+# By the exact class: a subclass may combine differently.
 _ADDING: dict[type[Monoid[Any]], _Adding] = {
     Count: _Adding(_total_of_number, _number_of_total),
     Sum: _Adding(_total_of_number, _number_of_total),
@@ -59,7 +59,7 @@ _RANKING: dict[type[Monoid[Any]], Callable[[Any], bytes | None]] = {Max: order_k
 
 
 class Merging:
-    """Splits and joins the partials of one monoid."""
+    """Splits and combines the partials of one monoid."""
 
     def __init__(self, monoid: Monoid[Any]) -> None:
         self._monoid = monoid
@@ -67,13 +67,13 @@ class Merging:
         self._ranking = _RANKING.get(type(monoid))
 
     def overwriting(self, changes: Changes) -> SlotChanges:
-        """Return the changes as values that replace what there is."""
+        """Return the changes as replacements of values."""
         return SlotChanges(
             removed=_removed(changes), wholes=[(slot, value) for slot, value in changes.items() if value is not None]
         )
 
     def appending(self, changes: Changes) -> SlotChanges:
-        """Return the changes as partials that the store adds to what there is."""
+        """Return the changes as partials to add."""
         totals, extremes, partials = [], [], []
         for slot, encoded in changes.items():
             if encoded is None:
@@ -87,13 +87,13 @@ class Merging:
         return SlotChanges(removed=_removed(changes), totals=totals, extremes=extremes, partials=partials)
 
     def value(self, parts: Parts) -> bytes | None:
-        """Return the combination of what is kept at a slot, encoded; None where nothing is."""
+        """Return the encoded combination of the parts of a window key; None without parts."""
         encoded = [part for part in (parts.whole, self._encoded(parts.total), parts.extreme) if part is not None]
         encoded.extend(parts.partials)
         return self.combined(encoded) if encoded else None
 
     def combined(self, partials: list[bytes]) -> bytes:
-        """Return one partial for several, in their order; at least one."""
+        """Combine at least one partial, in order."""
         if len(partials) == 1:
             return partials[0]
         return self._monoid.encode(reduce(self._monoid.combine, map(self._monoid.decode, partials)))

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that is made when it is needed, and its errors in our words."""
+"""A lazy connection to PostgreSQL, with translated errors."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ from .errors import StoreInterrupted, StoreRefused
 
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 10,
-    # A server that vanished without a word is noticed within half a minute.
+    # Detects a server that vanishes silently within half a minute.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
     "application_name": "penstock",
 }
-_STATE_RIGHTS = (
-    "it reads and writes the tables penstock_shards and penstock_parts, and creates them where they are not there"
-)
+_STATE_RIGHTS = "it reads, writes and creates the tables penstock_shards and penstock_parts"
 _SESSION = (
     "SET client_min_messages = warning",
     "SET lock_timeout = '10s'",
-    # A worker that is paused within a transaction holds its shard: it must not keep the next owner from it for long.
+    # A worker that is paused within a transaction locks its shard: limit how long it blocks the next owner.
     "SET idle_in_transaction_session_timeout = '10s'",
 )
 
@@ -41,10 +39,10 @@ _SESSION = (
 _INTERRUPTIONS = (
     "08",  # the connection broke
     "25006",  # a standby answers: the primary moved
-    "25P03",  # we were idle within a transaction for too long
+    "25P03",  # idle within a transaction for too long
     "40",  # deadlock, serialization failure
     "53300",  # too many connections
-    "55P03",  # a lock was not to be had in time
+    "55P03",  # lock timeout
     "57",  # cancelled, shut down by the administrator, starting up
 )
 _NO_ROOM = ("53100", "53200", "53400", "58")
@@ -54,16 +52,16 @@ _UNAVAILABLE = ("starting up", "shutting down", "recovery mode", "too many clien
 
 
 class PostgresConnection:
-    """One connection for all the shards of a process: they work in turn, and a checkpoint is a few round trips.
+    """One connection for all shards of a process. They take turns, and a checkpoint is a few round trips.
 
-    A connection for each shard would serve no more, for the shards of a worker share one thread, and PostgreSQL pays for each with a
-    process. A lock lets other threads open shards meanwhile; it is held for one attempt, never while something is waited for.
+    One connection for each shard would not be faster: a worker's shards share one thread, and PostgreSQL runs a process for each connection.
+    A lock lets other threads open shards; it is held for one attempt, never during a pause.
 
     Args:
-        address: where PostgreSQL is.
-        read_only: whether PostgreSQL shall refuse every change.
-        rights: what its user has to be allowed, for messages.
-        limit_s: how long a block may take, in seconds; None for as long as it takes. Connecting may take two seconds more.
+        address: the address of PostgreSQL.
+        read_only: whether PostgreSQL shall refuse changes.
+        rights: the permissions that the user needs, for messages.
+        limit_s: the time limit of a block in seconds; None for no limit. Connecting may take two seconds more.
     """
 
     def __init__(
@@ -78,13 +76,13 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection]:
-        """Give the connection within a transaction, which commits when the block ends well."""
+        """Yield the connection within a transaction, which commits if the block succeeds."""
         with self.session() as connection, connection.transaction():
             yield connection
 
     @contextmanager
     def session(self) -> Iterator[psycopg.Connection]:
-        """Give the connection, on which each statement is a transaction of its own."""
+        """Yield the connection, with each statement as its own transaction."""
         with self._lock, self._explained():
             if self._connection is None:
                 self._connection = self._connected()
@@ -97,7 +95,7 @@ class PostgresConnection:
 
     @contextmanager
     def _limited(self, connection: psycopg.Connection) -> Iterator[None]:
-        """Break the connection when the block takes too long: a server that stands still says nothing, not even that."""
+        """Close the connection if the block takes too long: a hanging server sends nothing at all."""
         if self._limit_s is None:
             yield
             return
@@ -116,7 +114,7 @@ class PostgresConnection:
             except psycopg.OperationalError as error:
                 if overdue.is_set():
                     raise StoreInterrupted(
-                        f"PostgreSQL at {self.address} gave no answer within {self._limit_s:g} s."
+                        f"PostgreSQL at {self.address} did not answer within {self._limit_s:g} s."
                     ) from error
                 raise
             finally:
@@ -124,7 +122,7 @@ class PostgresConnection:
                 timer.join()
 
     def close(self) -> None:
-        """Let go of the connection. May be repeated; the next transaction makes a new one."""
+        """Close the connection. May be repeated; the next transaction opens a new one."""
         with self._lock:
             self._drop()
 
@@ -135,7 +133,7 @@ class PostgresConnection:
                 connection.close()
 
     def _connected(self) -> psycopg.Connection:
-        # Prepared statements would tie us to one session, which a pooler in front of PostgreSQL may change.
+        # Prepared statements belong to one session, which a connection pooler may change.
         connection = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=None)
         with self._limited(connection):
             for setting in (*_SESSION, *self._own_settings()):
@@ -154,11 +152,11 @@ class PostgresConnection:
             given = conninfo_to_dict(self.address.url)
         except psycopg.Error:
             given = {"port": "unknown"}
-        # What follows an unescaped / or : within a password is taken for a port; libraries quote it in their errors.
+        # Text after an unescaped / or : in a password is parsed as a port, and libraries quote it in their errors.
         if not all(port.isdigit() for port in str(given.get("port") or "0").split(",")):
             raise BadStoreAddress(
-                f"{self.address} is not an address of PostgreSQL: write it as postgresql://user:password@host:5432/database, with "
-                "%40 for @, %2F for / and %3A for : within the password. Nothing was read or saved."
+                f"{self.address} is not a valid PostgreSQL address. Nothing was read or saved. Write postgresql://user:password@host:5432/database, "
+                "with %40 for @, %2F for / and %3A for : within the password."
             )
         limited = {} if self._limit_s is None else {"connect_timeout": max(math.ceil(self._limit_s), 2)}
         return {**_DEFAULTS, **limited, **writable, **given}
@@ -174,21 +172,23 @@ class PostgresConnection:
 
 
 def explained(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
-    """Return our error for one of psycopg's: the class says what to do next."""
+    """Translate an error of psycopg."""
     said = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     code = getattr(error, "sqlstate", None) or ""
     if _is_interruption(error, code, said):
-        return StoreInterrupted(f"PostgreSQL at {address} does not answer as it should: {said}.")
+        return StoreInterrupted(f"PostgreSQL at {address} failed temporarily: {said}.")
     if code.startswith(_NO_ROOM):
         return StateUnwritable(
-            f"PostgreSQL at {address} has no room: {said}. Nothing of this checkpoint was saved. Make room, then start again."
+            f"PostgreSQL at {address} is out of space: {said}. Nothing of this checkpoint was saved. Free space, then start again."
         )
     if code.startswith(_REFUSALS) or not code:
         return StoreRefused(
-            f"PostgreSQL at {address} refuses: {said}. Nothing was saved. Mend user, password and database in the address, or "
-            f"grant the user what is missing ({rights}), then start again."
+            f"PostgreSQL at {address} refuses access: {said}. Nothing was saved. Check the user, password and database in the address, or "
+            f"grant the missing permissions ({rights}). Then start again."
         )
-    return StateError(f"PostgreSQL at {address} cannot do what was asked: {said} (SQLSTATE {code}). Nothing was saved.")
+    return StateError(
+        f"PostgreSQL at {address} failed: {said} (SQLSTATE {code}). Nothing was saved. Check the server's log."
+    )
 
 
 def _is_interruption(error: Exception, code: str, said: str) -> bool:
@@ -196,6 +196,6 @@ def _is_interruption(error: Exception, code: str, said: str) -> bool:
         return code.startswith(_INTERRUPTIONS)
     if not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
         return False
-    # While a connection is being made there are no codes. What the server itself refuses begins with FATAL.
+    # Connection errors have no codes. Refusals by the server start with FATAL.
     refused = "FATAL" in said or any(words in said for words in _NOT_WORTH_REPEATING)
     return not refused or any(words in said for words in _UNAVAILABLE)

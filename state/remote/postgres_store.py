@@ -1,14 +1,14 @@
-"""Shards in PostgreSQL: a row for each shard, and a row for each part of a slot.
+"""Shards in PostgreSQL: a row for each shard, and a row for each part of a window key.
 
-    penstock_shards   who owns the shard, its position, its outbox
-    penstock_parts    by shard, slot and place: a whole value at 0, what the database merged at 1, partials from 2 on
+    penstock_shards   the shard's owner, position and outbox
+    penstock_parts    by shard, slot and place: a whole value at 0, a value merged by the database at 1, partials from 2 on
 
-A save is one transaction. It begins with the shard's row: that locks it, and checks epoch and number of saves; so owners, late attempts
-and the compactor take turns, always in this order, and do not deadlock. Values go as arrays, one statement for all slots: 50,000 of them
-take as many round trips as one.
+A save is one transaction. It starts with the shard's row, which it locks and whose epoch and number of saves it checks. So owners, late
+attempts and the compactor take turns, always in this order, and never deadlock. Values are sent as arrays, one statement for all slots:
+50,000 slots take as many round trips as one.
 
-Durable on return is what PostgreSQL's `synchronous_commit` makes of it: with `off`, its last moments may be lost in a crash; for a standby
-that takes over to have every save, let it be synchronous. A pooler in front of PostgreSQL has to pool sessions, not transactions.
+Durability on return depends on PostgreSQL's `synchronous_commit`: with `off`, a crash may lose the last moments. For a standby with every
+save, make it synchronous. A pooler in front of PostgreSQL must pool sessions, not transactions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .state_shapes import foreign_format, foreign_shape
 
 _WHOLE, _MERGED, _FIRST_PARTIAL = 0, 1, 2
 _CROWDS_AT_ONCE = 50
-"""All partials of so many slots are held in memory; where nobody compacted for an hour, thousands of each."""
+"""The number of slots whose partials are loaded at a time; without compaction for an hour, each has thousands."""
 
 _CLAIM = """
     INSERT INTO penstock_shards AS own (processor, bucket, format, shape, owner) VALUES (%s, %s, %s, %s, %s)
@@ -85,14 +85,14 @@ _ADD = """
                         ELSE coalesce(old.fraction, 0) + EXCLUDED.fraction END,
         observed = old.observed + EXCLUDED.observed
 """
-# Only a larger rank replaces: of equal ones (1 and 1.0) the first stays.
+# Only a larger rank replaces: of equal values (1 and 1.0), the first stays.
 _RANK = """
     INSERT INTO penstock_parts AS old (shard, slot, place, rank, encoded)
     SELECT %s, slot, %s, rank, encoded FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[]) AS new (slot, rank, encoded)
     ON CONFLICT (shard, slot, place) DO UPDATE SET rank = EXCLUDED.rank, encoded = EXCLUDED.encoded
         WHERE EXCLUDED.rank > old.rank
 """
-# Ordered within LATERAL, so that the plan is a look into the index for each slot, however large the shard is.
+# Sorted within LATERAL, so that the plan is an index lookup for each slot, however large the shard is.
 _PARTS = """
     SELECT asked.at, part.place, part.encoded, part.whole, part.fraction, part.observed
     FROM penstock_shards AS own,
@@ -110,7 +110,7 @@ _CROWDS = """
     GROUP BY part.slot HAVING count(*) > %s ORDER BY part.slot LIMIT %s
 """
 _LOCK = "SELECT shard FROM penstock_shards WHERE processor = %s AND bucket = %s FOR UPDATE"
-# By their bytes: after a failover that lost saves, other partials may lie at the same places.
+# Compared by content: after a failover that lost saves, other partials may have the same places.
 _REPLACE = """
     WITH same AS (
         SELECT * FROM unnest(%b::bytea[], %t::bigint[], %b::bytea[], %b::bytea[]) AS crowd (slot, last, digest, merged)
@@ -134,8 +134,8 @@ class PostgresStore:
     """All shards of one database.
 
     Args:
-        address: where it is.
-        read_only: whether it shall refuse every change.
+        address: its address.
+        read_only: whether it shall refuse changes.
     """
 
     def __init__(self, address: Address, *, read_only: bool = False) -> None:
@@ -156,7 +156,7 @@ class PostgresStore:
         return Claim(StoredShard(*standing), msgspec.convert(position, StatePosition))
 
     def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
-        """Write if the shard stands so; return how it stood."""
+        """Write if the shard has the expected status. Return its status before."""
         appends = write.changes.appends
         with self._connection.transaction() as connection:
             values = (encode_position(write.position).decode(), write.outbox, appends, write.shape, *shard, *standing)
@@ -172,7 +172,7 @@ class PostgresStore:
             return _stored(connection, shard)
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
-        """Return what is kept at each slot."""
+        """Return the parts of each slot."""
         found = [Parts()] * len(slots)
         with self._connection.transaction() as connection:
             rows = connection.cursor(binary=True).execute(_PARTS, (list(slots), *shard)).fetchall()
@@ -188,7 +188,7 @@ class PostgresStore:
         return row[0] if row else b""
 
     def crowds(self, shard: Shard, more_than: int) -> Iterator[Sequence[Crowd]]:
-        """Give the slots that have more partials than that, in their order."""
+        """Yield the slots with more than `more_than` partials, in order."""
         after = b""
         while crowds := self._crowds(shard, after, more_than):
             yield crowds
@@ -200,7 +200,7 @@ class PostgresStore:
             return [Crowd(*row) for row in connection.cursor(binary=True).execute(_CROWDS, values)]
 
     def replace(self, shard: Shard, merged: Sequence[tuple[Crowd, bytes]]) -> int:
-        """Put one partial in the place of each crowd that is still as it was read."""
+        """Replace each crowd that has not changed by one partial."""
         slots = [crowd.slot for crowd, _ in merged]
         lasts = [crowd.last for crowd, _ in merged]
         digests = [hashlib.sha256(b"".join(crowd.partials)).digest() for crowd, _ in merged]
@@ -213,7 +213,7 @@ class PostgresStore:
             return connection.execute(_REPLACE, (*values, *limits)).rowcount
 
     def shape(self, shard: Shard) -> str | None:
-        """Return what the bytes mean."""
+        """Return the type of the state."""
         with self._connection.transaction() as connection:
             tables = connection.execute("SELECT to_regclass('penstock_shards')").fetchone()
             row = connection.execute(_SHAPE, shard).fetchone() if tables != (None,) else None
@@ -224,13 +224,13 @@ class PostgresStore:
         return str(row[1])
 
     def slots(self, shard: Shard, key: bytes | None, limit: int | None) -> list[bytes]:
-        """Return the slots of a key, or of every key, windows first; looks at the whole shard for a key."""
+        """Return the slots of a key, or of every key, by window. A key needs a scan of the whole shard."""
         with self._connection.transaction() as connection:
             rows = connection.cursor(binary=True).execute(_SLOTS, (*shard, key, key, limit))
             return [slot for (slot,) in rows]
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def _expect_tables(self) -> None:
@@ -243,14 +243,14 @@ class PostgresStore:
     def _foreign(self, connection: psycopg.Connection, identity: ShardIdentity) -> ForeignState:
         shard = Shard(identity.processor, identity.bucket)
         found = connection.execute(_SHAPE, shard).fetchone()
-        assert found is not None  # noqa: S101 - the row that stood in the way was locked by the claim
+        assert found is not None  # noqa: S101 - the claim has locked the conflicting row
         if found[0] != FORMAT:
             return foreign_format(self._address, shard, found[0])
         return foreign_shape(self._address, shard, found[1], identity.shape)
 
 
 class _Rows:
-    """The parts of one shard, while they are being changed."""
+    """Changes of the parts of one shard."""
 
     def __init__(self, connection: psycopg.Connection, shard: int, appended: bool) -> None:
         self._connection = connection

@@ -1,11 +1,11 @@
-"""The tables that hold shards in PostgreSQL."""
+"""The tables of shards in PostgreSQL."""
 
 from __future__ import annotations
 
 import psycopg
 
 _LOCK = 0x70656E73746F636B
-"""The advisory lock under which they are made: the word penstock, as a number."""
+"""The advisory lock for creating them: the word penstock, as a number."""
 
 _TABLES = (
     """
@@ -24,7 +24,7 @@ _TABLES = (
         UNIQUE (processor, bucket)
     )
     """,
-    # Room on each page lets a changed row stay there, which spares the index.
+    # Free space on each page lets an updated row stay there, which saves index updates.
     """
     CREATE TABLE IF NOT EXISTS penstock_parts (
         shard integer NOT NULL,
@@ -43,7 +43,7 @@ _TABLES = (
 
 
 def make_tables(connection: psycopg.Connection) -> None:
-    """Make the tables where they are missing, within a transaction; workers that start together take turns."""
+    """Create missing tables within a transaction; workers that start together take turns."""
     if not _are_there(connection):
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         if not _are_there(connection):

@@ -1,15 +1,15 @@
-"""The seam to a database that keeps shards: what is written and read, and in which order it counts.
+"""Protocols of stores for shards: values, writes and their order.
 
-What is kept at a slot is the combination of its parts, in this order:
+The value of a slot is the combination of its parts, in this order:
 
-    whole      an encoded value that replaced all there was before
-    total      numbers that the store adds up itself       (Count, Sum, Mean)
-    extreme    the value of the largest rank so far        (Min, Max)
-    partials   encoded partials, in the order of their saves, until somebody merges them
+    whole      an encoded value that replaced all earlier parts
+    total      numbers that the store adds up               (Count, Sum, Mean)
+    extreme    the value of the largest rank so far         (Min, Max)
+    partials   encoded partials, in the order of their saves, until they are merged
 
-Each shard has an owner, an epoch, which grows with every owner, and a number of saves, which grows with every write. A write is
-conditional on all three. So an older owner changes nothing; and a write whose answer was lost is repeated as it is: had it been carried out, the number of
-saves has moved on by one, and nothing is written twice. That holds for every write, not only for those that carry a position.
+Each shard has an owner, an epoch that grows with every owner, and a number of saves that grows with every write. A write is conditional on
+all three, so former owners cannot write. A write whose answer was lost is repeated unchanged: if it had taken effect, the number of saves is
+one higher, and it is not repeated. This holds for every write, with or without a position.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ...processors.shard.position import StatePosition
 from ..protocols import ShardIdentity
 
 FORMAT = 1
-"""The version of what stores hold; another one is refused."""
+"""The version of the stored format; others are refused."""
 
 
 class Shard(NamedTuple):
-    """A processor's shard by its name in the store."""
+    """A processor's shard, by its name in the store."""
 
     processor: str
     bucket: int
@@ -36,12 +36,12 @@ class Shard(NamedTuple):
 
 
 class StoredShard(NamedTuple):
-    """Who owned a shard and how often it was saved; nobody and zeros where the store does not know it.
+    """The owner, epoch and number of saves of a shard; empty and zero if the store does not know it.
 
     Args:
-        owner: what no other claim has. An epoch alone may be given twice: a failover that loses a claim takes its epoch back.
-        epoch: how often the shard was claimed.
-        saves: how often it was written.
+        owner: a unique name of the claim. Epochs are not unique: a failover that loses a claim reuses its epoch.
+        epoch: the number of claims.
+        saves: the number of writes.
     """
 
     owner: str
@@ -53,7 +53,7 @@ UNKNOWN = StoredShard("", 0, 0)
 
 
 class Claim(NamedTuple):
-    """What an owner finds: its own epoch, and the position of the last save."""
+    """The result of a claim: the shard's status, and the position of the last save."""
 
     standing: StoredShard
     position: StatePosition
@@ -63,9 +63,9 @@ class Total(NamedTuple):
     """Numbers that add up.
 
     Args:
-        whole: the sum of the whole numbers.
-        fraction: the sum of the floats; None where there was none, so that a sum of whole numbers stays one.
-        observed: how many observations, where the monoid counts them beside the sum.
+        whole: the sum of the integers.
+        fraction: the sum of the floats; None without floats, so that a sum of integers stays an integer.
+        observed: the number of observations, if the monoid counts them beside the sum.
     """
 
     whole: int
@@ -74,7 +74,7 @@ class Total(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What is kept at a slot; its value is their combination, in this order."""
+    """The parts of a slot; its value is their combination, in this order."""
 
     whole: bytes | None = None
     total: Total | None = None
@@ -83,7 +83,7 @@ class Parts(NamedTuple):
 
 
 class TotalRow(NamedTuple):
-    """A partial that the store adds to the slot's total; `encoded` is the same as bytes, should it not fit."""
+    """A partial that the store adds to the slot's total; `encoded` is kept instead if the number is too large."""
 
     slot: bytes
     total: Total
@@ -91,7 +91,7 @@ class TotalRow(NamedTuple):
 
 
 class ExtremeRow(NamedTuple):
-    """A value that the store keeps if its rank is larger, byte by byte, than that of the one it has."""
+    """A value that replaces the stored one if its rank is larger, byte by byte."""
 
     slot: bytes
     rank: bytes
@@ -100,7 +100,7 @@ class ExtremeRow(NamedTuple):
 
 @dataclass(frozen=True)
 class SlotChanges:
-    """What one save does to slots, each of which it names once."""
+    """The changes of one save. Each slot occurs once."""
 
     removed: Sequence[bytes] = ()
     wholes: Sequence[tuple[bytes, bytes]] = ()
@@ -110,19 +110,19 @@ class SlotChanges:
 
     @property
     def appends(self) -> bool:
-        """Whether it leaves a slot with anything else than a whole value."""
+        """Whether a slot ends with other parts than a whole value."""
         return bool(self.totals or self.extremes or self.partials)
 
 
 @dataclass(frozen=True)
 class Write:
-    """One save, which takes effect as a whole.
+    """One atomic save.
 
     Args:
-        changes: what it does to slots.
-        position: the whole position that holds after it.
-        outbox: replaces the outbox; None leaves it, empty bytes drop it.
-        shape: what the shard is from now on; None leaves it what it is.
+        changes: the changes of slots.
+        position: the complete position after it.
+        outbox: replaces the outbox; None keeps it, empty bytes clear it.
+        shape: replaces the type of the shard's state; None keeps it.
     """
 
     changes: SlotChanges
@@ -135,9 +135,9 @@ class Crowd(NamedTuple):
     """The partials of a slot that has too many.
 
     Args:
-        slot: where they are.
-        last: what the store calls the last of them; 0 where it has no name for it.
-        partials: all of them, in order.
+        slot: the slot.
+        last: the store's number of the last partial; 0 without one.
+        partials: all partials, in order.
     """
 
     slot: bytes
@@ -146,18 +146,18 @@ class Crowd(NamedTuple):
 
 
 class OwnedStore(Protocol):
-    """Shards and their owners. Any thread; one attempt per call, durable on return; StoreInterrupted: repeat the call."""
+    """Shards and their owners. Thread-safe; each call is one attempt, durable on return. Repeat it after StoreInterrupted."""
 
     def claim(self, identity: ShardIdentity) -> Claim:
-        """Become the owner: raise the epoch, and make the shard where there is none.
+        """Become the owner: increase the epoch, and create a missing shard.
 
         Raises:
-            ForeignState: what is there is another shard's; nothing was changed.
+            ForeignState: the shard belongs to another declaration; nothing was changed.
         """
         ...
 
     def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
-        """Write if the shard stands as `standing` says; return how it stood before, so that equal means written."""
+        """Write if the shard's status equals `standing`. Return its status before; equality means that the write took effect."""
         ...
 
     def stored(self, shard: Shard) -> StoredShard:
@@ -165,57 +165,57 @@ class OwnedStore(Protocol):
         ...
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
-        """Return what is kept at each slot, all as of one moment."""
+        """Return the parts of each slot, all of one moment."""
         ...
 
     def outbox(self, shard: Shard) -> bytes:
-        """Return the outbox; empty where there is none."""
+        """Return the outbox; empty without one."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection. May be repeated."""
+        """Close the connection. May be repeated."""
         ...
 
 
 class CompactedStore(Protocol):
-    """Partials that wait for being merged. One attempt per call; StoreInterrupted: repeat the call."""
+    """Partials to merge. Each call is one attempt; repeat it after StoreInterrupted."""
 
     def crowds(self, shard: Shard, more_than: int) -> Iterator[Sequence[Crowd]]:
-        """Give the slots that have more partials than that, some at a time."""
+        """Yield the slots with more than `more_than` partials, in batches."""
         ...
 
     def replace(self, shard: Shard, merged: Sequence[tuple[Crowd, bytes]]) -> int:
-        """Put one partial in the place of a crowd, where it is still there as it was read; return where it was."""
+        """Replace each crowd that has not changed by one partial. Return the number of replacements."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection. May be repeated."""
+        """Close the connection. May be repeated."""
         ...
 
 
 class ReadStore(Protocol):
-    """What people may ask. Changes nothing, not even an epoch. StoreInterrupted: repeat the call."""
+    """Reads for people and dashboards. They change nothing, not even an epoch. Repeat a call after StoreInterrupted."""
 
     def shape(self, shard: Shard) -> str | None:
-        """Return what the bytes mean; None where the store does not know the shard.
+        """Return the type of the state; None if the store does not know the shard.
 
         Raises:
-            ForeignState: it is in another format.
+            ForeignState: the shard has another format.
         """
         ...
 
     def slots(self, shard: Shard, key: bytes | None, limit: int | None) -> list[bytes]:
-        """Return the slots of a key, or of every key, not more than `limit`."""
+        """Return at most `limit` slots of a key, or of every key."""
         ...
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
-        """Return what is kept at each slot, all as of one moment."""
+        """Return the parts of each slot, all of one moment."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection. May be repeated."""
+        """Close the connection. May be repeated."""
         ...
 
 
 class RebuiltStore(OwnedStore, ReadStore, Protocol):
-    """Shards whose values are computed anew elsewhere: written as their owner, by what they hold. StoreInterrupted: repeat the call."""
+    """Shards whose values are computed elsewhere and written by their owner. Repeat a call after StoreInterrupted."""

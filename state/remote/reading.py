@@ -1,6 +1,6 @@
-"""Asking a store for an aggregator's results, as a person or a dashboard does: nothing is claimed and nothing changes.
+"""Reads of an aggregator's results from a remote store, for people and dashboards. They claim and change nothing.
 
-What is read of one shard is as of one moment. In Redis, windows that begin while `results` or `scan` looks through a shard may be missing.
+All results of one shard are of one moment. In Redis, `results` and `scan` may miss windows that start while they run.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .state_shapes import foreign_shape
 T = TypeVar("T")
 
 ALL_TIME = Window(EVER_START_MS, EVER_END_MS)
-"""The window of an aggregator that declares none."""
+"""The window of an aggregator without windows."""
 
 _RETRY_LIMIT_S = 10.0
-"""A person waits less patiently than a worker."""
+"""Shorter than a worker's limit, since a person is waiting."""
 
 
 @final
 class RemoteResults:
-    """The results of an aggregator; one thread.
+    """The results of an aggregator; for one thread.
 
     Args:
-        store: where they are.
-        address: the same, for messages.
-        processor: whose they are.
-        retrying: how interruptions are met.
+        store: the store.
+        address: its address, for messages.
+        processor: the aggregator.
+        retrying: repeats interrupted requests.
     """
 
     def __init__(self, store: ReadStore, address: Address, processor: type[Aggregator], retrying: StoreRetry) -> None:
@@ -49,17 +49,17 @@ class RemoteResults:
         self._retrying = retrying
 
     def result(self, key: str, window: Window = ALL_TIME) -> Any:
-        """Return the monoid's value for a key and window; None where nothing was observed.
+        """Return the monoid's value for a key and window; None without observations.
 
         Raises:
-            ForeignState: the store keeps something else for this processor.
+            ForeignState: the store contains other state for this processor.
         """
         shard = self._shard_of(key)
         values = self._values(shard, [encode_slot(key, window.start)]) if self._knows(shard) else []
         return next((value for _, _, value in values), None)
 
     def results(self, key: str) -> Iterator[tuple[Window, Any]]:
-        """Give all windows of a key with their values, in order of time. Takes as long as looking through the key's shard."""
+        """Yield all windows of a key with their values, by time. Scans the key's whole shard."""
         shard = self._shard_of(key)
         if self._knows(shard):
             slots = self._call(partial(self._store.slots, shard, key.encode(), None))
@@ -67,7 +67,7 @@ class RemoteResults:
                 yield window, value
 
     def scan(self, limit: int) -> Iterator[tuple[str, Window, Any]]:
-        """Give up to `limit` results: key, window and value; shard after shard, otherwise in no order."""
+        """Yield up to `limit` results as key, window and value; by shard, otherwise unordered."""
         left = limit
         for bucket in range(self._processor.inputs()[0].buckets):
             shard = Shard(self._processor.name, bucket)
@@ -77,7 +77,7 @@ class RemoteResults:
                 yield from self._values(shard, slots)
 
     def close(self) -> None:
-        """Let go of the store. May be repeated."""
+        """Close the store. May be repeated."""
         self._store.close()
 
     def __enter__(self) -> RemoteResults:
@@ -92,7 +92,7 @@ class RemoteResults:
         return Shard(self._processor.name, bucket_of(key.encode(), self._processor.inputs()[0].buckets))
 
     def _knows(self, shard: Shard) -> bool:
-        """Whether there is anything, which then has to be of the processor's own monoid and windows."""
+        """Return whether a shard exists. Its state must have the processor's monoid and windows."""
         shape = self._call(partial(self._store.shape, shard))
         expected = self._processor.state_shape()
         if shape is not None and shape != expected:
@@ -112,14 +112,14 @@ class RemoteResults:
 
 
 def read_results(url: str, processor: type[Aggregator]) -> RemoteResults:
-    """Return what answers questions about an aggregator's results; connects at the first.
+    """Return a reader of an aggregator's results. The first call connects.
 
     Args:
         url: postgresql://…, redis://… or rediss://…
-        processor: whose results they are.
+        processor: the aggregator.
 
     Raises:
-        BadStoreAddress: it is none of these.
+        BadStoreAddress: the URL is of another kind.
         StoreLibraryMissing: the client library is not installed.
     """
     address = address_of(url)

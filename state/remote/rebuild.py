@@ -1,13 +1,13 @@
-"""Values that were computed elsewhere take the place of what a shard keeps.
+"""Replacement of a shard's values by values that were computed elsewhere.
 
-    claimed, at the position up to which they were computed -> chunks of slots, each one write -> what was not computed is removed
+    claim at the position of the computation -> chunks of slots, one write each -> removal of slots that were not computed
 
-Every write is the owner's, at that position. So after each of them, and after a death between any two, a slot has either what the
-stream has made of the events before the position or what was computed of the same events, and whoever owns the shard next goes on
-behind them: nothing is counted twice. It may be begun anew at any time.
+Every write is the owner's, at that position. After each write, and after a crash between two, a slot contains the result of the same events,
+either from the stream or from the computation, and the next owner continues from the position. So nothing counts twice, and the
+replacement can be repeated at any time.
 
-A shard that no stream has counted yet is at no position, and a worker would read its events from the first. Until its values are whole it is
-therefore of a shape that nobody opens; what it is and where it goes on come last, as one write.
+A shard that no stream has counted has no position, so a worker would read its events from the first one. Until its values are complete, its
+type is therefore one that no worker opens. The last write sets its real type and position together.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from .shard_state import RemoteShardState
 from .state_shapes import built_shape
 
 CHUNK_SLOTS = 10_000
-"""How many slots are replaced in one write."""
+"""The number of slots that are replaced in one write."""
 
 
 class Replaced(NamedTuple):
-    """What became of a shard's slots.
+    """The changes of a shard's slots.
 
     Args:
-        written: how many have a computed value.
-        removed: how many are gone, since nothing was computed for them.
+        written: slots with a computed value.
+        removed: slots without one, which were removed.
     """
 
     written: int
@@ -49,13 +49,13 @@ class Replaced(NamedTuple):
 
 @final
 class StoreRebuild:
-    """The shards of an aggregator in a store, for whoever computes them; one thread.
+    """Replaces the shards of an aggregator in a store; for one thread.
 
     Args:
-        store: where they are.
-        address: the same, for messages.
-        processor: whose they are.
-        retrying: how interruptions are met.
+        store: the store.
+        address: its address, for messages.
+        processor: the aggregator.
+        retrying: repeats interrupted requests.
     """
 
     def __init__(
@@ -71,26 +71,26 @@ class StoreRebuild:
         self._states = RemoteStates(store, processor, WriteMode.READ_MERGE_WRITE, retrying)
 
     def counted(self) -> dict[int, Offsets]:
-        """Become the owner of the shards that have counted anything, and return up to where; those that are being built are left alone.
+        """Claim all shards with counted events. Return their positions; shards that are being built are skipped.
 
         Raises:
-            ForeignState: a shard is another's.
-            StoreRefused, StoreUnreachable: as they say.
+            ForeignState: a shard belongs to another declaration.
+            StoreRefused, StoreUnreachable: the store failed.
         """
         there = [bucket for bucket in self._buckets if self._shape(bucket) not in {None, self._building}]
         positions = {bucket: self._open(bucket, self._whole).position().offsets for bucket in there}
         return {bucket: position for bucket, position in positions.items() if position}
 
     def broken_off(self) -> list[int]:
-        """Return the shards that are being built, or were when that broke off."""
+        """Return the shards that are being built, or whose build was interrupted."""
         return [bucket for bucket in self._buckets if self._shape(bucket) == self._building]
 
     def begin(self) -> None:
-        """Become the owner of every shard, and let nobody open those that have counted nothing, until they are whole.
+        """Claim every shard, and lock those without counted events until they are complete.
 
         Raises:
-            ForeignState: a shard is another's.
-            StoreRefused, StoreUnreachable: as they say.
+            ForeignState: a shard belongs to another declaration.
+            StoreRefused, StoreUnreachable: the store failed.
         """
         for bucket in self._buckets:
             if self._shape(bucket) != self._building:
@@ -101,17 +101,17 @@ class StoreRebuild:
     def replace(
         self, bucket: int, position: Offsets, computed: Iterable[tuple[bytes, bytes]], within: Callable[[bytes], bool]
     ) -> Replaced:
-        """Give a shard the values that were computed up to a position; one that was begun is then whole.
+        """Replace a shard's values by those computed up to a position. A locked shard is then complete.
 
         Args:
-            bucket: which shard.
-            position: up to where they were computed.
+            bucket: the shard.
+            position: the position of the computation.
             computed: slots with their encoded values, each once.
-            within: tells of a slot whether it was computed, if anything was observed there.
+            within: returns whether the computation covered a slot.
 
         Raises:
-            StoreMoved: the shard has counted up to somewhere else.
-            StoreFenced: somebody else has become the owner; slots have the old or the computed value.
+            StoreMoved: the shard has another position.
+            StoreFenced: another owner has claimed the shard; each slot has its old or its computed value.
         """
         is_begun = self._shape(bucket) == self._building
         state = self._open(bucket, self._building if is_begun else self._whole)
@@ -124,7 +124,7 @@ class StoreRebuild:
         return replaced
 
     def close(self) -> None:
-        """Let go of the store. May be repeated."""
+        """Close the store. May be repeated."""
         self._states.close()
 
     def __enter__(self) -> StoreRebuild:
@@ -147,14 +147,14 @@ class StoreRebuild:
     def _expect_at(self, bucket: int, computed: Offsets, found: Offsets) -> None:
         if found != computed:
             raise StoreMoved(
-                f"The state of {Shard(self._processor.name, bucket)} at {self._address} has counted up to {found}, and values were computed up to "
-                f"{computed}: a worker has been at work meanwhile. Nothing of this shard was replaced, and what it has counted stays. Stop the "
-                "processor's workers, and start this again."
+                f"The state of {Shard(self._processor.name, bucket)} at {self._address} is at {found}, but the values were computed up to "
+                f"{computed}: a worker has run meanwhile. Nothing of this shard was replaced. Stop the processor's workers, and run "
+                "the command again."
             )
 
 
 def _write(state: RemoteShardState, computed: Iterable[tuple[bytes, bytes]], left: set[bytes]) -> Replaced:
-    """Write what was computed, then remove what is left of what was there."""
+    """Write the computed values, then remove the remaining slots."""
     written = 0
     for chunk in _chunks(computed):
         state.save(chunk)
@@ -172,15 +172,15 @@ def _chunks(slots: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Changes]:
 
 
 def rebuilds(url: str, processor: type[Aggregator], *, retry_limit_s: float = RETRY_LIMIT_S) -> StoreRebuild:
-    """Return the shards of an aggregator for whoever computes them elsewhere; connects when it is first asked.
+    """Return the shards of an aggregator for a computation elsewhere. The first call connects.
 
     Args:
         url: postgresql://…, redis://… or rediss://…
-        processor: whose shards they are.
-        retry_limit_s: how long a store that does not answer is waited for.
+        processor: the aggregator.
+        retry_limit_s: how long to retry an unreachable store.
 
     Raises:
-        BadStoreAddress: it is none of these.
+        BadStoreAddress: the URL is of another kind.
         StoreLibraryMissing: the client library is not installed.
     """
     address = address_of(url)

@@ -1,4 +1,4 @@
-"""A client of Redis or of a Redis Cluster, and its errors in our words."""
+"""A client of Redis or a Redis Cluster, with translated errors."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ _STATE_RIGHTS = "the keys penstock:* and to scripts (EVAL)"
 
 
 class RedisConnection:
-    """The client of a process: its pool gives each thread that works at the same time a connection of its own.
+    """The client of a process. Its pool has a connection for each thread that works at the same time.
 
     Args:
-        address: where Redis is, or one node of a cluster.
-        rights: what its user needs access to, for messages.
-        limit_s: how long an answer may take, in seconds; by default 30, and 10 for connecting.
+        address: the address of Redis, or of one node of a cluster.
+        rights: what the user needs access to, for messages.
+        limit_s: the time limit of an answer in seconds; by default 30, and 10 for connecting.
     """
 
     def __init__(self, address: Address, *, rights: str = _STATE_RIGHTS, limit_s: float | None = None) -> None:
@@ -72,7 +72,7 @@ class RedisConnection:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """Give the client; what goes wrong in the block is raised in our words."""
+        """Yield the client. Errors in the block are translated."""
         client = None
         try:
             client = self._connected()
@@ -82,17 +82,17 @@ class RedisConnection:
         except (redis.RedisError, OSError) as error:
             wrong = explained(self.address, error, self._rights)
             if isinstance(wrong, StoreInterrupted):
-                # A replica that once was the primary keeps its connections open: the next attempt asks anew who is.
+                # A replica that was the primary keeps its connections open: the next attempt looks up the primary again.
                 self._forget(client)
             raise wrong from error
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any] = ()) -> Any:
-        """Return what a script returns."""
+        """Return a script's result."""
         with self.client() as client:
             return client.register_script(script)(keys=list(keys), args=list(arguments))
 
     def close(self) -> None:
-        """Let go of the connections. May be repeated; the next use makes new ones."""
+        """Close the connections. May be repeated; the next use opens new ones."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -100,7 +100,7 @@ class RedisConnection:
                 client.close()
 
     def _forget(self, client: Any) -> None:
-        """Make a new client next time. This one is not closed: other threads may be in the middle of a call on it."""
+        """Make the next use create a new client. This one stays open, since other threads may be using it."""
         with self._lock:
             if self._client is client:
                 self._client = None
@@ -116,17 +116,17 @@ class RedisConnection:
             "socket_timeout": self._limit_s or 30.0,
             "socket_connect_timeout": self._limit_s or 10.0,
             "socket_keepalive": True,
-            # Repeating is for one place only, which knows for how long.
+            # Only StoreRetry repeats requests; it knows the time limit.
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
         }
         try:
             client = redis.Redis.from_url(self.address.url, **settings)
         except ValueError:
-            # The library's own words may quote a part of the password, where that was not escaped.
+            # The library's message may quote part of a password that was not escaped.
             raise BadStoreAddress(
-                f"{self.address} is not an address of Redis: write it as redis://user:password@host:6379/0, with %40 for @, %2F "
-                "for / and %3A for : within the password. Nothing was read or saved."
+                f"{self.address} is not a valid Redis address. Nothing was read or saved. Write redis://user:password@host:6379/0, "
+                "with %40 for @, %2F for / and %3A for : within the password."
             ) from None
         if not _is_cluster(client):
             return client
@@ -135,9 +135,9 @@ class RedisConnection:
 
 
 def warn_unless_durable(connection: RedisConnection) -> None:
-    """Say once that a crash of Redis loses what was saved, if it keeps its data in memory alone.
+    """Warn if Redis keeps its data in memory only, so that a crash would lose saves.
 
-    Managed Redis does not tell: then nothing is said.
+    Managed Redis hides the setting; then there is no warning.
     """
     try:
         with connection.client() as client:
@@ -146,33 +146,33 @@ def warn_unless_durable(connection: RedisConnection) -> None:
         return
     if setting.get("appendonly", setting.get(b"appendonly")) in ("no", b"no"):
         _LOG.warning(
-            "Redis at %s runs with `appendonly no`: when it crashes, what was saved since its last snapshot is lost, and "
-            "processors go on from there. Set `appendonly yes`, and `appendfsync always` where every save has to last.",
+            "Redis at %s runs with `appendonly no`: a crash loses the saves since its last snapshot, and processors continue from there. "
+            "Set `appendonly yes`, and `appendfsync always` if no save may be lost.",
             connection.address,
         )
 
 
 def explained(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
-    """Return our error for one of redis-py's: the class says what to do next."""
+    """Translate an error of redis-py."""
     said = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
-    # Before interruptions: to redis-py, a wrong password is a failed connection.
+    # First, because redis-py reports a wrong password as a failed connection.
     if isinstance(error, _REFUSALS) or any(words in said for words in _NOT_ALLOWED):
         return StoreRefused(
-            f"Redis at {address} refuses: {said}. Nothing was saved. Mend user, password and database number in the address, or "
-            f"give the user access to {rights}, then start again."
+            f"Redis at {address} refuses access: {said}. Nothing was saved. Check the user, password and database number in the address, or "
+            f"give the user access to {rights}. Then start again."
         )
     if isinstance(error, _INTERRUPTIONS) or _has_code(said, _PASSING):
-        return StoreInterrupted(f"Redis at {address} does not answer as it should: {said}.")
+        return StoreInterrupted(f"Redis at {address} failed temporarily: {said}.")
     if isinstance(error, redis.OutOfMemoryError) or _has_code(said, _NO_ROOM):
         return StateUnwritable(
-            f"Redis at {address} has no room: {said}. Nothing of this checkpoint was saved. Raise maxmemory or make room on its "
-            "disk, then start again."
+            f"Redis at {address} is out of space: {said}. Nothing of this checkpoint was saved. Raise maxmemory or free disk space, "
+            "then start again."
         )
-    return StateError(f"Redis at {address} cannot do what was asked: {said}. Nothing was saved.")
+    return StateError(f"Redis at {address} failed: {said}. Nothing was saved. Check the server's log.")
 
 
 def _has_code(said: str, codes: Sequence[str]) -> bool:
-    # Before version 7, a script's error had the code of the command that failed in it somewhere within, after a minus.
+    # Before version 7, a script's error contained the failed command's code somewhere within, after a minus.
     return any(said.startswith(code) or f" -{code}" in said for code in codes)
 
 
@@ -180,5 +180,5 @@ def _is_cluster(client: Any) -> bool:
     try:
         return bool(client.info("cluster").get("cluster_enabled"))
     except redis.ResponseError:
-        # Managed Redis may not tell; to a client it then looks like a single server.
+        # Managed Redis may hide it; to a client it then looks like a single server.
         return False

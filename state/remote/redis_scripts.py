@@ -1,16 +1,16 @@
-"""What Redis does by itself: Lua scripts, each of which runs as a whole while nobody else is served.
+"""Lua scripts for Redis, each of which runs atomically.
 
-Lists of slots and values arrive in chunks: byte strings, each with its length before it. So neither the number of a command's arguments
-nor that of Lua's `unpack`, which ends at about 8,000, bounds a save. (Redis's own cmsgpack does not know the binary strings of MessagePack.)
+Lists of slots and values arrive in chunks: byte strings with length prefixes. So neither the number of a command's arguments nor that of
+Lua's `unpack`, about 8,000, limits a save. (Redis's cmsgpack does not support the binary strings of MessagePack.)
 
-A script that raises keeps what it has written so far. So each checks first and writes afterwards, and begins with a write that a full
-Redis refuses; once a script has written, Redis lets it finish.
+A script that raises keeps its writes so far. So each one checks first and writes afterwards, starting with a write that a full Redis
+refuses. Once a script has written, Redis lets it finish.
 """
 
 from __future__ import annotations
 
 STAGED_CHUNKS_ARE_MISSING = "PENSTOCKSTAGED"
-"""How the error begins where chunks that were sent ahead are gone, or came in part."""
+"""The start of the error when staged chunks are missing or incomplete."""
 
 _ITEMS_OF = """
 local function items_of(chunk, at)
@@ -42,7 +42,7 @@ local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 local saved = redis.call('HMGET', KEYS[1], 'saves', 'position')
 return {epoch, tonumber(saved[1] or 0), saved[2] or '{}'}
 """
-"""Keys: shard. Arguments: format, shape, owner. Gives epoch, saves and position; or 0 and the format and shape that it has."""
+"""Keys: shard. Arguments: format, shape, owner. Returns epoch, saves and position; or 0 and the stored format and shape."""
 
 COMMIT = (
     _ITEMS_OF
@@ -164,10 +164,10 @@ end
 return {owner, epoch, saves}
 """
 )
-"""Keys: shard, the hashes, staged. Arguments: owner, epoch, saves, position, outbox ('keep', or '=' and its bytes), shape (or
-nothing, to keep it), how many chunks are staged, chunks. Gives owner, epoch and saves as they were: what was asked for means that it wrote.
+"""Keys: shard, the hashes, staged. Arguments: owner, epoch, saves, position, outbox ('keep', or '=' and its bytes), shape (empty to
+keep it), the number of staged chunks, chunks. Returns owner, epoch and saves before; it has written if they equal the arguments.
 
-HINCRBYFLOAT would write seventeen digits after the point, which makes zero of 1e-20: floats are added here, as the doubles they are.
+HINCRBYFLOAT writes seventeen digits after the point, which turns 1e-20 into zero. So floats are added here, as doubles.
 """
 
 PARTS = (
@@ -191,7 +191,7 @@ end
 return answer
 """
 )
-"""Keys: the hashes. Arguments: a chunk of slots. Gives, for each hash, what it has at each slot; nothing where there is no such hash."""
+"""Keys: the hashes. Arguments: a chunk of slots. Returns the values of each hash at the slots; nothing for a missing hash."""
 
 SLOTS = """
 local scanned = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 5000)
@@ -204,7 +204,7 @@ for at = 1, #scanned[2], 2 do
 end
 return {scanned[1], names}
 """
-"""Keys: a hash. Arguments: cursor, 'any' or 'key', the key. Gives the next cursor and slots, some of them perhaps repeatedly."""
+"""Keys: a hash. Arguments: cursor, 'any' or 'key', the key. Returns the next cursor and slots, which may repeat."""
 
 CROWDS = """
 local scanned = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 50)
@@ -218,7 +218,7 @@ for at = 1, #scanned[2], 2 do
 end
 return {scanned[1], crowds}
 """
-"""Keys: partials. Arguments: cursor, how many partials are not too many. Gives the next cursor, slots and what is kept at each."""
+"""Keys: partials. Arguments: cursor, the greatest number of partials to skip. Returns the next cursor, and slots with their partials."""
 
 REPLACE = (
     _ITEMS_OF
@@ -238,8 +238,7 @@ end
 return replaced
 """
 )
-"""Keys: partials. Arguments: a chunk of crowds: slot, how many partials, their length in bytes and digest, and what stands for them from now on.
+"""Keys: partials. Arguments: a chunk of crowds: slot, number of partials, their length in bytes, their digest, and the new partial.
 
-Partials that are still the first ones of their slot may be replaced by their combination whoever put them there, so that nothing but
-their bytes need be compared.
+The first partials of a slot may be replaced by their combination, whoever wrote them, so comparing their bytes is enough.
 """

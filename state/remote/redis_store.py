@@ -1,19 +1,19 @@
-"""Shards in Redis: hashes by slot, all keys of a shard with one hash tag, so that a cluster keeps them on one node.
+"""Shards in Redis: hashes by slot. All keys of a shard have one hash tag, so a cluster keeps them on one node.
 
     penstock:{<processor>:<bucket>}:shard       format, shape, owner, epoch, saves, position, outbox
                                    :wholes      encoded values
                                    :sums, :fractions, :observed   numbers that Redis adds up
                                    :extremes    the length of a rank, the rank, the encoded value
-                                   :partials    how many, then each with its length before it
-                                   :staged:<…>  a large save on its way; it expires by itself
+                                   :partials    their number, then each with a length prefix
+                                   :staged:<…>  a large save in progress; it expires by itself
 
-A save is one script, hence all or nothing. What is too large for one command is sent ahead to a list, under a name that no other attempt
-has, and the script takes it from there.
+A save is one script, so it is atomic. Data too large for one command is first sent to a list with a unique name, from which the script
+takes it.
 
-Redis is as durable as it is told to be. For saves that last, set `appendonly yes` with `appendfsync always` (`everysec`, the default, may lose
-a second when the machine crashes). A replica that takes over may lack the last saves whatever the client does; `min-replicas-to-write` bounds
-how many. Position and state are lost together, and the number of saves shows it: the owner is told to open the shard again, and goes on
-from the older position. `maxmemory-policy noeviction` is needed: Redis must not drop a shard to make room for another.
+Durability depends on Redis's settings. For lasting saves, set `appendonly yes` with `appendfsync always` (`everysec`, the default, may lose
+a second in a crash). A replica that takes over may lack the last saves, whatever the client does; `min-replicas-to-write` limits their
+number. Position and state are lost together, and the number of saves reveals it: the owner opens the shard again and continues from the
+older position. `maxmemory-policy noeviction` is required: Redis must not drop one shard to make room for another.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RedisStore:
     """All shards of one Redis.
 
     Args:
-        address: where it is.
+        address: its address.
     """
 
     def __init__(self, address: Address) -> None:
@@ -70,7 +70,7 @@ class RedisStore:
         return Claim(StoredShard(owner, epoch, saves), decode_position(position))
 
     def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
-        """Write if the shard stands so; return how it stood."""
+        """Write if the shard has the expected status. Return its status before."""
         chunks = list(_chunks(write.changes))
         staged = _key(shard, f"staged:{uuid4().hex}")
         ahead = 0
@@ -96,11 +96,11 @@ class RedisStore:
         with self._connection.client() as client:
             for chunk in chunks:
                 client.rpush(staged, chunk)
-                # At every step: whoever dies on the way leaves nothing behind for ever.
+                # At every step, so that a crash leaves nothing behind for ever.
                 client.expire(staged, _STAGED_FOR_S)
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
-        """Return what is kept at each slot."""
+        """Return the parts of each slot."""
         columns = self._connection.run(scripts.PARTS, _keys(shard), [_chunk(slots)])
         nothing = [None] * len(slots)
         return [_parts(row) for row in zip(*(column or nothing for column in columns), strict=True)]
@@ -112,12 +112,12 @@ class RedisStore:
         return found or b""
 
     def crowds(self, shard: Shard, more_than: int) -> Iterator[Sequence[Crowd]]:
-        """Give the slots that have more partials than that, in no order."""
+        """Yield the slots with more than `more_than` partials, unordered."""
         for found in self._scanned(scripts.CROWDS, _key(shard, "partials"), more_than):
             yield [Crowd(slot, 0, _unframed(kept)) for slot, kept in zip(found[::2], found[1::2], strict=True)]
 
     def replace(self, shard: Shard, merged: Sequence[tuple[Crowd, bytes]]) -> int:
-        """Put one partial in the place of each crowd that is still there."""
+        """Replace each crowd that has not changed by one partial."""
         crowds: list[bytes] = []
         for crowd, partial in merged:
             framed = b"".join(map(_framed, crowd.partials))
@@ -127,7 +127,7 @@ class RedisStore:
         return replaced
 
     def shape(self, shard: Shard) -> str | None:
-        """Return what the bytes mean."""
+        """Return the type of the state."""
         with self._connection.client() as client:
             format_, shape = client.hmget(_key(shard, "shard"), "format", "shape")
         if shape is None:
@@ -137,7 +137,7 @@ class RedisStore:
         return str(shape.decode())
 
     def slots(self, shard: Shard, key: bytes | None, limit: int | None) -> list[bytes]:
-        """Return the slots of a key, or of every key; looks at the whole shard for a key, some thousand slots at a time."""
+        """Return the slots of a key, or of every key. A key needs a scan of the whole shard, some thousand slots at a time."""
         found: dict[bytes, None] = {}
         asked = ("any", b"") if key is None else ("key", key)
         for hash_ in _MAY_NAME_SLOTS:
@@ -148,7 +148,7 @@ class RedisStore:
         return sorted(found)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._connection.close()
 
     def _scanned(self, script: str, key: str, *arguments: Any) -> Iterator[list[bytes]]:
@@ -176,7 +176,7 @@ def _keys(shard: Shard) -> list[str]:
 
 
 def _chunks(changes: SlotChanges) -> Iterator[bytes]:
-    """Give the changes as the script takes them: of one kind each, and not much more than a megabyte."""
+    """Yield the changes as chunks for the script: each of one kind, and about a megabyte at most."""
     yield from _of_kind(b"removed", ((slot,) for slot in changes.removed))
     yield from _of_kind(b"wholes", changes.wholes)
     yield from _of_kind(b"totals", map(_total_items, changes.totals))
@@ -202,7 +202,7 @@ def _chunk(items: Iterable[bytes]) -> bytes:
 
 
 def _total_items(row: TotalRow) -> tuple[bytes, ...]:
-    # As text: to Lua every number is a double, and a whole one would be rounded.
+    # As text: Lua's numbers are doubles, which would round large integers.
     whole, fraction, observed = row.total
     added = b"" if fraction is None else b"%.17g" % fraction
     return (row.slot, b"%d" % whole, added, b"%d" % observed, _framed(row.encoded))
@@ -221,7 +221,7 @@ def _framed(partial: bytes) -> bytes:
 
 def _unframed(kept: bytes) -> list[bytes]:
     partials = []
-    at = _LENGTH.size  # behind their number
+    at = _LENGTH.size  # after their number
     while at < len(kept):
         end = at + 4 + _LENGTH.unpack_from(kept, at)[0]
         partials.append(kept[at + 4 : end])

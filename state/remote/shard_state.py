@@ -1,4 +1,4 @@
-"""One shard's state in a store, as its owner sees it."""
+"""The state of one claimed shard in a remote store."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _decode_outbox = msgspec.msgpack.Decoder(Outbox).decode
 
 
 class RemoteShardState:
-    """A shard that was claimed; one thread. Every write takes effect once, however often a lost connection makes it be tried.
+    """A claimed shard; for one thread. Every write takes effect once, even if a lost connection makes it be repeated.
 
-    After a write that failed nobody knows whether it took effect, and a next one could not be told from it: the state then has to be
-    opened again, and its position says how far it is.
+    The outcome of a failed write is unknown, and the next write could not be told from it. So the state must then be opened again; its
+    position shows its progress.
 
     Args:
-        store: where it is.
-        shard: which one.
-        claim: what its opening found.
-        merging: how the monoid's partials are split and joined.
-        writing: whether changes replace values or are partials to be added to them.
-        retrying: how interruptions are met.
+        store: the store.
+        shard: the shard.
+        claim: the result of claiming it.
+        merging: splits and combines the monoid's partials.
+        writing: whether changes replace values or are partials to add.
+        retrying: repeats interrupted requests.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RemoteShardState:
         return [self._merging.value(parts) for parts in found]
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the seam
-        """Return nothing: windows do not end in a store that others read, nor are timers kept there."""
+        """Return nothing: remote stores are unordered, and have neither ending windows nor timers."""
         return []
 
     def position(self) -> StatePosition:
@@ -96,29 +96,29 @@ class RemoteShardState:
         self._commit(Write(self._split(changes), position, _encode_outbox(outbox)))
 
     def outbox(self) -> Outbox | None:
-        """Return the outbox that was saved and not cleared."""
+        """Return the saved outbox, unless it was cleared."""
         self._expect_open()
         saved = self._retrying.call(partial(self._store.outbox, self._shard))
         return _decode_outbox(saved) if saved else None
 
     def clear_outbox(self) -> None:
-        """Drop the outbox."""
+        """Clear the outbox."""
         self._commit(Write(SlotChanges(), self._position, b""))
 
     def become(self, shape: str, position: StatePosition) -> None:
-        """Let the shard be something else from now on, at a position, as one."""
+        """Change the type and position of the shard's state together."""
         self._commit(Write(SlotChanges(), position, shape=shape))
 
     def close(self) -> None:
-        """Stop working on the shard. It stays ours until somebody else opens it."""
+        """Stop using the shard. It stays claimed until another owner opens it."""
         self._open = False
 
     def _commit(self, write: Write) -> None:
         self._expect_open()
         if self._in_doubt:
             raise StoreUnreachable(
-                f"{self._shard}: an earlier write failed, and nobody knows whether it took effect, so nothing more is written. Close "
-                "the state and open it again: its position says how far it is."
+                f"{self._shard}: an earlier write failed with an unknown outcome, so nothing more is written. Close the state and open it "
+                "again: its position shows which events it includes."
             )
         self._in_doubt = True
         found = self._retrying.call(partial(self._store.commit, self._shard, self._standing, write))
@@ -135,7 +135,7 @@ class RemoteShardState:
         raise self._fenced(found, "Nothing that was read is used.")
 
     def _expect_ours(self, found: StoredShard) -> None:
-        """Raise unless the write took effect: just now, or in an attempt whose answer was lost."""
+        """Raise unless the write took effect, now or in an attempt whose answer was lost."""
         ours = self._standing
         if found in (ours, ours._replace(saves=ours.saves + 1)):
             return
@@ -146,14 +146,14 @@ class RemoteShardState:
         if found.owner != ours.owner and found.epoch >= ours.epoch:
             return StoreFenced(
                 f"{self._shard}: epoch {ours.epoch} is over, because another worker opened the shard as epoch {found.epoch}. {consequence} "
-                "The new owner continues from the last checkpoint. Stop working on this shard."
+                "The new owner continues from the last checkpoint. Stop using this shard."
             )
         return StoreFenced(
             f"{self._shard}: the store is at save {found.saves} of epoch {found.epoch}, but this worker left it at save {ours.saves} of epoch "
             f"{ours.epoch}. The store lost saves, by a failover to a replica that lagged behind or by a restored backup. {consequence} "
-            "State and position went back together: open the shard again, and go on from its position."
+            "State and position were lost together: open the shard again, and continue from its position."
         )
 
     def _expect_open(self) -> None:
         if not self._open:
-            raise StateError(f"The state of {self._shard} was closed already.")
+            raise StateError(f"The state of {self._shard} is closed already. Nothing was written. Open it again.")

@@ -1,8 +1,7 @@
-"""Keys whose bytes sort as the values do that they stand for, so that a store can choose the larger one without decoding.
+"""Sort keys: bytes in the order of the values, so that a store can choose the larger value without decoding.
 
-Numbers sort by their exact value, whether int (of any size) or float: what Python holds for equal has one key. Strings sort by
-code point, as their UTF-8 does; tuples element by element. No key is the beginning of another, so that keys may follow one
-another in a tuple, and complemented keys sort the other way round.
+Numbers sort by exact value, whether int (of any size) or float; equal numbers have one key. Strings sort by code point, like their UTF-8;
+tuples by element. No key is a prefix of another, so keys can be joined in a tuple, and complemented keys sort in reverse.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ _EXPONENT_SHIFT = 2**31
 
 
 class _NoOrder(Exception):
-    """A value that has no place in an order that bytes could follow."""
+    """The value cannot be sorted by bytes."""
 
 
 def order_key(value: Any) -> bytes | None:
-    """Return the value's key; None for what is not a number, str, bytes or a tuple of these, and for NaN."""
+    """Return the key of a number, str, bytes, or tuple of these; None for NaN and other values."""
     try:
         return _key(value)
     except _NoOrder:
@@ -31,7 +30,7 @@ def order_key(value: Any) -> bytes | None:
 
 
 def reverse_order_key(value: Any) -> bytes | None:
-    """Return a key that is the larger, the smaller the value is."""
+    """Return a key that sorts in reverse."""
     key = order_key(value)
     return None if key is None else key.translate(_COMPLEMENT)
 
@@ -61,7 +60,7 @@ def _number(value: float) -> bytes:
 
 
 def _magnitude(numerator: int, denominator: int) -> bytes:
-    """Return the exponent of two, then the binary digits from the first 1 to the last; the denominator is a power of two."""
+    """Return the exponent of two, then the binary digits from the first 1 to the last. The denominator must be a power of two."""
     digits = numerator.bit_length()
     exponent = digits - denominator.bit_length()
     whole_bytes = -(-digits // 8)
@@ -70,5 +69,5 @@ def _magnitude(numerator: int, denominator: int) -> bytes:
 
 
 def _ended(data: bytes) -> bytes:
-    # The end sorts below every continuation, a zero byte included.
+    # The end sorts below every continuation, including a zero byte.
     return data.replace(b"\0", b"\0\xff") + b"\0\x01"

@@ -1,4 +1,4 @@
-"""Whose state a shard is: refusing another processor's, in words that both kinds of stores share."""
+"""Types of stored states, and the errors for state of another type, shared by both kinds of stores."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from .protocols import FORMAT, Shard
 
 
 def built_shape(shape: str) -> str:
-    """Return what a shard is while its first values are computed elsewhere: nobody takes it for one that is whole."""
+    """Return the type of a shard while its first values are computed elsewhere. No worker opens it."""
     return f"{shape}, being built"
 
 
 def foreign_shape(address: Address, shard: Shard, found: str, expected: str) -> ForeignState:
-    """Return the error for state that means something else."""
+    """Return the error for state of another type."""
     if found == built_shape(expected):
         return ForeignState(
-            f"The state of {shard} at {address} is being built from the archive, or was when that broke off: what is there is a part. Nothing "
-            "was changed. Let `penstock bootstrap` come to its end; one that broke off is started again. Workers go on from there."
+            f"The state of {shard} at {address} is incomplete: it is being built from the archive, or the build was interrupted. Nothing was "
+            "changed. Wait for `penstock bootstrap`, or run it again if it was interrupted. Workers continue from there."
         )
     return ForeignState(
-        f"The state of {shard} at {address} is not what this processor keeps: it is {found}, expected was {expected}. Nothing was "
-        "changed. Run the processor that it belongs to, or give the new one another name or another store."
+        f"The state of {shard} at {address} has another type: it is {found}, expected {expected}. Nothing was "
+        "changed. Run its own processor, or give the new one another name or store."
     )
 
 
 def foreign_format(address: Address, shard: Shard, found: object) -> ForeignState:
-    """Return the error for state of another version."""
+    """Return the error for state of another format."""
     return ForeignState(
-        f"The state of {shard} at {address} is in format {found}; this Penstock reads and writes format {FORMAT}. Nothing was "
-        "changed. Run the version that wrote it, or give this one another store."
+        f"The state of {shard} at {address} has format {found}, but this Penstock uses format {FORMAT}. Nothing was "
+        "changed. Run the version that wrote it, or use another store."
     )

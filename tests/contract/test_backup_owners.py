@@ -128,9 +128,9 @@ def test_a_fenced_owner_writes_nothing(store: FileStore, state: RocksShardState,
     back_up(claim(backups_at(store), ME), state, tmp_path, 2)
     there = listing(store)
     go_on(state, 3)
-    with pytest.raises(BackupFenced, match="owner 2 does"):
+    with pytest.raises(BackupFenced, match="owner 2 now makes"):
         back_up(old, state, tmp_path)
-    with pytest.raises(BackupFenced, match="owner 2 does"):
+    with pytest.raises(BackupFenced, match="owner 2 now makes"):
         old.prune(1)
 
     assert listing(store) == there

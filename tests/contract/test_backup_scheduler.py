@@ -261,7 +261,7 @@ def test_of_two_keepers_the_older_is_fenced(
             wait_until(lambda: newest_position(watched, ME) == StatePosition({"flights": 1}))
             ages = newer.ages()
 
-    assert "owner 2 does" in caplog.text
+    assert "owner 2 now makes" in caplog.text
     assert list(ages.of) == [ME]
     assert newest_backup(watched).epoch == 2
 

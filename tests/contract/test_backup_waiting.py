@@ -146,7 +146,7 @@ def test_a_look_is_repeated_where_the_owner_merges_files(
         with opened_read_only(folder) as seen:
             yield seen
 
-    monkeypatch.setattr("penstock.state.backups.inventory.viewed", merging)
+    monkeypatch.setattr("penstock.state.backups.inventory.opened_read_only", merging)
     position = look(state.folder.parent, RocksShardState.position)
     errors += [StateDamaged("again")] * 3
 

@@ -244,7 +244,7 @@ def test_a_store_that_stays_away_is_reported(place: Place, proxy: Proxy, opened:
     state.save_together(lifted(monoid, a=1), StatePosition({"hits": 1}))
     proxy.refuse()
 
-    with pytest.raises(StoreUnreachable, match="start again when the store is back"):
+    with pytest.raises(StoreUnreachable, match="start other commands again when the store is back"):
         state.save_together(lifted(monoid, a=1), StatePosition({"hits": 2}))
 
     proxy.resume()

@@ -114,7 +114,7 @@ def test_a_shard_that_went_on_is_not_replaced(
     count_once(url, counted, opened)
     elsewhere.counted()
     opened(url, counted).save_together({FIRST_HOUR[0]: COUNT.encode(1)}, StatePosition({"hits": 8}))
-    with pytest.raises(StoreMoved, match=r"has counted up to .*8.* were computed up to .*7"):
+    with pytest.raises(StoreMoved, match=r"is at .*8.* were computed up to .*7"):
         elsewhere.replace(0, END, computed(k0=10), in_first_hour)
 
     assert values(opened(url, counted), COUNT, FIRST_HOUR[0]) == [2]

@@ -84,7 +84,7 @@ def test_a_full_redis_saves_nothing(redis_server: Redis, opened: Opened) -> None
     with redis_server.session() as client:
         client.config_set("maxmemory", 1)
         try:
-            with pytest.raises(StateUnwritable, match="has no room"):
+            with pytest.raises(StateUnwritable, match="is out of space"):
                 state.save_together(lifted(monoid, a=2, b=2), StatePosition({"hits": 2}))
         finally:
             client.config_set("maxmemory", 0)

@@ -381,4 +381,4 @@ def test_a_backup_folder_that_cannot_be_written_stops_nothing(
         load.end()
         expect_exact(kafka_bus, job, worker, load.sent, wait_until)
 
-    assert job.log.count("Mend the folder") == 1
+    assert job.log.count("Check the folder") == 1

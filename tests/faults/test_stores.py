@@ -232,7 +232,7 @@ def test_a_worker_waits_for_its_store_and_goes_on_by_itself(
     trial = begin(subject, through(proxy, store), patience_s=GIVES_UP_S, settings=HASTY_POLLS)
     job = trial.job
     proxy.refuse()
-    trial.until(lambda: job.said("It was tried again for") > 0)
+    trial.until(lambda: job.said("It was retried for") > 0)
     waited_s = time.monotonic() + LONGEST_POLL_S + 1
     trial.wait_until(lambda: job.said("reads no further in its buckets") > 0 and time.monotonic() > waited_s)
     members = owned(job.kafka, f"{job.prefix}.subject")
@@ -250,7 +250,7 @@ def test_a_restarted_store_goes_on_where_it_was(patience_s: float | None, store:
     trial = begin(APPENDING, store.url, patience_s=patience_s)
     for _ in range(RESTARTS):
         with down(store):
-            trial.until(lambda: trial.job.said("does not answer as it should") > 0)
+            trial.until(lambda: trial.job.said("failed temporarily") > 0)
         trial.proceed()
 
     expect_each_counted(trial, store)
@@ -276,7 +276,7 @@ def test_a_session_that_the_administrator_ends_changes_nothing(
         with postgres.session() as session:
             trial.until(partial(terminated, session))
 
-    assert trial.job.said("does not answer as it should") > 0
+    assert trial.job.said("failed temporarily") > 0
     expect_each_counted(trial, postgres)
 
 

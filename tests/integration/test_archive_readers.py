@@ -224,5 +224,5 @@ def test_by_arrival_days_of_event_time_are_chosen_by_the_events(world: World, tm
 def test_a_type_that_does_not_fit_is_refused_before_anything_is_read(world: World) -> None:
     """With the folder, the column and both types."""
     category = ps.Category("readings", Misread, key=key_of, event_time="at", buckets=1)
-    with pytest.raises(BackfillRefused, match=r"category=readings: column count holds double, .* string"):
+    with pytest.raises(BackfillRefused, match=r"category=readings: column count has type double, .* string"):
         Source(world.spark, world.warehouse).events(category)

@@ -270,9 +270,9 @@ def mistype(file: Path) -> None:
 @pytest.mark.parametrize(
     ("processor", "harm", "says"),
     [
-        ("Pass", cut, "does not read as Parquet: .* Put it back from a copy"),
-        ("SumUpLately", cut, "does not read as Parquet: .* Put it back from a copy"),
-        ("SumUpLately", garble, "does not read as Parquet: .* Put it back from a copy"),
+        ("Pass", cut, "does not read as Parquet: .* Restore it from a copy"),
+        ("SumUpLately", cut, "does not read as Parquet: .* Restore it from a copy"),
+        ("SumUpLately", garble, "does not read as Parquet: .* Restore it from a copy"),
         (
             "SumUpLately",
             mistype,

@@ -270,7 +270,7 @@ def test_list_shows_a_damaged_state_beside_the_others(command: Cli, root: Path) 
 
     assert "readings 5" in done.stdout
     assert "is damaged" in done.stderr
-    assert "Put the folder away" in done.stderr
+    assert "Move the folder away" in done.stderr
 
 
 # verify
@@ -348,7 +348,7 @@ def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place:
         position = state.position()
 
     assert (missing.returncode, wrong.returncode) == (1, 1)
-    assert "is not there" in missing.stderr
+    assert "does not exist" in missing.stderr
     assert "is no backup" in wrong.stderr
     assert restored[0]["position"] == msgspec.to_builtins(position) == {"offsets": {"readings": 5}}
 
@@ -386,7 +386,7 @@ def test_restore_goes_on_past_a_bucket_that_has_no_good_backup(command: Cli, roo
 
     assert done.returncode == 1
     assert file in done.stderr
-    assert "totals, bucket 1 has no good backup" in done.stderr
+    assert "totals, bucket 1 has no intact backup" in done.stderr
     assert positions == [StatePosition({"readings": 5}), StatePosition({"readings": 50})]
 
 
@@ -462,7 +462,7 @@ def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
 
     assert done.returncode == 1
     assert "has another type: it contains Total by meter" in done.stderr
-    assert "keeps int by meter" in done.stderr
+    assert "declares int by meter" in done.stderr
 
 
 # Errors.
@@ -473,15 +473,15 @@ def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
     [
         (["verify"], "No place of backups is named"),
         (["list", "nobody"], "Nothing is kept of a processor 'nobody'"),
-        (["verify", "--backup", "s3://bucket/x"], "s3 is neither"),
+        (["verify", "--backup", "s3://bucket/x"], "s3 is not supported"),
         (["verify", "--backup", "place"], "There is: nothing at all"),
         (["restore", "nobody", "--backup", "place"], "Nothing is kept of processor 'nobody'"),
         (
             ["restore", "totals", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"],
-            "WebHDFS was asked",
+            "its WebHDFS address",
         ),
-        (["list", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"], "mend the address"),
-        (["inspect", "app.py:Large"], "keeps no state"),
+        (["list", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"], "Check the service"),
+        (["inspect", "app.py:Large"], "has no state"),
         (["inspect", "app.py:Nobody"], "There is no processor 'Nobody'"),
         (["inspect", "app.py:Totals"], "Nothing is kept of processor 'totals'"),
     ],

@@ -426,7 +426,7 @@ def test_what_is_in_neither_is_refused(world: World, tmp_path: Path) -> None:
         match=r"short_lived/0 is archived up to offset 100, but the bus keeps it only from offset 130 on: 30 offsets",
     ):
         borders_of(world.bus, warehouse, category.name)
-    with pytest.raises(BackfillRefused, match=r"does not say that it has the events before. Nothing was started"):
+    with pytest.raises(BackfillRefused, match=r"does not record that it has the events before. Nothing was started"):
         borders_of(world.bus, open_warehouse(tmp_path / "other"), category.name)
 
 

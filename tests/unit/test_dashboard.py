@@ -455,7 +455,7 @@ def test_what_has_no_state_here_says_so(site: Site, guarded: Site) -> None:
     missing = site.client.get("/api/processors/nobody/state")
     blind = guarded.client.get("/api/processors/totals/state", headers={"Authorization": f"Bearer {TOKEN}"})
 
-    assert (stateless.json()["shards"], "keeps no state" in stateless.json()["says"]) == ([], True)
+    assert (stateless.json()["shards"], "has no state" in stateless.json()["says"]) == ([], True)
     assert (missing.status_code, "no processor 'nobody'" in missing.json()["says"]) == (404, True)
     assert (blind.status_code, "penstock dashboard APP" in blind.json()["says"]) == (404, True)
 

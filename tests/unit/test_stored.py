@@ -161,7 +161,7 @@ class Misread(ps.Record, frozen=True):
 def test_a_type_that_does_not_fit_is_refused_with_column_and_types() -> None:
     """Before a file is read."""
     with pytest.raises(
-        BackfillRefused, match=r"category=readings: column parts\[\] holds struct<.*the record has map<"
+        BackfillRefused, match=r"category=readings: column parts\[\] has type struct<.*the record's map<"
     ):
         read(warehouse_of(By.EVENT_TIME), EVER, record=Misread)
 
@@ -171,7 +171,7 @@ def test_a_file_that_does_not_fit_is_named() -> None:
     warehouse = warehouse_of(By.EVENT_TIME, [7])
     del warehouse.stored["category=readings/_archive.json"]
     with pytest.raises(
-        BackfillRefused, match=r"ds=1970-01-01/bucket-00000-0+-e0+1\.parquet: column parts\[\] holds struct<"
+        BackfillRefused, match=r"ds=1970-01-01/bucket-00000-0+-e0+1\.parquet: column parts\[\] has type struct<"
     ):
         read(warehouse, EVER, record=Misread)
 
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_parquet_is_named_with_its_day(harm: Callable[[bytes],
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
     warehouse.stored[path] = harm(warehouse.stored[path])
     with pytest.raises(
-        WarehouseError, match=r"ds=1970-01-01/bucket-00000-0+-e0+1\.parquet does not read as Parquet: .* Put it back"
+        WarehouseError, match=r"ds=1970-01-01/bucket-00000-0+-e0+1\.parquet does not read as Parquet: .* Restore it"
     ):
         read(warehouse, EVER)
 
@@ -194,7 +194,7 @@ def test_a_file_that_was_compacted_meanwhile_is_told() -> None:
     stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)))
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
     del warehouse.stored[path]
-    with pytest.raises(WarehouseError, match=r"is not any more: a compaction has taken its place.* run this again"):
+    with pytest.raises(WarehouseError, match=r"was deleted after its folder was listed, by a compaction .* Run the command again"):
         list(stored.read(EVER))
 
 

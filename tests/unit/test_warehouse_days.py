@@ -365,7 +365,7 @@ def test_by_which_time_is_chosen_once(site: Site) -> None:
     """Days that mean two things would be of no use to anybody."""
     site.send(0, range(3))
     site.archive(By.ARRIVAL)
-    with pytest.raises(ArchiveRefused, match=r"by arrival, and not by event-time.*Go on with `--by arrival`"):
+    with pytest.raises(ArchiveRefused, match=r"by arrival, not by event-time.*Continue with `--by arrival`"):
         site.archive(By.EVENT_TIME)
 
     assert site.values == [0, 1, 2]
@@ -375,5 +375,5 @@ def test_the_length_of_segments_is_chosen_once(site: Site) -> None:
     """Files of two lengths would hold the same events."""
     site.send(0, range(3))
     site.archive()
-    with pytest.raises(ArchiveRefused, match="segments of 8 offsets, and not of 9"):
+    with pytest.raises(ArchiveRefused, match="segments of 8 offsets, not of 9"):
         Archiver(site.bus, [READINGS], site.warehouse, segment_events=9).run(lambda it: it.has_reached({}))

@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_refused_by_file_column_and_types() -> None:
     site.archive(Old, *OLD)
     before = dict(site.warehouse.stored)
     with pytest.raises(
-        ArchiveRefused, match=r"ds=1970-01-01/bucket-.*parquet: column count holds int64, .* string"
+        ArchiveRefused, match=r"ds=1970-01-01/bucket-.*parquet: column count has type int64, .* string"
     ) as refused:
         site.archive(Other)
 
@@ -136,7 +136,7 @@ def test_a_number_that_a_float_cannot_hold_is_refused() -> None:
     """A float has 53 bits: what is beyond is not rounded in silence."""
     site = Site()
     site.archive(Old, Old(1, 2**60 + 1, Part(1), "a"))
-    with pytest.raises(WarehouseError, match=r"bucket-.*parquet: column count holds int64, and is to be double"):
+    with pytest.raises(WarehouseError, match=r"bucket-.*parquet: column count has type int64 and cannot be converted to double"):
         site.archive(New)
 
 
