@@ -194,7 +194,9 @@ def test_a_file_that_was_compacted_meanwhile_is_told() -> None:
     stored = StoredCategory.of(warehouse, "readings", archive_schema(Columns(OldReading)))
     [path] = [path for path in warehouse.stored if path.endswith(".parquet")]
     del warehouse.stored[path]
-    with pytest.raises(WarehouseError, match=r"was deleted after its folder was listed, by a compaction .* Run the command again"):
+    with pytest.raises(
+        WarehouseError, match=r"was deleted after its folder was listed, by a compaction .* Run the command again"
+    ):
         list(stored.read(EVER))
 
 

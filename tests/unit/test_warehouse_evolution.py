@@ -136,7 +136,9 @@ def test_a_number_that_a_float_cannot_hold_is_refused() -> None:
     """A float has 53 bits: what is beyond is not rounded in silence."""
     site = Site()
     site.archive(Old, Old(1, 2**60 + 1, Part(1), "a"))
-    with pytest.raises(WarehouseError, match=r"bucket-.*parquet: column count has type int64 and cannot be converted to double"):
+    with pytest.raises(
+        WarehouseError, match=r"bucket-.*parquet: column count has type int64 and cannot be converted to double"
+    ):
         site.archive(New)
 
 
