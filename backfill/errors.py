@@ -1,10 +1,10 @@
-"""Errors of the warehouse and of batch runs, by what the reader does next."""
+"""Errors of the warehouse and of batch runs, by the user's next step."""
 
 from ..processors.errors import PenstockError
 
 
 class WarehouseError(PenstockError):
-    """The warehouse did not do what was asked: mend the location, its rights or the service, and run again."""
+    """The warehouse failed: check its location, permissions and service, then run again."""
 
 
 class WarehouseFileMissing(WarehouseError):
@@ -12,16 +12,16 @@ class WarehouseFileMissing(WarehouseError):
 
 
 class ArchiveRefused(PenstockError):
-    """A category is archived in another way than is asked for: nothing was changed."""
+    """The archive has other settings than requested. Nothing was changed."""
 
 
 class ArchiveGap(PenstockError):
-    """The bus no longer keeps what the archiver would read next: a person must choose."""
+    """Events expired in Kafka before they were archived: decide whether to continue without them."""
 
 
 class BackfillRefused(PenstockError):
-    """A batch run that cannot give what the stream gives, or would overwrite: nothing was started."""
+    """A batch run would differ from the stream, or would overwrite its output: nothing was started."""
 
 
 class BackfillFailed(PenstockError):
-    """A batch run ended early: nothing of the category at hand was published."""
+    """A batch run failed: nothing of the current category was published."""

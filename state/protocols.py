@@ -1,4 +1,4 @@
-"""The seam to a shard's state, and the in-memory implementation of it."""
+"""Protocols of a shard's state, with an implementation in memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..processors.shard.position import Offsets, StatePosition
 
 @dataclass(frozen=True)
 class ShardIdentity:
-    """Whose state it is; state is never opened under another identity.
+    """The identity of a state, which is never opened under another one.
 
     Args:
         processor: the processor's name.
-        bucket: the bucket number the shard works on.
-        shape: what the saved bytes mean: the kind, the state's or monoid's type, the window.
+        bucket: the shard's bucket number.
+        shape: the type of the saved bytes: the processor's kind, the type of its state or monoid, the window.
     """
 
     processor: str
@@ -27,7 +27,7 @@ class ShardIdentity:
 
 @dataclass(frozen=True)
 class Delta:
-    """What one checkpoint does to a shard.
+    """The change of a shard by one checkpoint.
 
     Args:
         before: the group's committed offsets when the checkpoint began.
@@ -42,7 +42,7 @@ class Delta:
 
 @dataclass(frozen=True)
 class Outbox:
-    """Outputs that were saved with the state, to be sent from there.
+    """Outputs that are saved with the state, and sent from there.
 
     Args:
         before: the group's committed offsets when the checkpoint began.
@@ -56,16 +56,16 @@ class Outbox:
 
 
 class ShardState(Protocol):
-    """One shard's saved state and the position it reflects. One thread; durable on return; every call repeatable."""
+    """A shard's saved state and its position. For one thread; calls are durable on return and repeatable."""
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the saved value of each key, None where there is none."""
+        """Return the saved value of each key; None without one."""
         ...
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return the first saved keys from `start` up to, not including, `end`, with their values, in order of keys.
+        """Return the first saved keys from `start` up to, not including, `end`, with their values, in key order.
 
-        A store that others read has no order: it gives nothing.
+        A remote store is unordered and returns nothing.
         """
         ...
 
@@ -86,34 +86,34 @@ class ShardState(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the store, so that another process may open it. May be repeated."""
+        """Close the state, so that another process can open it. May be repeated."""
         ...
 
 
 class LocalState(ShardState, Protocol):
-    """State beside the worker. A delta is prepared, then decided elsewhere, then applied or discarded."""
+    """A state on the worker's disk. A delta is prepared, then decided elsewhere, then applied or discarded."""
 
     def prepare(self, delta: Delta) -> None:
-        """Keep a delta beside the state, in place of one that was prepared before."""
+        """Store a delta beside the state, in place of an earlier prepared one."""
         ...
 
     def prepared(self) -> Delta | None:
-        """Return the delta that waits for its decision."""
+        """Return the prepared delta that is not decided yet."""
         ...
 
     def apply(self) -> None:
-        """Make the prepared delta part of the state, with its position; nothing where there is none.
+        """Apply the prepared delta to the state, with its position, if there is one.
 
-        Durable with the next `prepare` at the latest: until then a crash of the machine leaves it prepared.
+        Durable with the next `prepare` at the latest. Until then, a crash of the machine leaves it prepared.
         """
         ...
 
     def discard(self) -> None:
-        """Drop the prepared delta; nothing where there is none."""
+        """Drop the prepared delta, if there is one."""
         ...
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Return what is saved, in order of keys, from a key on."""
+        """Yield the saved items in key order, from a key on."""
         ...
 
     def clear(self) -> None:
@@ -122,35 +122,35 @@ class LocalState(ShardState, Protocol):
 
 
 class RemoteState(ShardState, Protocol):
-    """State in a store that others can read. Whoever opened it last owns it; every write of an older owner is refused.
+    """A state in a remote store. The latest opener owns it; the store refuses writes of former owners.
 
-    Every call that writes may raise `StoreFenced`. `save_together` and `save_with_outbox` take effect once, however often a
-    lost connection makes them be tried.
+    Every write may raise `StoreFenced`. `save_together` and `save_with_outbox` take effect once, even if a lost connection makes them be
+    repeated.
     """
 
     def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:
-        """Save changes, the position at which the outbox ends, and the outbox, as one."""
+        """Save changes, the outbox, and the position at its end atomically."""
         ...
 
     def outbox(self) -> Outbox | None:
-        """Return the outbox that was saved and not cleared."""
+        """Return the saved outbox, unless it was cleared."""
         ...
 
     def clear_outbox(self) -> None:
-        """Drop the outbox."""
+        """Clear the outbox."""
         ...
 
 
 class StateFolder(Protocol):
-    """Where the states of a processor's shards are."""
+    """The states of a processor's shards."""
 
     def open(self, identity: ShardIdentity) -> ShardState:
-        """Open a shard's state, empty where there is none yet.
+        """Open a shard's state; a missing one is created empty.
 
         Raises:
-            ForeignState: what is there is another shard's.
-            StateInUse: another process has it open.
-            StateUnwritable: the disk refuses.
+            ForeignState: the state belongs to another shard or type.
+            StateInUse: another process has opened it.
+            StateUnwritable: the disk refuses access.
         """
         ...
 
@@ -160,10 +160,10 @@ def _later(_: bytes, later: bytes) -> bytes:
 
 
 class MemoryShardState:
-    """State that lives as long as the object; `close` keeps it, as closing a file does. Local and remote in one.
+    """A state that lives as long as the object, also after `close`. Both local and remote.
 
     Args:
-        join: what a saved value and a change of it amount to: by default the change.
+        join: combines a saved value and its change; by default, the change replaces the value.
     """
 
     def __init__(self, join: MergeChanges = _later) -> None:
@@ -174,11 +174,11 @@ class MemoryShardState:
         self._prepared: Delta | None = None
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the saved value of each key, None where there is none."""
+        """Return the saved value of each key; None without one."""
         return [self._values.get(key) for key in keys]
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return the first saved keys of a range, with their values, in order of keys."""
+        """Return the first saved keys of a range, with their values, in key order."""
         return [(key, self._values[key]) for key in sorted(self._values) if start <= key < end][:limit]
 
     def position(self) -> StatePosition:
@@ -203,15 +203,15 @@ class MemoryShardState:
         self.save_position(position)
 
     def prepare(self, delta: Delta) -> None:
-        """Keep a delta beside the state."""
+        """Store a delta beside the state."""
         self._prepared = delta
 
     def prepared(self) -> Delta | None:
-        """Return the delta that waits for its decision."""
+        """Return the prepared delta that is not decided yet."""
         return self._prepared
 
     def apply(self) -> None:
-        """Make the prepared delta part of the state."""
+        """Apply the prepared delta to the state."""
         if self._prepared is not None:
             self.save_together(self._prepared.changes, self._prepared.after)
             self._prepared = None
@@ -221,7 +221,7 @@ class MemoryShardState:
         self._prepared = None
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Return what is saved, in order of keys, from a key on."""
+        """Return the saved items in key order, from a key on."""
         return iter([(key, self._values[key]) for key in sorted(self._values) if key >= start])
 
     def clear(self) -> None:
@@ -239,18 +239,18 @@ class MemoryShardState:
         return self._outbox
 
     def clear_outbox(self) -> None:
-        """Drop the outbox."""
+        """Clear the outbox."""
         self._outbox = None
 
     def close(self) -> None:
-        """Keep what there is."""
+        """Keep the state."""
 
 
 class MemoryStateFolder:
-    """States of shards in memory; a reopened shard finds what it saved.
+    """States of shards in memory. A reopened shard keeps its state.
 
     Args:
-        join: what a saved value and a change of it amount to: by default the change.
+        join: combines a saved value and its change; by default, the change replaces the value.
     """
 
     def __init__(self, join: MergeChanges = _later) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ...processors.declare.categories import AnyCategory
 from ...processors.errors import DeclarationError
 from ...transport.codecs.codec import Codec
-from ..warehouse.columns import MARKS, UNFIT, Columns
+from ..warehouse.columns import CONVERSION_ERRORS, MARKS, Columns
 
 
 class Messages(NamedTuple):
@@ -65,7 +65,7 @@ class ArchivedRows:
         reasons = {bad.at: bad.reason for bad in decoded.bad}
         try:
             arrays = self._columns.arrays(events)
-        except UNFIT:
+        except CONVERSION_ERRORS:
             unfit = dict(self._unfit(events))
             reasons |= {at[index]: reason for index, reason in unfit.items()}
             at = [place for index, place in enumerate(at) if index not in unfit]
@@ -85,7 +85,7 @@ class ArchivedRows:
         for index, event in enumerate(events):
             try:
                 self._columns.arrays([event])
-            except UNFIT as error:
+            except CONVERSION_ERRORS as error:
                 yield index, f"a value exceeds its column: {error}"
 
 

@@ -76,10 +76,10 @@ class Archiver:
         self._written_s = monotonic_s()
         self._stopping = False
         self._idle = True
-        manner = ArchiveOptions(segment_events, by, patience, accept_gaps, now_ms, monotonic_s)
+        options = ArchiveOptions(segment_events, by, patience, accept_gaps, now_ms, monotonic_s)
         retry = Retry(outage_limit.total_seconds(), *RETRY_PAUSES_S, is_stopping=lambda: self._stopping)
         retrying = Warehouse(RetryingFileStore(warehouse.files, retry, OUTAGE_ADVICE))
-        self._archives = [CategoryArchive(bus, category, retrying, manner, self.tally) for category in categories]
+        self._archives = [CategoryArchive(bus, category, retrying, options, self.tally) for category in categories]
 
     def run(self, finished: Callable[[Archiver], bool] = lambda _: False) -> None:
         """Work until `stop` is called or `finished` returns True. Then write all events and leave the groups."""
@@ -101,8 +101,8 @@ class Archiver:
         """Poll every category once, and write events when due."""
         # Wait only if the last round was idle: a quiet category must not delay the others.
         wait_s = POLL_WAIT_S / len(self._archives) if self._idle else 0.0
-        came = [archive.turn(wait_s) for archive in self._archives]
-        self._idle = not any(came)
+        received = [archive.turn(wait_s) for archive in self._archives]
+        self._idle = not any(received)
         if self._monotonic_s() - self._written_s >= self._write_every_s:
             self.save()
 

@@ -39,11 +39,9 @@ from ..warehouse.notes import BucketNote, bucket_note, claim_note, epochs_among,
 from ..warehouse.owners import Owners, claim, note_of, settled_notes
 from ..warehouse.warehouse import WRITERS, Warehouse
 from .archived_rows import ArchivedRows, Messages
-from .complete_days import CompleteDays
-from .completeness import BucketDays, LatenessAllowance, day_passed
+from .completeness import BucketDays, CompleteDays, LatenessAllowance, day_passed
 from .idle_buckets import IdleBuckets
-from .late_additions import LateAdditions
-from .segments import Segment, Unwritten, write_changed
+from .segments import LateAdditions, Segment, Unwritten, write_changed
 
 _LOG = logging.getLogger("penstock.archiver")
 FENCED_PAUSE_S = 5.0
@@ -144,39 +142,39 @@ class CategoryArchive:
     """
 
     def __init__(
-        self, bus: Bus, category: AnyCategory, warehouse: Warehouse, manner: ArchiveOptions, tally: ArchiveMetrics
+        self, bus: Bus, category: AnyCategory, warehouse: Warehouse, options: ArchiveOptions, tally: ArchiveMetrics
     ) -> None:
         self._bus = bus
         self._category = category
         self._warehouse = warehouse
-        self._manner = manner
-        self._length = manner.segment_events
+        self._options = options
+        self._length = options.segment_events
         self._tally = tally
         self._rows = ArchivedRows(category, Codecs(bus).of(category))
-        self._clock = "_arrived" if manner.by is By.ARRIVAL else "_event_time"
+        self._clock = "_arrived" if options.by is By.ARRIVAL else "_event_time"
         self._settled: SettledSettings | None = None
         self._complete = CompleteDays(warehouse, category.name)
-        self._silences = IdleBuckets(bus, category.name, manner.patience.idle_after, manner.monotonic_s)
+        self._idle_buckets = IdleBuckets(bus, category.name, options.patience.idle_after, options.monotonic_s)
         self._idle = frozenset[int]()
         self._buckets: dict[int, _Open] = {}
         self._owned: set[Bucket] = set()
-        self._gained: list[Bucket] = []
-        self._gained_from_s = 0.0
+        self._assigned: list[Bucket] = []
+        self._assigned_from_s = 0.0
         self._waits = False
         self._reader: Reader | None = None
 
     def turn(self, wait_s: float) -> bool:
         """Poll once, process the events, and write full segments. Return whether events arrived."""
-        came = False
-        with self._outlasting():
-            came = self._read(self._joined(), wait_s)
+        received = False
+        with self._surviving_outages():
+            received = self._read(self._joined(), wait_s)
             self._commit()
-        with self._outlasting():
-            if self._gained and self._manner.monotonic_s() >= self._gained_from_s:
-                self._take_up()
-        with self._outlasting():
-            self._silences.ask(self._read_to)
-        return came
+        with self._surviving_outages():
+            if self._assigned and self._options.monotonic_s() >= self._assigned_from_s:
+                self._open_assigned()
+        with self._surviving_outages():
+            self._idle_buckets.ask(self._read_to)
+        return received
 
     def listen(self) -> bool:
         """Refresh the idle buckets for the next `save`. The bus is asked now, since writing files can take long.
@@ -185,9 +183,9 @@ class CategoryArchive:
             whether the bus answered.
         """
         self._idle, answered = frozenset(), False
-        with self._outlasting():
-            self._silences.ask(self._read_to, at_once=True)
-            self._idle, answered = self._silences.idle(), True
+        with self._surviving_outages():
+            self._idle_buckets.ask(self._read_to, at_once=True)
+            self._idle, answered = self._idle_buckets.idle(), True
         return answered
 
     @property
@@ -201,13 +199,13 @@ class CategoryArchive:
             ArchiveRefused: the topic was replaced by another; its events were not written.
         """
         saved = False
-        with self._outlasting():
+        with self._surviving_outages():
             self._expect_same_topic()
             self._save(self._buckets, self._close_days)
             self._mark_complete()
             self._claim_above_others()
             saved = True
-        return saved and not self._gained and not any(bucket.is_uncommitted for bucket in self._buckets.values())
+        return saved and not self._assigned and not any(bucket.is_uncommitted for bucket in self._buckets.values())
 
     def _expect_same_topic(self) -> None:
         name = self._category.name
@@ -223,13 +221,13 @@ class CategoryArchive:
     def _read(self, reader: Reader, wait_s: float) -> bool:
         polled = reader.poll(wait_s)
         for batch in polled.batches:
-            self._take(batch)
+            self._receive(batch)
         for bucket, end in polled.ended:
             self._advance(bucket.number, end)
         return bool(polled.batches)
 
     @contextmanager
-    def _outlasting(self) -> Iterator[None]:
+    def _surviving_outages(self) -> Iterator[None]:
         """Survive temporary errors: uncommitted work is kept and committed later, or dropped and read again."""
         try:
             yield
@@ -254,15 +252,15 @@ class CategoryArchive:
     def _start_over(self) -> None:
         """Drop uncommitted work, reopen the buckets that are still owned, and remove superseded files."""
         self._buckets.clear()
-        self._gained = sorted(self._owned)
-        self._gained_from_s = self._manner.monotonic_s() + FENCED_PAUSE_S
+        self._assigned = sorted(self._owned)
+        self._assigned_from_s = self._options.monotonic_s() + FENCED_PAUSE_S
         self._complete.look()
 
     def has_reached(self, targets: Mapping[Bucket, int]) -> bool:
         """Return whether every owned bucket is read up to its target. False while no bucket is owned."""
         return (
             bool(self._buckets)
-            and not self._gained
+            and not self._assigned
             and all(
                 bucket.read >= targets.get(Bucket(self._category.name, number), 0)
                 for number, bucket in self._buckets.items()
@@ -283,11 +281,11 @@ class CategoryArchive:
     def assigned(self, buckets: Sequence[Bucket]) -> None:
         """Record assigned buckets. The next round opens them."""
         self._owned.update(buckets)
-        self._gained.extend(buckets)
+        self._assigned.extend(buckets)
 
-    def _take_up(self) -> None:
+    def _open_assigned(self) -> None:
         """Open the assigned buckets at their positions, and restore their open segments."""
-        reader, name, buckets = self._joined(), self._category.name, list(self._gained)
+        reader, name, buckets = self._joined(), self._category.name, list(self._assigned)
         state = self._bus.catalog.describe(name)
         committed = {position.bucket: position for position in self._bus.catalog.positions(group_of(name), name)}
         listing = self._complete.look()
@@ -311,8 +309,8 @@ class CategoryArchive:
             taken = list(pool.map(lambda one: self._opened(one, owners, listing, state.starts), claimed))
         reader.start([Position(one.bucket, bucket.read) for one, bucket in zip(claimed, taken, strict=True)])
         self._buckets |= {one.bucket.number: bucket for one, bucket in zip(claimed, taken, strict=True)}
-        self._silences.interrupt(one.bucket.number for one in claimed)
-        self._gained = [bucket for bucket in self._gained if bucket not in buckets]
+        self._idle_buckets.interrupt(one.bucket.number for one in claimed)
+        self._assigned = [bucket for bucket in self._assigned if bucket not in buckets]
 
     def _settle(self, listing: Listing, buckets: int, topic_id: str) -> SettledSettings:
         name = self._category.name
@@ -320,7 +318,7 @@ class CategoryArchive:
             self._warehouse,
             name,
             listing.files,
-            by=self._manner.by,
+            by=self._options.by,
             segment_events=self._length,
             schema=self._rows.schema,
             topic_id=topic_id,
@@ -361,7 +359,7 @@ class CategoryArchive:
         offset = self._past_gap(one.bucket, one.position, starts[number])
         own = [file for file in listing.files if file.bucket == number]
         late = {day: epochs_among(names, "late").get(number) for day, names in listing.notes.items()}
-        days = BucketDays(self._manner.patience, one.note, offset)
+        days = BucketDays(self._options.patience, one.note, offset)
         segment_start, compacted = offset - offset % self._length, [file for file in own if file.is_compacted]
         taken = _Open(
             one.epoch,
@@ -385,7 +383,7 @@ class CategoryArchive:
     def _past_gap(self, bucket: Bucket, position: int, start: int) -> int:
         if position >= start:
             return position
-        if not self._manner.accept_gaps:
+        if not self._options.accept_gaps:
             raise ArchiveGap(
                 f"{bucket} is archived up to offset {position}, but Kafka keeps it only from offset {start} on: {start - position:,} offsets "
                 "have expired and are in no warehouse. Nothing was changed. To continue with the remaining events, start the archiver with "
@@ -407,7 +405,7 @@ class CategoryArchive:
     def lost(self, buckets: Sequence[Bucket]) -> None:
         """Release buckets without saving."""
         self._owned.difference_update(buckets)
-        self._gained = [bucket for bucket in self._gained if bucket not in buckets]
+        self._assigned = [bucket for bucket in self._assigned if bucket not in buckets]
         for bucket in buckets:
             self._buckets.pop(bucket.number, None)
 
@@ -417,17 +415,17 @@ class CategoryArchive:
             self._category.name, bucket, start, epoch, self._rows.schema, clock=self._clock, compacted=compacted
         )
 
-    def _take(self, batch: RawBatch) -> None:
+    def _receive(self, batch: RawBatch) -> None:
         open_bucket = self._buckets.get(batch.bucket.number)
         if open_bucket is None:
             return  # polled before the bucket was reassigned; its new owner reads it
         for part in self._by_segment(batch, open_bucket.read):
             self._advance(batch.bucket.number, part.messages[0].offset())
-            rows = self._taken(part)
+            rows = self._rows_of(part)
             if rows.num_rows:
                 open_bucket.segment.add(rows)
                 open_bucket.days.take(_times(rows, self._clock), _times(rows, "_arrived"))
-                self._silences.interrupt([batch.bucket.number])
+                self._idle_buckets.interrupt([batch.bucket.number])
             self._advance(batch.bucket.number, part.next_offset)
 
     def _by_segment(self, batch: RawBatch, since: int) -> Iterator[RawBatch]:
@@ -471,7 +469,7 @@ class CategoryArchive:
         ends = self._bus.catalog.ends(self._category.name)
         notes = self._notes(len(ends))
         reached = {number: note.marks[-1].offset for number, note in notes.items()}
-        moved = self._silences.follow({number: it for number, it in reached.items() if number not in self._buckets})
+        moved = self._idle_buckets.follow({number: it for number, it in reached.items() if number not in self._buckets})
         idle = {number for number, it in reached.items() if number in self._idle - moved and ends[number] <= it}
         passed = day_passed(notes, len(ends), idle)
         for bucket in self._buckets.values() if passed else ():
@@ -481,7 +479,7 @@ class CategoryArchive:
         """Mark complete days. Only commits count: a former owner cannot close a day."""
         buckets = len(self._bus.catalog.ends(self._category.name))
         if self._buckets:
-            self._complete.mark(self._notes(buckets), buckets, self._manner.now_ms())
+            self._complete.mark(self._notes(buckets), buckets, self._options.now_ms())
 
     def _claim_above_others(self) -> None:
         """Reopen the buckets that another archiver has claimed since.
@@ -492,9 +490,9 @@ class CategoryArchive:
         claimed = [number for number, it in self._buckets.items() if owners.newest(number) > it.epoch]
         for number in claimed:
             del self._buckets[number]
-            self._gained.append(Bucket(self._category.name, number))
+            self._assigned.append(Bucket(self._category.name, number))
         if claimed:
-            self._gained_from_s = self._manner.monotonic_s() + FENCED_PAUSE_S
+            self._assigned_from_s = self._options.monotonic_s() + FENCED_PAUSE_S
 
     def _notes(self, buckets: int) -> dict[int, BucketNote]:
         """Return the notes of all buckets, with pending notes of owned ones; without buckets whose owner is changing."""
@@ -525,7 +523,7 @@ class CategoryArchive:
                     self._warehouse.delete(bucket.superseded[-1])
                     bucket.superseded.pop()
 
-    def _taken(self, batch: RawBatch) -> pa.RecordBatch:
+    def _rows_of(self, batch: RawBatch) -> pa.RecordBatch:
         """Return the rows of a batch; count and log messages without a row."""
         offsets = [message.offset() for message in batch.messages]
         rows = self._rows.of(Messages(batch.bucket.number, batch.values(), offsets, batch.arrivals_ms()))

@@ -6,7 +6,7 @@ its events. An owner writes all events of a day under its own epoch, including t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, cast
 
@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 
 from ..warehouse.columns import days_of
 from ..warehouse.layout import StoredFile
-from ..warehouse.notes import Addition, Closing, late_from
+from ..warehouse.notes import Addition, Closing, Late, late_from, late_note, read_note, write_note
 from ..warehouse.schema_evolution import content_of, fitted, table_of
 from ..warehouse.warehouse import WRITERS, Warehouse
-from .late_additions import LateAdditions
 
 _LOOSE_BATCHES = 64
 """The number of small batches of one day before they are combined: each one costs memory of its own."""
@@ -137,3 +136,38 @@ def write_changed(segments: Iterable[Unwritten], warehouse: Warehouse) -> list[S
     changed = [(one, day) for one in segments for day in one.segment.unwritten()]
     with ThreadPoolExecutor(WRITERS) as pool:
         return list(pool.map(lambda file: file[0].write(file[1], warehouse), changed))
+
+
+class LateAdditions:
+    """The late additions of one bucket. Several threads may record days, each day by one thread at a time.
+
+    Args:
+        warehouse: the warehouse.
+        category: the category's name.
+        bucket: the bucket's number.
+        epoch: the owner.
+        noted: the epoch of the previous owner's note by day.
+    """
+
+    def __init__(self, warehouse: Warehouse, category: str, bucket: int, epoch: int, noted: Mapping[str, int]) -> None:
+        self._warehouse = warehouse
+        self._category = category
+        self._bucket = bucket
+        self._epoch = epoch
+        self._noted = dict(noted)
+
+    def note(self, day: str, segment: int, addition: Addition | None) -> None:
+        """Record a segment's additions to a day, in place of earlier ones; None for none."""
+        before = self._noted.get(day)
+        place = late_note(self._category, day, self._bucket, before or self._epoch)
+        noted = read_note(self._warehouse, place, Late) or Late(self._bucket, ())
+        additions = {one.segment: one for one in noted.additions if one.segment != segment}
+        if addition is not None:
+            additions[segment] = addition
+        now = Late(self._bucket, tuple(additions[one] for one in sorted(additions)))
+        if now == noted:
+            return
+        write_note(self._warehouse, late_note(self._category, day, self._bucket, self._epoch), now)
+        self._noted[day] = self._epoch
+        if before not in {None, self._epoch}:
+            self._warehouse.delete(place)

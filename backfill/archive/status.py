@@ -44,10 +44,10 @@ def archive_status(warehouse: Warehouse, category: str) -> list[DayStatus]:
                 strict=True,
             )
         )
-        return list(pool.map(lambda day: _standing(warehouse, category, day, listing, events), listing.days))
+        return list(pool.map(lambda day: _day_status(warehouse, category, day, listing, events), listing.days))
 
 
-def _standing(
+def _day_status(
     warehouse: Warehouse, category: str, day: str, listing: Listing, events: dict[StoredFile, int]
 ) -> DayStatus:
     files, notes = listing.of_day(day), listing.notes.get(day, frozenset())

@@ -21,7 +21,7 @@ from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
 from ...state.lookup_sources import PostgresQuery, PostgresTable, RedisTable
-from ...state.lookup_sources.file_table import FileTable
+from ...state.lookup_sources.file_tables import FileTable
 from .masters import is_local
 from .shipped_app import ARCHIVE_PREFIX, HandedAddress, ShippedApp, ShippedTable
 

@@ -17,7 +17,7 @@ from ...processors.declare.record_check import RecordCheck
 from ...processors.declare.routes import Routes
 from ...processors.errors import ProcessorFailed
 from ..spark.session import BATCH_EVENTS
-from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, UNFIT, Columns, days_of
+from ..warehouse.columns import CONVERSION_ERRORS, DAY_COLUMN, OUTPUT_MARKS, Columns, days_of
 
 
 def slot_of(number: int) -> str:
@@ -55,7 +55,7 @@ class OutputRows:
             try:
                 routed = self._routes.split(part)
                 rows = [self._rows(category, records) for category, records in routed]
-            except (TypeError, *UNFIT) as error:
+            except (TypeError, *CONVERSION_ERRORS) as error:
                 raise ProcessorFailed(
                     f"An output of {self._routes.processor.__name__} does not fit the category it goes to: {error}. Nothing "
                     "of it was published; mend the processor and run the backfill again."
@@ -72,7 +72,7 @@ class OutputRows:
         columns = self._columns[category.name]
         try:
             arrays = [_as(given.column(field.name), field) for field in columns.schema]
-        except (KeyError, *UNFIT) as error:
+        except (KeyError, *CONVERSION_ERRORS) as error:
             raise ProcessorFailed(
                 f"What {self._routes.processor.__name__}.process_columns gives does not fit {category.name}, whose columns are "
                 f"{', '.join(f'{field.name}: {field.type}' for field in columns.schema)}: {error}. Nothing of it was published; mend the processor "

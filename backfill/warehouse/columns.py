@@ -35,7 +35,7 @@ EVENT_MARKS = ("_bucket", "_offset", "_event_time", "_arrived")
 DAY_COLUMN = "ds"
 ROW = "_row"
 """Where an event stood in its batch, while the batch is taken apart."""
-UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+CONVERSION_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 """Raised for a value that its column cannot hold, such as a whole number beyond 64 bits."""
 
 _RESERVED = frozenset([*MARKS.names, DAY_COLUMN, ROW])
@@ -72,7 +72,7 @@ class Columns:
         """Return the columns of records.
 
         Raises:
-            pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: a value does not fit; see `UNFIT`.
+            pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: a value does not fit; see `CONVERSION_ERRORS`.
         """
         values = zip(*map(msgspec.structs.astuple, records), strict=True) if records else [()] * len(self._fields)
         return [

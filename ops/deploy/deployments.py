@@ -20,7 +20,7 @@ from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
 from ...state.files.file_store import open_file_store
-from ...state.lookup_sources.file_table import FileTable
+from ...state.lookup_sources.file_tables import FileTable
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_log import newest_maintenance
 from ..worker.preflight import prepare

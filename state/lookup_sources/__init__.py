@@ -1,10 +1,9 @@
-"""Where looked-up rows lie: in files that are loaded whole, in PostgreSQL, in Redis.
+"""Sources of looked-up rows: files, which are loaded whole, PostgreSQL and Redis.
 
-Each source is a pair: a value that is declared on a class, and what it opens. A library is imported when a source that needs it is opened.
+Each source is a pair: a value that a class declares, and the client that it opens. Opening a source imports its library.
 """
 
-from .csv_table import CsvTable
-from .parquet_table import ParquetTable
+from .file_tables import CsvTable, ParquetTable
 from .postgres_table import PostgresQuery, PostgresTable
 from .redis_table import RedisForm, RedisTable
 

@@ -1,4 +1,4 @@
-"""How a store of rows is named: by its address, or by the variable of the environment that holds it, which is where passwords belong."""
+"""Addresses of lookup stores: a URL, or the environment variable that contains it, which is the place for passwords."""
 
 from __future__ import annotations
 
@@ -17,39 +17,38 @@ DEFAULT_VARIABLE = "PENSTOCK_LOOKUPS"
 
 
 def address_named(name: str, schemes: Sequence[str], what: str) -> Address:
-    """Return the address that is meant.
+    """Return the address of a store.
 
     Args:
-        name: an address, or the name of a variable.
-        schemes: what it may begin with.
-        what: is to be looked up there, for messages.
+        name: an address, or the name of an environment variable.
+        schemes: the supported URL schemes.
+        what: the source, for messages.
 
     Raises:
-        LookupRefused: the variable is not set, or holds no such address.
+        LookupRefused: the variable is missing, or the address is of another kind.
     """
     url = name if "://" in name else os.environ.get(name, "")
     if not url:
         raise LookupRefused(
-            f"Where {what} is to be looked up is to stand in the environment variable {name}, which is not set here. Nothing was looked "
-            f"up; set it, such as {name}={schemes[0]}://user:password@host, in every process that looks rows up; a batch run "
-            "hands it on to Spark's executors from where it is started."
+            f"The address for {what} belongs in the environment variable {name}, which is not set here. Nothing was looked up. Set it, such as "
+            f"{name}={schemes[0]}://user:password@host, in every process that looks rows up. A batch run passes it to Spark's executors."
         )
     with suppress(StateError):
         address = address_of(url)
         if address.scheme in schemes:
             return address
     raise LookupRefused(
-        f"{what} cannot be looked up at {Address(url)}: give an address that begins with {schemes[0]}://. Nothing was looked up."
+        f"{what} cannot be looked up at {Address(url)}. Nothing was looked up. Use an address that starts with {schemes[0]}://."
     )
 
 
 def expect_time(owner: object, limit: timedelta) -> None:
-    """Raise DeclarationError for a limit of time that leaves none."""
+    """Raise DeclarationError unless a time limit is above zero."""
     if limit <= timedelta():
-        raise DeclarationError(f"{owner}: a time limit of {limit} leaves no time for an answer. It must be above zero.")
+        raise DeclarationError(f"{owner}: a time limit of {limit} allows no answer. Use a limit above zero.")
 
 
-def explained(error: StateError, what: str) -> LookupRefused:
-    """Return a store's refusal as one of a lookup."""
+def lookup_refused(error: StateError, what: str) -> LookupRefused:
+    """Translate a store's error."""
     remedy = "" if isinstance(error, StoreLibraryMissing) else f" {what} could not be looked up."
     return LookupRefused(f"{error}{remedy}")

@@ -1,31 +1,33 @@
-"""Rows in a table of PostgreSQL, or that a query of one's own gives."""
+"""Rows of a PostgreSQL table or query."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...processors.errors import DeclarationError
-from ...processors.lookups import LookupRefused
+from ...processors.lookups import InvalidRow, LookupRefused, LookupUnreachable
 from ...processors.lookups.row_shape import RowShape
 from ..errors import StateError
 from ..remote.addresses import POSTGRES
+from ..remote.errors import StoreInterrupted
 from ..remote.folder import expect_library
-from .address import DEFAULT_VARIABLE, address_named, expect_time, explained
-from .postgres_rows import PostgresRequest, PostgresRows, Prepare
+from .address import DEFAULT_VARIABLE, address_named, expect_time, lookup_refused
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
+    from ..remote.postgres_connection import PostgresConnection
+
 _WHOLE_NUMBERS = (20, 21, 23)
 _TEXTS = (25, 1042, 1043)
 _PADDED = 1042
-"""Object identifiers of types, as PostgreSQL's catalog pg_type has them."""
+"""Type identifiers in PostgreSQL's catalog pg_type."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,13 @@ class PostgresTable:
 
     Args:
         table: its name; within a schema, `schema.table`.
-        row: what a row becomes; its fields are found by their columns' names.
-        key: the column of the key, text or whole numbers, best with an index; each key has one row.
-        at: the environment variable that holds the address, postgresql://user:password@host:5432/database; or an address.
-        time_limit: for each request; connecting takes two seconds more at most.
+        row: the type of its rows; columns are matched to fields by name.
+        key: the column of the key, with unique strings or integers, ideally with an index.
+        at: the environment variable with the address, postgresql://user:password@host:5432/database; or the address.
+        time_limit: the limit of each request; connecting may take two seconds more.
 
     Raises:
-        DeclarationError: `row` is no type of rows, or there is no time.
+        DeclarationError: `row` is not a supported type, or the time limit is not above zero.
     """
 
     table: str
@@ -54,25 +56,25 @@ class PostgresTable:
         expect_time(self, self.time_limit)
 
     def open(self) -> PostgresRows:
-        """Return what can be asked; connects when it is.
+        """Return a client. The first request connects.
 
         Raises:
-            LookupRefused: its address is not known or none of PostgreSQL.
+            LookupRefused: the address is missing or of another kind.
         """
         return _opened(self, self._prepare)
 
     def _prepare(self, connection: psycopg.Connection) -> PostgresRequest:
-        from psycopg import sql  # noqa: PLC0415 - what looks up elsewhere needs no psycopg
+        from psycopg import sql  # noqa: PLC0415 - other sources need no psycopg
 
         table = sql.Identifier(*self.table.split("."))
         types = _types(connection, sql.SQL("SELECT * FROM {} LIMIT 0").format(table))
         columns, key = RowShape(self.row).columns(list(types), self.key, str(self)), types[self.key]
         if key not in _WHOLE_NUMBERS + _TEXTS:
             raise LookupRefused(
-                f"{self}: the key column {self.key!r} is neither text nor whole numbers. Declare a PostgresQuery, which turns the list of "
-                "keys into what the column holds."
+                f"{self}: the key column {self.key!r} contains neither strings nor integers. Nothing was looked up. Declare a PostgresQuery "
+                "that converts the list of keys to the column's type."
             )
-        # A text that is padded with blanks is found by its index only as what it is.
+        # The index of blank-padded text is used only for a parameter of that type.
         parameter = sql.SQL("%s::bpchar[]" if key == _PADDED else "%s")
         where = sql.SQL(" FROM {} WHERE {} = ANY({})").format(table, sql.Identifier(self.key), parameter)
         return PostgresRequest(_selection(self.key, columns) + where, columns, whole_numbers=key in _WHOLE_NUMBERS)
@@ -83,18 +85,18 @@ class PostgresTable:
 
 @dataclass(frozen=True)
 class PostgresQuery:
-    """What a query of PostgreSQL gives for a list of keys.
+    """A query of PostgreSQL with a list of keys.
 
     Args:
-        query: with one parameter, `%s`, which stands for the list of keys, as texts: `SELECT … WHERE code = ANY(%s)`, or, where the
-            column holds something else, `ANY(%s::uuid[])`.
-        row: what a row becomes; its fields are found by their columns' names.
-        key: the column of the result that says which key a row is of; each has one row.
-        at: the environment variable that holds the address, postgresql://user:password@host:5432/database; or an address.
-        time_limit: for each request; connecting takes two seconds more at most.
+        query: a query with one parameter, `%s`, for the list of keys as text: `SELECT … WHERE code = ANY(%s)`, or for a column of another
+            type, `ANY(%s::uuid[])`.
+        row: the type of its rows; columns are matched to fields by name.
+        key: the result column with the key, which must be unique.
+        at: the environment variable with the address, postgresql://user:password@host:5432/database; or the address.
+        time_limit: the limit of each request; connecting may take two seconds more.
 
     Raises:
-        DeclarationError: `row` is no type of rows, there is no time, or not one parameter.
+        DeclarationError: `row` is not a supported type, the time limit is not above zero, or the query does not have one parameter.
     """
 
     query: str
@@ -108,22 +110,22 @@ class PostgresQuery:
         expect_time(self, self.time_limit)
         if self.query.count("%s") != 1:
             raise DeclarationError(
-                f"{self}: it needs one parameter, %s, for the list of keys, such as `WHERE code = ANY(%s)`, and has "
-                f"{self.query.count('%s')}."
+                f"{self}: the query has {self.query.count('%s')} parameters instead of one. Use one %s for the list of keys, such as "
+                "`WHERE code = ANY(%s)`."
             )
 
     def open(self) -> PostgresRows:
-        """Return what can be asked; connects when it is.
+        """Return a client. The first request connects.
 
         Raises:
-            LookupRefused: its address is not known or none of PostgreSQL.
+            LookupRefused: the address is missing or of another kind.
         """
         return _opened(self, self._prepare)
 
     def _prepare(self, connection: psycopg.Connection) -> PostgresRequest:
-        from psycopg import sql  # noqa: PLC0415 - what looks up elsewhere needs no psycopg
+        from psycopg import sql  # noqa: PLC0415 - other sources need no psycopg
 
-        query = sql.SQL(self.query.strip().rstrip(";"))  # whoever declares a processor may ask anything
+        query = sql.SQL(self.query.strip().rstrip(";"))  # the author of a processor may query anything
         given = sql.SQL(" FROM ({}) AS given").format(query)
         types = _types(connection, sql.SQL("SELECT *") + given + sql.SQL(" LIMIT 0"), [])
         columns = RowShape(self.row).columns(list(types), self.key, str(self))
@@ -138,7 +140,7 @@ def _opened(declared: PostgresTable | PostgresQuery, prepare: Prepare) -> Postgr
     try:
         expect_library("psycopg", "postgres", address)
     except StateError as error:
-        raise explained(error, str(declared)) from error
+        raise lookup_refused(error, str(declared)) from error
     from ..remote.postgres_connection import PostgresConnection  # noqa: PLC0415 - imports psycopg
 
     connection = PostgresConnection(
@@ -158,6 +160,86 @@ def _selection(key: str, columns: Sequence[str]) -> sql.Composed:
 
 
 def _types(connection: psycopg.Connection, statement: sql.Composed, *parameters: list[str]) -> dict[str, int]:
-    """Return the types of a statement's columns by their names."""
+    """Return the types of a statement's columns by name."""
     described = connection.execute(statement, parameters or None).description or []
     return {column.name: column.type_code for column in described}
+
+
+@dataclass(frozen=True)
+class PostgresRequest:
+    """A statement whose parameter is the list of keys, and whose first column is the key.
+
+    Args:
+        statement: the statement.
+        columns: the names of the columns after the first.
+        whole_numbers: whether only integers can be keys.
+    """
+
+    statement: sql.Composed
+    columns: Sequence[str]
+    whole_numbers: bool = False
+
+
+Prepare = Callable[["psycopg.Connection"], PostgresRequest]
+"""Creates the statement from the current tables; raises LookupRefused if they lack something."""
+
+
+class PostgresRows:
+    """Rows in PostgreSQL; for one thread. A broken connection is replaced.
+
+    Args:
+        connection: the connection.
+        prepare: creates the statement, once.
+        shape: the type of the rows.
+        what: the source, for messages.
+    """
+
+    def __init__(self, connection: PostgresConnection, prepare: Prepare, shape: RowShape, what: str) -> None:
+        self._connection = connection
+        self._prepare = prepare
+        self._shape = shape
+        self._what = what
+        self._asking: PostgresRequest | None = None
+
+    def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return the rows of the keys; keys without a row are missing."""
+        try:
+            with self._connection.session() as connection:
+                if self._asking is None:
+                    self._asking = self._prepare(connection)
+                found = self._found(connection, self._asking, keys)
+        except StoreInterrupted as error:
+            raise LookupUnreachable(f"{self._what} did not answer. {error}") from error
+        except StateError as error:
+            raise lookup_refused(error, self._what) from error
+        return self._rows(found, self._asking)
+
+    def _found(
+        self, connection: psycopg.Connection, asking: PostgresRequest, keys: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
+        wanted: list[Any] = [int(key) for key in keys if _is_whole(key)] if asking.whole_numbers else list(keys)
+        return connection.execute(asking.statement, (wanted,)).fetchall() if wanted else []
+
+    def _rows(self, found: Sequence[tuple[Any, ...]], asking: PostgresRequest) -> dict[str, Any]:
+        rows: dict[str, Any] = {}
+        for key, *values in found:
+            name = str(key)
+            place = f"the row of {name!r} in {self._what}"
+            if name in rows:
+                rows[name] = InvalidRow(f"{place} is ambiguous: the key has several rows")
+                continue
+            try:
+                rows[name] = self._shape.of_values(dict(zip(asking.columns, values, strict=True)), place)
+            except InvalidRow as error:
+                rows[name] = error
+        return rows
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def _is_whole(key: str) -> bool:
+    """Return whether a key is an integer in PostgreSQL's notation."""
+    digits = key.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 19 and str(int(key)) == key

@@ -16,34 +16,34 @@ from ..errors import StateError
 from ..remote.addresses import REDIS
 from ..remote.errors import StoreInterrupted
 from ..remote.folder import expect_library
-from .address import DEFAULT_VARIABLE, address_named, expect_time, explained
+from .address import DEFAULT_VARIABLE, address_named, expect_time, lookup_refused
 
 if TYPE_CHECKING:
     from ..remote.redis_connection import RedisConnection
 
 
 class RedisForm(Enum):
-    """How a row lies in Redis."""
+    """The representation of a row in Redis."""
 
     HASH = "hash"
-    """A hash, whose fields are the row's, as texts."""
+    """A hash with the row's fields as text."""
     JSON = "json"
-    """A string that is a JSON object."""
+    """A string with a JSON object."""
 
 
 @dataclass(frozen=True)
 class RedisTable:
-    """Rows in Redis or a Redis Cluster, each under its key with a prefix.
+    """Rows in Redis or a Redis Cluster, each at its key with a prefix.
 
     Args:
-        prefix: what stands before the key: with `airport:` the row of `JFK` is at `airport:JFK`.
-        row: what a row becomes.
-        form: how it lies there.
-        at: the environment variable that holds the address, redis://:password@host:6379/0, or rediss:// over TLS; or an address.
-        time_limit: for each request, and for connecting.
+        prefix: the prefix of the keys: with `airport:`, the row of `JFK` is at `airport:JFK`.
+        row: the type of the rows.
+        form: their representation.
+        at: the environment variable with the address, redis://:password@host:6379/0, or rediss:// over TLS; or the address.
+        time_limit: the limit of each request, and of connecting.
 
     Raises:
-        DeclarationError: `row` is no type of rows, or there is no time.
+        DeclarationError: `row` is not a supported type, or the time limit is not above zero.
     """
 
     prefix: str
@@ -57,16 +57,16 @@ class RedisTable:
         expect_time(self, self.time_limit)
 
     def open(self) -> RedisRows:
-        """Return what can be asked; connects when it is.
+        """Return a client. The first request connects.
 
         Raises:
-            LookupRefused: its address is not known or none of Redis.
+            LookupRefused: the address is missing or of another kind.
         """
         address = address_named(self.at, REDIS, str(self))
         try:
             expect_library("redis", "redis", address)
         except StateError as error:
-            raise explained(error, str(self)) from error
+            raise lookup_refused(error, str(self)) from error
         from ..remote.redis_connection import RedisConnection  # noqa: PLC0415 - imports redis
 
         rights = f"the keys {self.prefix}*"
@@ -77,11 +77,11 @@ class RedisTable:
 
 
 class RedisRows:
-    """Rows in Redis. One thread; a new connection where the last one broke.
+    """Rows in Redis; for one thread. A broken connection is replaced.
 
     Args:
-        connection: to where they are.
-        table: what they are.
+        connection: the connection.
+        table: the declaration.
     """
 
     def __init__(self, connection: RedisConnection, table: RedisTable) -> None:
@@ -90,18 +90,18 @@ class RedisRows:
         self._shape = RowShape(table.row)
 
     def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
-        """Return the row of each key that has one."""
+        """Return the rows of the keys; keys without a row are missing."""
         try:
             with self._connection.client() as client:
-                answers = self._answers(client, keys or [""])  # without keys, to see whether we are let in
+                answers = self._answers(client, keys or [""])  # without keys, check the access
         except StoreInterrupted as error:
-            raise LookupUnreachable(f"{self._table} could not be asked. {error}") from error
+            raise LookupUnreachable(f"{self._table} did not answer. {error}") from error
         except StateError as error:
-            raise explained(error, str(self._table)) from error
+            raise lookup_refused(error, str(self._table)) from error
         return {key: self._row(key, answer) for key, answer in zip(keys, answers, strict=False) if answer}
 
     def _answers(self, client: Any, keys: Sequence[str]) -> list[Any]:
-        # A pipeline, not MGET: in a cluster the keys of one command have to lie together.
+        # A pipeline, not MGET: in a cluster, the keys of one command must be on one node.
         asked = client.pipeline(transaction=False)
         for key in keys:
             (asked.hgetall if self._table.form is RedisForm.HASH else asked.get)(self._table.prefix + key)
@@ -114,7 +114,7 @@ class RedisRows:
     def _row(self, key: str, answer: Any) -> Any:
         place = f"the row of {key!r} in {self._table}"
         if isinstance(answer, Exception):
-            return InvalidRow(f"{place} is no {self._table.form.value}: {answer}")
+            return InvalidRow(f"{place} is not a {self._table.form.value}: {answer}")
         try:
             if self._table.form is RedisForm.JSON:
                 return self._shape.of_json(answer, place)
@@ -125,7 +125,7 @@ class RedisRows:
             return error
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
 

@@ -83,7 +83,7 @@ class PostgresConnection:
     @contextmanager
     def session(self) -> Iterator[psycopg.Connection]:
         """Yield the connection, with each statement as its own transaction."""
-        with self._lock, self._explained():
+        with self._lock, self._translated_errors():
             if self._connection is None:
                 self._connection = self._connected()
             try:
@@ -162,16 +162,16 @@ class PostgresConnection:
         return {**_DEFAULTS, **limited, **writable, **given}
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except PenstockError:
             raise
         except (psycopg.Error, OSError) as error:
-            raise explained(self.address, error, self._rights) from error
+            raise translated(self.address, error, self._rights) from error
 
 
-def explained(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
+def translated(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
     """Translate an error of psycopg."""
     said = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     code = getattr(error, "sqlstate", None) or ""

@@ -80,7 +80,7 @@ class RedisConnection:
         except PenstockError:
             raise
         except (redis.RedisError, OSError) as error:
-            wrong = explained(self.address, error, self._rights)
+            wrong = translated(self.address, error, self._rights)
             if isinstance(wrong, StoreInterrupted):
                 # A replica that was the primary keeps its connections open: the next attempt looks up the primary again.
                 self._forget(client)
@@ -152,7 +152,7 @@ def warn_unless_durable(connection: RedisConnection) -> None:
         )
 
 
-def explained(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
+def translated(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
     """Translate an error of redis-py."""
     said = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     # First, because redis-py reports a wrong password as a failed connection.

@@ -146,7 +146,7 @@ def test_every_error_of_psycopg_has_a_class_of_ours() -> None:
     address = Address("postgresql://host/db")
     classes = [value for value in vars(psycopg.errors).values() if isinstance(value, type)]
     ours = {
-        code: postgres_connection.explained(address, error("said"))
+        code: postgres_connection.translated(address, error("said"))
         for error in classes
         if issubclass(error, psycopg.Error) and (code := getattr(error, "sqlstate", None))
     }
@@ -175,10 +175,10 @@ def test_every_error_of_redis_has_a_class_of_ours() -> None:
     ]
     refused: list[Exception] = [errors.AuthenticationError("WRONGPASS"), errors.NoPermissionError("NOPERM")]
 
-    assert all(isinstance(redis_connection.explained(address, error), StoreInterrupted) for error in passing)
-    assert all(isinstance(redis_connection.explained(address, error), StoreRefused) for error in refused)
-    assert isinstance(redis_connection.explained(address, errors.OutOfMemoryError("OOM")), StateUnwritable)
-    assert type(redis_connection.explained(address, errors.ResponseError("ERR what?"))) is StateError
+    assert all(isinstance(redis_connection.translated(address, error), StoreInterrupted) for error in passing)
+    assert all(isinstance(redis_connection.translated(address, error), StoreRefused) for error in refused)
+    assert isinstance(redis_connection.translated(address, errors.OutOfMemoryError("OOM")), StateUnwritable)
+    assert type(redis_connection.translated(address, errors.ResponseError("ERR what?"))) is StateError
 
 
 @pytest.mark.parametrize(

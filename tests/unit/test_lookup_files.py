@@ -207,5 +207,5 @@ def test_a_parquet_file_that_does_not_fit_is_refused(tmp_path: Path, columns: di
 
 def test_what_is_no_parquet_file_is_refused(path: Path) -> None:
     """As such."""
-    with pytest.raises(ps.lookups.LookupRefused, match="is not a Parquet file that can be read"):
+    with pytest.raises(ps.lookups.LookupRefused, match="is not a readable Parquet file"):
         ps.lookups.ParquetTable(path, City, key="code").open()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.backfill.warehouse.columns import UNFIT, Columns
+from penstock.backfill.warehouse.columns import CONVERSION_ERRORS, Columns
 from penstock.processors.errors import DeclarationError
 
 
@@ -135,7 +135,7 @@ def test_a_new_field_without_default_is_refused_with_what_to_do() -> None:
 
 def test_a_number_beyond_its_column_is_told() -> None:
     """JSON carries whole numbers of more than 64 bits; a column does not."""
-    with pytest.raises(UNFIT):
+    with pytest.raises(CONVERSION_ERRORS):
         Columns(Newer).arrays([Newer(2**70)])
 
 
