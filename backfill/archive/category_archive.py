@@ -32,7 +32,7 @@ from ...transport.codecs.by_category import Codecs
 from ...transport.errors import BusError, BusRefuses, BusUnreachable, CommitUnconfirmed, Fenced, MembershipLost
 from ...transport.messages import Bucket, Position, RawBatch
 from ..errors import ArchiveGap, ArchiveRefused, WarehouseFileMissing
-from ..warehouse.archive_settings import SettledSettings, expect_same_topic, settle, widen_files
+from ..warehouse.archive_settings import ResolvedSettings, expect_same_topic, resolve_settings, widen_files
 from ..warehouse.layout import By, StoredFile
 from ..warehouse.listing import Listing
 from ..warehouse.notes import BucketNote, bucket_note, claim_note, epochs_among, write_note
@@ -56,13 +56,13 @@ class ArchiveMetrics:
         events: archived events.
         files: written files, each rewrite included.
         undecodable: messages without a row, because they cannot be decoded or contain an integer beyond 64 bits.
-        gone: offsets that had expired on the bus.
+        expired: offsets that had expired on the bus.
     """
 
     events: int = 0
     files: int = 0
     undecodable: int = 0
-    gone: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class CategoryArchive:
         bus: the bus.
         category: the declaration.
         warehouse: the destination.
-        manner: the settings.
+        options: the settings.
         tally: the counters to update.
     """
 
@@ -152,7 +152,7 @@ class CategoryArchive:
         self._tally = tally
         self._rows = ArchivedRows(category, Codecs(bus).of(category))
         self._clock = "_arrived" if options.by is By.ARRIVAL else "_event_time"
-        self._settled: SettledSettings | None = None
+        self._settings: ResolvedSettings | None = None
         self._complete = CompleteDays(warehouse, category.name)
         self._idle_buckets = IdleBuckets(bus, category.name, options.patience.idle_after, options.monotonic_s)
         self._idle = frozenset[int]()
@@ -210,8 +210,8 @@ class CategoryArchive:
     def _expect_same_topic(self) -> None:
         name = self._category.name
         topic = self._bus.catalog.topics([name]).get(name)
-        if self._settled is not None and topic is not None:
-            expect_same_topic(name, self._settled.terms.topic_id, topic.id)
+        if self._settings is not None and topic is not None:
+            expect_same_topic(name, self._settings.settings.topic_id, topic.id)
 
     def _joined(self) -> Reader:
         if self._reader is None:
@@ -289,7 +289,7 @@ class CategoryArchive:
         state = self._bus.catalog.describe(name)
         committed = {position.bucket: position for position in self._bus.catalog.positions(group_of(name), name)}
         listing = self._complete.look()
-        settled = self._settle(listing, len(state.ends), state.topic_id)
+        settings = self._resolve_settings(listing, len(state.ends), state.topic_id)
         owners = Owners.of(self._warehouse, name)
         with ThreadPoolExecutor(WRITERS) as pool:
             claimed = list(
@@ -298,13 +298,13 @@ class CategoryArchive:
                 )
             )
         self._expect_owned(reader, claimed)
-        if settled.widens:
+        if settings.widens:
             epochs = {one.bucket.number: one.epoch for one in claimed}
-            widen_files(self._warehouse, name, listing.files, settled.terms, epochs)
+            widen_files(self._warehouse, name, listing.files, settings.settings, epochs)
             listing = self._complete.look()
-        if not settled.is_noted:
-            settled.note(self._warehouse, name)
-        self._settled = replace(settled, is_noted=True, widens=False)
+        if not settings.is_recorded:
+            settings.note(self._warehouse, name)
+        self._settings = replace(settings, is_recorded=True, widens=False)
         with ThreadPoolExecutor(WRITERS) as pool:
             taken = list(pool.map(lambda one: self._opened(one, owners, listing, state.starts), claimed))
         reader.start([Position(one.bucket, bucket.read) for one, bucket in zip(claimed, taken, strict=True)])
@@ -312,9 +312,9 @@ class CategoryArchive:
         self._idle_buckets.interrupt(one.bucket.number for one in claimed)
         self._assigned = [bucket for bucket in self._assigned if bucket not in buckets]
 
-    def _settle(self, listing: Listing, buckets: int, topic_id: str) -> SettledSettings:
+    def _resolve_settings(self, listing: Listing, buckets: int, topic_id: str) -> ResolvedSettings:
         name = self._category.name
-        settled = self._settled or settle(
+        settings = self._settings or resolve_settings(
             self._warehouse,
             name,
             listing.files,
@@ -323,14 +323,14 @@ class CategoryArchive:
             schema=self._rows.schema,
             topic_id=topic_id,
         )
-        expect_same_topic(name, settled.terms.topic_id, topic_id)
-        if settled.widens and len(self._owned) < buckets:
+        expect_same_topic(name, settings.settings.topic_id, topic_id)
+        if settings.widens and len(self._owned) < buckets:
             raise ArchiveRefused(
                 f"{name}: columns of files in {self._warehouse.location} must become wider, but other archivers own "
                 f"{buckets - len(self._owned)} of its {buckets} buckets. Nothing was changed. Stop all archivers of {name} and start one. "
                 "Start the others when it has logged that the files are rewritten."
             )
-        return settled
+        return settings
 
     def _claim(
         self, bucket: Bucket, owners: Owners, listing: Listing, committed: Position | None, start: int
@@ -390,7 +390,7 @@ class CategoryArchive:
                 "`accept_gaps=True`."
             )
         _LOG.warning("%s: offsets %d to %d have expired in Kafka and were not archived", bucket, position, start - 1)
-        self._tally.gone += start - position
+        self._tally.expired += start - position
         return start
 
     def revoked(self, buckets: Sequence[Bucket]) -> None:

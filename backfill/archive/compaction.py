@@ -27,7 +27,7 @@ from ..warehouse.layout import EventFile, StoredFile
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS
 from ..warehouse.owners import bucket_notes
-from ..warehouse.schema_evolution import OtherType, fitted, merged, table_of
+from ..warehouse.schema_evolution import ColumnTypeMismatch, fitted, merged, table_of
 from ..warehouse.warehouse import Warehouse
 
 _LOG = logging.getLogger("penstock.archiver")
@@ -75,9 +75,9 @@ def compact(
     """
     # Before the listing: every event committed by then is in the listed files.
     notes = bucket_notes(warehouse, category)
-    terms = settings_of(warehouse, category)
+    settings = settings_of(warehouse, category)
     listing = Listing.of(warehouse, category)
-    if terms is None:
+    if settings is None:
         raise ArchiveRefused(
             f"{warehouse.location} has no archive of {category} with settings. Nothing was changed. Archive it with "
             "`penstock archive run` first."
@@ -88,7 +88,7 @@ def compact(
     for day in listing.days:
         if wanted(day) and SUCCESS in listing.notes.get(day, ()):
             for bucket, files in groupby(listing.of_day(day), key=lambda file: file.bucket):
-                blocks = _Blocks(listing.sizes, terms.segment_events, committed.get(bucket, 0), limit_bytes)
+                blocks = _Blocks(listing.sizes, settings.segment_events, committed.get(bucket, 0), limit_bytes)
                 for group in blocks.groups(list(files)):
                     try:
                         yield _replace(warehouse, group)
@@ -156,7 +156,7 @@ def _schema_of(warehouse: Warehouse, group: Sequence[StoredFile]) -> pa.Schema:
         own = table_of(warehouse.read(file)).schema.remove_metadata()
         try:
             schema = merged(schema, _optional(own, schema) if at else own)
-        except OtherType as other:
+        except ColumnTypeMismatch as other:
             raise ArchiveRefused(
                 f"{file.path}: column {other.column} has type {other.wanted}, but {group[0].path} has {other.stored}. The bucket's files of "
                 "this day were not changed. Start the archiver with the current record once: it converts all files to one type."

@@ -26,7 +26,7 @@ from ..warehouse.layout import By, Days
 from ..warehouse.listing import Listing
 from ..warehouse.notes import SUCCESS, ArchiveSettings, closed_until
 from ..warehouse.owners import bucket_notes
-from ..warehouse.read_errors import unreadable
+from ..warehouse.read_errors import unreadable_message
 from ..warehouse.warehouse import WRITERS, Warehouse
 
 EVER = Days(date.min, date.max)
@@ -170,7 +170,7 @@ def _refuse_empty_files(warehouse: Warehouse, listing: Listing, days: Days) -> N
     """Raise BackfillRefused for a file without a byte: Spark would pass over it."""
     empty = [file for file in listing.all_files if days.has(file.day) and not listing.sizes[file]]
     if empty:
-        raise BackfillRefused(unreadable(f"{warehouse.location}/{empty[0].path}", "it is empty"))
+        raise BackfillRefused(unreadable_message(f"{warehouse.location}/{empty[0].path}", "it is empty"))
 
 
 def _closed(warehouse: Warehouse, category: AnyCategory) -> date | None:

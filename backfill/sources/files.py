@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..warehouse.layout import Days, StoredFile
 from ..warehouse.listing import Listing, read_events
-from ..warehouse.read_errors import naming
+from ..warehouse.read_errors import naming_file
 from ..warehouse.schema_evolution import fitted, is_same, merged
 from ..warehouse.warehouse import Warehouse
 
@@ -73,7 +73,7 @@ class Files:
             BackfillFailed: a file does not read.
         """
         for file in files:
-            with naming(f"{self.warehouse.location}/{file.path}"):
+            with naming_file(f"{self.warehouse.location}/{file.path}"):
                 for batch in self._batches(read_events(self.warehouse, file), file, columns, rows):
                     found = batch if self.by_event_time else _within(batch, days)
                     if found.num_rows:

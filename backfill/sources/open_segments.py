@@ -21,7 +21,7 @@ from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import DAY_COLUMN
 from ..warehouse.layout import StoredFile
 from ..warehouse.listing import read_events
-from ..warehouse.read_errors import naming
+from ..warehouse.read_errors import naming_file
 from ..warehouse.schema_evolution import fitted, merged, table_of
 from ..warehouse.warehouse import Warehouse
 
@@ -84,7 +84,7 @@ def _run(schema: pa.Schema, warehouse: Warehouse, batches: Batches) -> Batches:
 
 
 def _events(warehouse: Warehouse, file: StoredFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with naming(f"{warehouse.location}/{file.path}"):
+    with naming_file(f"{warehouse.location}/{file.path}"):
         table = table_of(read_events(warehouse, file))
         merged(table.schema.remove_metadata(), schema)
     dated = table.append_column(DAY_COLUMN, pa.repeat(pa.scalar(file.day), table.num_rows))

@@ -22,8 +22,8 @@ from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
 from ..warehouse.layout import DAY_MS, By, Days, StoredFile, folder_of
 from ..warehouse.listing import superseded_among
 from ..warehouse.notes import ARCHIVE, ArchiveSettings, decoded
-from ..warehouse.read_errors import other_type
-from ..warehouse.schema_evolution import OtherType, merged, relaxed, stored_as
+from ..warehouse.read_errors import type_mismatch_message
+from ..warehouse.schema_evolution import ColumnTypeMismatch, merged, relaxed, stored_as
 from ..warehouse.warehouse import Warehouse
 from .bus_part import BusPart
 from .files import TASKS_PER_CORE, Files, Planned
@@ -127,8 +127,8 @@ class Source(NamedTuple):
         """Raise BackfillRefused where the archive holds what a record type of today does not."""
         try:
             merged(terms.arrow, schema)
-        except OtherType as other:
-            raise BackfillRefused(other_type(f"{self.location}/{folder_of(category)}", other)) from other
+        except ColumnTypeMismatch as other:
+            raise BackfillRefused(type_mismatch_message(f"{self.location}/{folder_of(category)}", other)) from other
 
     def _archived(
         self, folder: str, schema: pa.Schema, terms: ArchiveSettings, open_from: OpenSegments | None

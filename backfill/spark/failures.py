@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from ...processors.errors import PenstockError
 from ..errors import BackfillFailed
-from ..warehouse.read_errors import gone, unreadable
+from ..warehouse.read_errors import deleted_message, unreadable_message
 from .executor_errors import missing_requirement
 
 _OF_FILE = re.compile(
@@ -79,14 +79,14 @@ def _of_file(text: str) -> str | None:
         return None
     kind, file, detail = failed.groups()
     if kind == "FILE_NOT_EXIST":
-        return gone(file)
+        return deleted_message(file)
     if kind == "PARQUET_COLUMN_DATA_TYPE_MISMATCH":
         return (
             f"{file}: {detail.rstrip('.')}, which is what the record has there. Nothing of the output was published. Use the record type that the "
             "file was written with, or move the file out of the folder."
         )
     cause = _CAUSE.search(text)
-    return unreadable(file, cause[1] if cause else kind)
+    return unreadable_message(file, cause[1] if cause else kind)
 
 
 def reason_of(error: Exception) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..errors import ArchiveRefused
 from .layout import By, Note, StoredFile
 from .notes import ARCHIVE, ArchiveSettings, read_note, write_note
-from .schema_evolution import OtherType, is_widened, merged, table_of, widen
+from .schema_evolution import ColumnTypeMismatch, is_widened, merged, table_of, widen
 from .warehouse import WRITERS, Warehouse
 
 _LOG = logging.getLogger("penstock.archiver")
@@ -24,25 +24,25 @@ def settings_of(warehouse: Warehouse, category: str) -> ArchiveSettings | None:
 
 
 @dataclass(frozen=True)
-class SettledSettings:
+class ResolvedSettings:
     """The settings for archiving a category from now on.
 
     Args:
-        terms: the settings to record.
-        is_noted: whether they are recorded already.
+        settings: the settings to record.
+        is_recorded: whether they are recorded already.
         widens: whether files have narrower columns.
     """
 
-    terms: ArchiveSettings
-    is_noted: bool
+    settings: ArchiveSettings
+    is_recorded: bool
     widens: bool
 
     def note(self, warehouse: Warehouse, category: str) -> None:
         """Record the settings."""
-        write_note(warehouse, Note(category, ARCHIVE), self.terms)
+        write_note(warehouse, Note(category, ARCHIVE), self.settings)
 
 
-def settle(
+def resolve_settings(
     warehouse: Warehouse,
     category: str,
     files: Sequence[StoredFile],
@@ -51,7 +51,7 @@ def settle(
     segment_events: int,
     schema: pa.Schema,
     topic_id: str = "",
-) -> SettledSettings:
+) -> ResolvedSettings:
     """Determine the settings for archiving a category; nothing is changed.
 
     Args:
@@ -66,17 +66,19 @@ def settle(
     Raises:
         ArchiveRefused: other settings, incompatible columns or another topic are recorded.
     """
-    terms = settings_of(warehouse, category) or _before_notes(warehouse, category, files, segment_events)
-    if terms is None:
-        return SettledSettings(ArchiveSettings.of(by, segment_events, schema, topic_id), is_noted=False, widens=False)
-    expect_same_topic(category, terms.topic_id, topic_id)
-    _refuse_other_way(category, terms, by, segment_events)
+    settings = settings_of(warehouse, category) or _inferred_settings(warehouse, category, files, segment_events)
+    if settings is None:
+        return ResolvedSettings(
+            ArchiveSettings.of(by, segment_events, schema, topic_id), is_recorded=False, widens=False
+        )
+    expect_same_topic(category, settings.topic_id, topic_id)
+    _expect_same_settings(category, settings, by, segment_events)
     try:
-        wider = merged(terms.arrow, schema)
-    except OtherType as other:
-        raise _refused(warehouse, category, files, other) from other
-    wanted = ArchiveSettings.of(by, segment_events, wider, topic_id or terms.topic_id)
-    return SettledSettings(wanted, wanted == terms, is_widened(terms.arrow, wider))
+        wider = merged(settings.arrow, schema)
+    except ColumnTypeMismatch as other:
+        raise _incompatible_columns(warehouse, category, files, other) from other
+    wanted = ArchiveSettings.of(by, segment_events, wider, topic_id or settings.topic_id)
+    return ResolvedSettings(wanted, wanted == settings, is_widened(settings.arrow, wider))
 
 
 def expect_same_topic(category: str, archived: str, now: str) -> None:
@@ -98,7 +100,7 @@ def expect_same_topic(category: str, archived: str, now: str) -> None:
         )
 
 
-def _before_notes(
+def _inferred_settings(
     warehouse: Warehouse, category: str, files: Iterable[StoredFile], segment_events: int
 ) -> ArchiveSettings | None:
     """Infer the settings of an archive without recorded ones: by event time, with the columns of its files."""
@@ -107,25 +109,27 @@ def _before_notes(
         own = table_of(warehouse.read(file)).schema.remove_metadata()
         try:
             schema = own if schema is None else merged(schema, own)
-        except OtherType as other:
-            raise _refused(warehouse, category, [file], other) from other
+        except ColumnTypeMismatch as other:
+            raise _incompatible_columns(warehouse, category, [file], other) from other
     return None if schema is None else ArchiveSettings.of(By.EVENT_TIME, segment_events, schema)
 
 
-def _refuse_other_way(category: str, terms: ArchiveSettings, by: By, segment_events: int) -> None:
-    if terms.by is not by:
+def _expect_same_settings(category: str, settings: ArchiveSettings, by: By, segment_events: int) -> None:
+    if settings.by is not by:
         raise ArchiveRefused(
-            f"{category} is archived by {terms.by.value}, not by {by.value}. Nothing was changed. Continue with `--by {terms.by.value}`. To "
+            f"{category} is archived by {settings.by.value}, not by {by.value}. Nothing was changed. Continue with `--by {settings.by.value}`. To "
             f"change it, move the folder category={category} away, and reset the group archiver.{category} to the first event."
         )
-    if terms.segment_events != segment_events:
+    if settings.segment_events != segment_events:
         raise ArchiveRefused(
-            f"{category} is archived in segments of {terms.segment_events:,} offsets, not of {segment_events:,}: both kinds of files would "
-            f"contain the same events. Nothing was changed. Continue with {terms.segment_events:,}."
+            f"{category} is archived in segments of {settings.segment_events:,} offsets, not of {segment_events:,}: both kinds of files would "
+            f"contain the same events. Nothing was changed. Continue with {settings.segment_events:,}."
         )
 
 
-def _refused(warehouse: Warehouse, category: str, files: Iterable[StoredFile], other: OtherType) -> ArchiveRefused:
+def _incompatible_columns(
+    warehouse: Warehouse, category: str, files: Iterable[StoredFile], other: ColumnTypeMismatch
+) -> ArchiveRefused:
     top = other.column.partition(".")[0].partition("[")[0]
     holds = (file.path for file in files if top in table_of(warehouse.read(file)).column_names)
     where = next(holds, f"category={category}")
@@ -136,7 +140,11 @@ def _refused(warehouse: Warehouse, category: str, files: Iterable[StoredFile], o
 
 
 def widen_files(
-    warehouse: Warehouse, category: str, files: Sequence[StoredFile], terms: ArchiveSettings, epochs: Mapping[int, int]
+    warehouse: Warehouse,
+    category: str,
+    files: Sequence[StoredFile],
+    settings: ArchiveSettings,
+    epochs: Mapping[int, int],
 ) -> None:
     """Rewrite the files of a category with narrower columns.
 
@@ -144,10 +152,10 @@ def widen_files(
         warehouse: the warehouse.
         category: its name.
         files: its files.
-        terms: the settings with the wider columns.
+        settings: the settings with the wider columns.
         epochs: the owner of each bucket, which is this archiver.
     """
     _LOG.warning("%s: columns became wider; files with narrower ones are rewritten", category)
     with ThreadPoolExecutor(WRITERS) as pool:
-        written = sum(pool.map(lambda file: widen(warehouse, file, terms.arrow, epochs[file.bucket]), files))
+        written = sum(pool.map(lambda file: widen(warehouse, file, settings.arrow, epochs[file.bucket]), files))
     _LOG.warning("%s: %d files were rewritten", category, written)

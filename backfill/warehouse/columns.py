@@ -1,6 +1,6 @@
-"""Columns: a record type as an Arrow schema, and records to columns and back, a whole batch at a time.
+"""Conversion of record types to Arrow schemas, and of batches of records to columns and back.
 
-Flat fields cross as lists of plain values; lists, dicts and records within records are taken apart by msgspec first.
+Flat fields are converted as lists of plain values. msgspec first takes apart lists, dicts and nested records.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _MARKS: list[pa.Field[Any]] = [
     pa.field("_arrived", pa.int64(), nullable=False),
 ]
 MARKS = pa.schema(_MARKS)
-"""What the archive keeps with every event; times in milliseconds since 1970, UTC."""
+"""The origin of each archived event; times in milliseconds since 1970, UTC."""
 
 OUTPUT_MARKS = pa.schema([MARKS.field("_key"), MARKS.field("_event_time")])
-"""What the output of a batch run has beside its record's columns."""
+"""The columns of a batch run's output, beside its record's."""
 EVENT_MARKS = ("_bucket", "_offset", "_event_time", "_arrived")
-"""Those that say where an event lay and when, without its key, which its record has."""
+"""The bucket, offset and times of an event, without its key, which is in its record."""
 DAY_COLUMN = "ds"
 ROW = "_row"
-"""Where an event stood in its batch, while the batch is taken apart."""
+"""The index of an event in its batch, while the batch is split."""
 CONVERSION_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
-"""Raised for a value that its column cannot hold, such as a whole number beyond 64 bits."""
+"""The errors for a value that does not fit its column, such as an integer beyond 64 bits."""
 
 _RESERVED = frozenset([*MARKS.names, DAY_COLUMN, ROW])
 _SCALARS: dict[type, pa.DataType] = {
@@ -55,7 +55,7 @@ class Columns:
         record: the type.
 
     Raises:
-        DeclarationError: a field that has no column, or the name of one that the warehouse needs itself.
+        DeclarationError: a field has no column type, or a reserved name.
     """
 
     def __init__(self, record: type[Record]) -> None:
@@ -63,8 +63,8 @@ class Columns:
         self._fields = fields_of(record)
         for name in _RESERVED & self._fields.keys():
             raise DeclarationError(
-                f"{record.__name__}.{name}: the warehouse keeps a column of that name for itself. Rename the field, or "
-                f"give it another name in the warehouse and on the bus: `{name}: … = msgspec.field(name=…)`."
+                f"{record.__name__}.{name}: the warehouse reserves this column name. Rename the field, or "
+                f"give it another name in files and messages: `{name}: … = msgspec.field(name=…)`."
             )
         self.schema = pa.schema([_column(record, name, field, ()) for name, field in self._fields.items()])
 
@@ -81,12 +81,12 @@ class Columns:
         ]
 
     def records(self, batch: pa.RecordBatch) -> list[Any]:
-        """Return the records of a batch that has at least these columns.
+        """Return the records of a batch with at least these columns.
 
-        A null in a field that cannot be null was written before the field existed: it becomes the field's default.
+        A null in a required field was written before the field existed, and becomes the field's default.
 
         Raises:
-            DeclarationError: such a field has no default.
+            DeclarationError: the field has no default.
         """
         columns = [self._values(name, field, batch.column(name)) for name, field in self._fields.items()]
         if not self._by_name:
@@ -95,10 +95,10 @@ class Columns:
         return [self._record(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
 
     def filled(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return some of the fields of a batch as columns, with defaults where `records` gives them.
+        """Return some fields of a batch as columns, with the defaults of `records`.
 
         Raises:
-            DeclarationError: as `records` does.
+            DeclarationError: as in `records`.
         """
         arrays = [self._filled(name, self._fields[name], batch.column(name)) for name in names]
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
@@ -133,8 +133,8 @@ class Columns:
     def _default_of(self, name: str, field: shapes.Field) -> Callable[[], Any]:
         if field.required:
             raise DeclarationError(
-                f"{self._record.__name__}.{name} is missing in events that were archived before the field existed, and it "
-                "has no default. Give it one, or declare it `| None`."
+                f"{self._record.__name__}.{name} is missing in events that were archived before the field existed, and "
+                "it has no default. Give it one, or declare it `| None`."
             )
         if field.default_factory is not msgspec.NODEFAULT:
             factory: Callable[[], Any] = field.default_factory
@@ -143,7 +143,7 @@ class Columns:
 
 
 def days_of(times: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the UTC day of each event time; there are fewer days than times."""
+    """Return the UTC day of each event time. A batch has few distinct days."""
     encoded = pa.array(times.to_numpy() // DAY_MS).dictionary_encode()
     names = [day_of(number * DAY_MS) for number in encoded.dictionary.to_pylist()]
     return pa.array(names, pa.string()).take(encoded.indices)
@@ -163,8 +163,8 @@ def _type(record: type, name: str, shape: Any, around: tuple[type, ...]) -> pa.D
             return pa.map_(pa.string(), _type(record, name, shape.value_type, around))
         case shapes.StructType() if shape.cls in around:
             raise DeclarationError(
-                f"{record.__name__}.{name}: a record that holds records of its own kind has no end as columns. Declare a "
-                "list of flat records, or leave the category out of the archive."
+                f"{record.__name__}.{name}: a record that contains itself cannot be stored in columns. Declare a "
+                "list of flat records, or do not archive the category."
             )
         case shapes.StructType():
             return pa.struct([_column(shape.cls, field.encode_name, field, around) for field in shape.fields])
@@ -178,14 +178,14 @@ def _type(record: type, name: str, shape: Any, around: tuple[type, ...]) -> pa.D
 
 
 def _lowered(shape: Any, values: Sequence[Any]) -> Sequence[Any]:
-    """Return a field's values as Arrow takes them."""
+    """Return a field's values in the form that Arrow accepts."""
     if type(without_null(shape)[0]) in _SCALARS:
         return values
     return [_with_pairs(shape, value) for value in msgspec.to_builtins(values, builtin_types=(bytes,))]
 
 
 def _with_pairs(shape: Any, value: Any) -> Any:
-    """Turn dicts that are maps into lists of pairs, at every depth."""
+    """Convert dicts that are maps to lists of pairs, at every depth."""
     if value is None:
         return None
     shape, _ = without_null(shape)
@@ -200,7 +200,7 @@ def _with_pairs(shape: Any, value: Any) -> Any:
 
 
 def _raised(shape: Any, value: Any) -> Any:
-    """Turn lists of pairs that are maps into dicts, and leave out what a record had not yet, at every depth."""
+    """Convert lists of pairs that are maps to dicts, and omit fields that a record lacked, at every depth."""
     if value is None:
         return None
     shape, _ = without_null(shape)

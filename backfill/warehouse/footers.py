@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from ..errors import WarehouseError
 from .layout import EventFile
-from .read_errors import unreadable
+from .read_errors import unreadable_message
 from .warehouse import Warehouse
 
 _FOOTER_BYTES = 65_536
@@ -34,7 +34,7 @@ def footer_of(warehouse: Warehouse, file: EventFile, size_bytes: int) -> pq.File
     try:
         return pq.read_metadata(BytesIO(end))
     except (OSError, pa.ArrowException) as error:
-        raise WarehouseError(unreadable(f"{warehouse.location}/{file.path}", str(error))) from error
+        raise WarehouseError(unreadable_message(f"{warehouse.location}/{file.path}", str(error))) from error
 
 
 def offsets_of(footer: pq.FileMetaData) -> range | None:

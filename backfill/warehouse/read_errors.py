@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from ..errors import BackfillFailed, WarehouseFileMissing
-from .schema_evolution import OtherType
+from .schema_evolution import ColumnTypeMismatch
 
 
 @contextmanager
-def naming(place: str) -> Iterator[None]:
+def naming_file(place: str) -> Iterator[None]:
     """Name the file that cannot be read within the block.
 
     Raises:
@@ -21,14 +21,14 @@ def naming(place: str) -> Iterator[None]:
     try:
         yield
     except WarehouseFileMissing as error:
-        raise BackfillFailed(gone(place)) from error
-    except OtherType as other:
-        raise BackfillFailed(other_type(place, other)) from other
+        raise BackfillFailed(deleted_message(place)) from error
+    except ColumnTypeMismatch as other:
+        raise BackfillFailed(type_mismatch_message(place, other)) from other
     except (pa.ArrowException, OSError) as error:
-        raise BackfillFailed(unreadable(place, str(error))) from error
+        raise BackfillFailed(unreadable_message(place, str(error))) from error
 
 
-def unreadable(place: str, reason: str) -> str:
+def unreadable_message(place: str, reason: str) -> str:
     """Return the message for a file that is not valid Parquet.
 
     Args:
@@ -42,12 +42,12 @@ def unreadable(place: str, reason: str) -> str:
     )
 
 
-def gone(place: str) -> str:
+def deleted_message(place: str) -> str:
     """Return the message for a file that was deleted after its folder was listed."""
     return f"{place} was deleted after its folder was listed, by a compaction or by hand. Nothing was changed. Run the command again."
 
 
-def other_type(place: str, other: OtherType) -> str:
+def type_mismatch_message(place: str, other: ColumnTypeMismatch) -> str:
     """Return the message for a column whose type differs from the record's."""
     return (
         f"{place}: column {other.column} has type {other.stored}, which does not fit the record's {other.wanted}. "

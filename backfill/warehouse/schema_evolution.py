@@ -19,7 +19,7 @@ from .warehouse import Warehouse
 CANNOT_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
-class OtherType(Exception):
+class ColumnTypeMismatch(Exception):
     """A column has two incompatible types.
 
     Args:
@@ -39,7 +39,7 @@ def merged(stored: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     """Return columns that fit both the stored files and a record type: the record's columns first, then removed ones.
 
     Raises:
-        OtherType: a column has incompatible types.
+        ColumnTypeMismatch: a column has incompatible types.
     """
     both = [_fields(stored.field(one.name), one, "") if one.name in stored.names else one for one in wanted]
     return pa.schema([*both, *(one.with_nullable(True) for one in stored if one.name not in wanted.names)])
@@ -62,7 +62,7 @@ def _types(stored: pa.DataType, wanted: pa.DataType, name: str) -> pa.DataType:
         return pa.map_(pa.string(), _types(stored.item_type, wanted.item_type, f"{name}[]"))
     if stored == wanted or (pa.types.is_integer(stored) and pa.types.is_floating(wanted)):
         return wanted
-    raise OtherType(name, stored, wanted)
+    raise ColumnTypeMismatch(name, stored, wanted)
 
 
 def is_same(left: pa.DataType, right: pa.DataType) -> bool:

@@ -22,8 +22,8 @@ from .archive_settings import settings_of
 from .layout import By, Days, EventFile, StoredFile
 from .listing import Listing, read_events
 from .notes import SUCCESS
-from .read_errors import gone, other_type, unreadable
-from .schema_evolution import OtherType, fitted, merged
+from .read_errors import deleted_message, type_mismatch_message, unreadable_message
+from .schema_evolution import ColumnTypeMismatch, fitted, merged
 from .warehouse import Warehouse
 
 _EVENT_TIME = "_event_time"
@@ -55,15 +55,15 @@ class StoredCategory:
             BackfillRefused: its columns do not fit.
             WarehouseError: the warehouse failed.
         """
-        terms = settings_of(warehouse, name)
-        if terms is None:
+        settings = settings_of(warehouse, name)
+        if settings is None:
             return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), By.EVENT_TIME)
-        stored = pa.schema([field for field in terms.arrow if field.name in schema.names])
+        stored = pa.schema([field for field in settings.arrow if field.name in schema.names])
         try:
             merged(stored, schema)
-        except OtherType as other:
-            raise BackfillRefused(other_type(f"{warehouse.location}/category={name}", other)) from other
-        return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), terms.by)
+        except ColumnTypeMismatch as other:
+            raise BackfillRefused(type_mismatch_message(f"{warehouse.location}/category={name}", other)) from other
+        return StoredCategory(warehouse, name, schema, Listing.of(warehouse, name), settings.by)
 
     def spans(self, within: Days) -> list[Days]:
         """Return the ranges of event time, in order, that may contain events and can be read separately.
@@ -115,9 +115,9 @@ class StoredCategory:
             only = cast("Any", reduce(and_, wanted)) if wanted else None
             table = pq.read_table(content, columns=names, filters=only, partitioning=None)
         except WarehouseFileMissing as error:
-            raise WarehouseError(gone(place)) from error
+            raise WarehouseError(deleted_message(place)) from error
         except (OSError, pa.ArrowException) as error:
-            raise WarehouseError(unreadable(place, str(error))) from error
+            raise WarehouseError(unreadable_message(place, str(error))) from error
         return fitted(self._checked(table, file, schema), schema, file)
 
     def _checked(self, table: pa.Table, file: EventFile, schema: pa.Schema) -> pa.Table:
@@ -125,6 +125,6 @@ class StoredCategory:
         if isinstance(file, StoredFile):
             try:
                 merged(table.schema.remove_metadata(), schema)
-            except OtherType as other:
-                raise BackfillRefused(other_type(f"{self.warehouse.location}/{file.path}", other)) from other
+            except ColumnTypeMismatch as other:
+                raise BackfillRefused(type_mismatch_message(f"{self.warehouse.location}/{file.path}", other)) from other
         return table

@@ -20,7 +20,14 @@ from ...state.backups.backup_age import LATE_INTERVALS
 from ...state.backups.decoded_state import Inspection, inspection
 from ...state.backups.errors import BackupError
 from ...state.backups.fetch import Progress as Fetched
-from ...state.backups.inventory import InventoryEntry, ShardName, backed_up_shards, inventory, local_shards, look
+from ...state.backups.inventory import (
+    InventoryEntry,
+    ShardName,
+    backed_up_shards,
+    inventory,
+    local_shards,
+    read_database,
+)
 from ...state.backups.manifest import BackupId, Manifest
 from ...state.backups.restore import opened_backup, restore_in_parallel
 from ...state.backups.shard import ShardBackups
@@ -154,7 +161,7 @@ def inspect(
         _show(shards[0], _seen_in_backup(place, shards[0], _backup_of_one(backup_id, shards), see), json=json)
         return
     for name in _chosen(local_shards(root), processor.name, bucket, str(root)):
-        _show(name, look(name.folder(root), see), json=json)
+        _show(name, read_database(name.folder(root), see), json=json)
 
 
 def _place(location: str | None, webhdfs: str | None) -> FileStore:

@@ -147,7 +147,7 @@ def _over_state(step: _Step, shard: Path) -> DryRun:
     def over_saved(state: RocksShardState) -> DryRun:
         return replace(step.over(state), over=f"its state as it is saved now, at {measure(state).position}")
 
-    seen = look(shard, over_saved)
+    seen = read_database(shard, over_saved)
     return seen or replace(step.over(EmptyState()), over="no state: there is none of this bucket on this machine")
 
 

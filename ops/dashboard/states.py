@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...processors.declare.processor import Processor
 from ...state.backups.decoded_state import Inspection, inspection
-from ...state.backups.inventory import ShardName, local_shards, look
+from ...state.backups.inventory import ShardName, local_shards, read_database
 from ...state.errors import StateError
 from ...state.local.rocksdb import RocksShardState
 
@@ -46,6 +46,6 @@ def states_of(processor: type[Processor], root: Path, key: str | None, limit: in
 
 def _seen(name: ShardName, root: Path, see: Callable[[RocksShardState], Inspection]) -> SeenShard:
     try:
-        return SeenShard(name.bucket, look(name.folder(root), see), "")
+        return SeenShard(name.bucket, read_database(name.folder(root), see), "")
     except StateError as error:
         return SeenShard(name.bucket, None, str(error))

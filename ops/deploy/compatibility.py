@@ -14,7 +14,7 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.shard.checkpoints import is_remote
 from ...state.backups.decoded_state import inspection
-from ...state.backups.inventory import ShardName, backed_up_shards, local_shards, look
+from ...state.backups.inventory import ShardName, backed_up_shards, local_shards, read_database
 from ...state.backups.shard import ShardBackups
 from ...state.errors import FileStoreUnreachable, StateDamaged
 from ...state.files.file_store import FileStore
@@ -127,13 +127,13 @@ def _on_this_machine(processor: type[Processor], states: Path) -> Iterator[Incom
     decode = inspection(processor, None, SAMPLE)
     for shard in local_shards(states):
         if shard.processor == processor.name:
-            theirs = look(shard.folder(states), RocksShardState.identity)
+            theirs = read_database(shard.folder(states), RocksShardState.identity)
             if theirs is not None and theirs.shape != processor.state_shape():
                 says = f"the state of {shard} in {states} holds {theirs.shape}, and it is now declared to keep {processor.state_shape()}."
                 yield Incompatibility(says, _differs_in_type(processor, theirs.shape))
                 continue
             try:
-                look(shard.folder(states), decode)
+                read_database(shard.folder(states), decode)
             except StateDamaged as error:
                 yield Incompatibility(str(error), issubclass(processor, Stateful))
 

@@ -26,7 +26,7 @@ from ...processors.declare.stateful import Stateful
 from ...processors.shard.checkpoints import Step, steps_of
 from ...processors.shard.position import StatePosition
 from ...state.backups.fetch import fetch, no_progress
-from ...state.backups.inventory import look
+from ...state.backups.inventory import read_database
 from ...state.backups.restore import opened_backup
 from ...state.local.folder import current
 from ...state.local.rocksdb import RocksShardState, drop_folder
@@ -323,7 +323,7 @@ def _seen(shard: ShardMigration, processor: type[Stateful], around: Around, see:
     if backup is not None and backups is not None:
         with opened_backup(backups, backups.read(backup), no_progress) as state:
             return see(state)
-    seen = look(local.folder(shard.bucket), see)
+    seen = read_database(local.folder(shard.bucket), see)
     if seen is None:
         raise MaintenanceRefused(
             f"{_shard_name(processor, shard.bucket)}: its state is not there any more. Nothing was changed."

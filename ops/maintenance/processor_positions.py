@@ -50,11 +50,11 @@ class LocalStates:
 
     def expect_closed(self, bucket: int) -> None:
         """Raise StateInUse where a process has the shard's state open."""
-        refuse_open(self.folder(bucket))
+        expect_closed(self.folder(bucket))
 
     def found(self, bucket: int) -> Iterator[FoundState]:
         """Give the states that there are of a shard, whatever they hold, the one on this machine first; none that is damaged."""
-        local = look(self.folder(bucket), _found)
+        local = read_database(self.folder(bucket), _found)
         if local is not None and (local.saved or local.prepared):
             yield local
         backups = self.backups(bucket)

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from ..errors import Deferred, Halted, PenstockError
-from ..retry import backoff
+from ..retry import OutageLog, backoff
 from .cache import Cache, Cached, NoCache
 from .protocols import InvalidRow, LookupClient, LookupSource, LookupUnreachable, PreloadedTable
 
@@ -99,7 +99,8 @@ class Lookup:
         remembers = cached is not None and not isinstance(rows, PreloadedTable)
         self._cache = Cache(cached or Cached(), outside.now_s) if remembers else NoCache()
         self._outside = outside
-        self._outage: _Outage | None = None
+        self._outage = OutageLog(clock=outside.now_s)
+        self._pauses: Iterator[float] | None = None
 
     def look(self) -> None:
         """Find out what can be wrong before the first key is known; where an answer is waited for, it may come later.
@@ -135,8 +136,8 @@ class Lookup:
         self._rows.close()
 
     def _ask(self, keys: Sequence[str]) -> Mapping[str, Any]:
-        if self._outage is not None:
-            self._outside.pause(next(self._outage.pauses))
+        if self._pauses is not None:
+            self._outside.pause(next(self._pauses))
         try:
             found = self._rows.fetch(keys)
         except LookupUnreachable as error:
@@ -156,8 +157,9 @@ class Lookup:
             return Halted(
                 f"{error} Start again when there is an answer, or let it be waited for (`unreachable = OnUnreachable.WAIT`)."
             )
-        if self._outage is None:
-            self._outage = _Outage(self._outside.now_s(), backoff())
+        if self._pauses is None:
+            self._pauses = backoff()
+            self._outage.begin()
             _LOG.warning("%s Its rows are waited for: it is asked again until it answers.", error)
         return Deferred(str(error))
 
@@ -165,22 +167,10 @@ class Lookup:
         self.counts.requests += 1
         if isinstance(self._rows, PreloadedTable):
             self.counts.failed_loads = self._rows.failed_loads
-        if self._outage is not None:
-            _LOG.info("%s answers again after %.1f s.", self._source, self._outside.now_s() - self._outage.since_s)
-            self._outage = None
-
-
-@dataclass(frozen=True)
-class _Outage:
-    """A source that gives no answer.
-
-    Args:
-        since_s: from when on.
-        pauses: how long to wait before each further attempt.
-    """
-
-    since_s: float
-    pauses: Iterator[float]
+        self._pauses = None
+        outage_s = self._outage.end()
+        if outage_s is not None:
+            _LOG.info("%s answers again after %.1f s.", self._source, outage_s)
 
 
 def fitting(row: Any) -> Any:

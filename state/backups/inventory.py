@@ -20,7 +20,7 @@ from .backup_age import is_late
 from .manifest import Manifest
 from .shard import ShardBackups, damages_of
 
-_LOOKS = 3
+_READ_ATTEMPTS = 3
 _T = TypeVar("_T")
 
 
@@ -110,7 +110,7 @@ def inventory(root: Path, store: FileStore | None, processor: str | None) -> lis
         processor: only the shards of this processor.
     """
     names = {*local_shards(root), *(backed_up_shards(store) if store else ())}
-    return [_surveyed(root, store, name) for name in sorted(names) if processor in (None, name.processor)]
+    return [_inventory_entry(root, store, name) for name in sorted(names) if processor in (None, name.processor)]
 
 
 def local_shards(root: Path) -> list[ShardName]:
@@ -130,11 +130,11 @@ def backed_up_shards(store: FileStore) -> list[ShardName]:
     )
 
 
-def _surveyed(root: Path, store: FileStore | None, name: ShardName) -> InventoryEntry:
+def _inventory_entry(root: Path, store: FileStore | None, name: ShardName) -> InventoryEntry:
     local, problem = None, None
     try:
         # First the database, then its backups: a backup made in between must not count as late.
-        local = look(name.folder(root), _measured)
+        local = read_database(name.folder(root), _local_database)
     except StateError as error:
         problem = str(error)
     kept = _kept_backups(ShardBackups(store, *name)) if store else None
@@ -155,18 +155,18 @@ def _folders(store: FileStore, folder: str) -> list[str]:
     return [name for name, size_bytes in store.list_folder(folder).items() if size_bytes is None]
 
 
-def look(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:
+def read_database(shard: Path, read: Callable[[RocksShardState], _T]) -> _T | None:
     """Read a shard's current database without disturbing its owner; return None if there is none.
 
     The owner may be compacting files or switching databases, so a failed read is repeated.
     """
-    for _ in range(_LOOKS - 1):
+    for _ in range(_READ_ATTEMPTS - 1):
         with suppress(StateError):
-            return _look_once(shard, see)
-    return _look_once(shard, see)
+            return _read_once(shard, read)
+    return _read_once(shard, read)
 
 
-def refuse_open(shard: Path) -> None:
+def expect_closed(shard: Path) -> None:
     """Raise StateInUse if another process has a shard's database open.
 
     A process that has opened the database itself must not call this: RocksDB would lose its lock.
@@ -192,15 +192,15 @@ def _described(newest: Manifest, count: int, size_bytes: int) -> StoredBackups:
     return StoredBackups(count, size_bytes, str(newest.id), newest.time_ms, newest.position, age_s, newest.interval_s)
 
 
-def _look_once(shard: Path, see: Callable[[RocksShardState], _T]) -> _T | None:
+def _read_once(shard: Path, read: Callable[[RocksShardState], _T]) -> _T | None:
     database = current(shard)
     if database is None:
         return None
     with opened_read_only(database) as state:
-        return see(state)
+        return read(state)
 
 
-def _measured(state: RocksShardState) -> LocalDatabase:
+def _local_database(state: RocksShardState) -> LocalDatabase:
     with translated_errors(state.folder):
         size_bytes = sum(path.stat().st_size for path in state.folder.iterdir())
     return LocalDatabase(state.position(), size_bytes, state.estimated_keys(), _is_open(state.folder))

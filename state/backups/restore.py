@@ -18,7 +18,7 @@ from ..local.rocksdb import RocksShardState, opened_read_only
 from ..protocols import ShardIdentity
 from .errors import BackupCanceled, BackupDamaged, BackupError
 from .fetch import Progress, fetch, no_progress
-from .inventory import ShardName, refuse_open
+from .inventory import ShardName, expect_closed
 from .manifest import BackupId, Manifest
 from .shard import ShardBackups
 
@@ -167,7 +167,7 @@ def restore_in_parallel(
         StateInUse: one of the shards is open; nothing was changed.
     """
     for name in shards:
-        refuse_open(name.folder(root))
+        expect_closed(name.folder(root))
     stopped = threading.Event()
 
     def begin(name: ShardName) -> Manifest | StateError:
@@ -187,7 +187,7 @@ def restore_in_parallel(
 
 def _restore(store: FileStore, root: Path, name: ShardName, progress: Progress, only: BackupId | None) -> Manifest:
     backups, shard = ShardBackups(store, *name), name.folder(root)
-    confirm = partial(refuse_open, shard)  # a worker may have started meanwhile
+    confirm = partial(expect_closed, shard)  # a worker may have started meanwhile
     if only is not None:
         manifest = backups.read(only)
         install(backups, manifest, shard, progress, confirm)

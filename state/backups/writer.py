@@ -119,22 +119,22 @@ class BackupWriter:
             self._check_ownership()
             manifests, names = list(self._backups.manifests()), self._backups.others()
             found = StoredFiles(self._backups.ids(), manifests, self._backups.files(), names, self._backups.claims())
-            gone = prunable(found, self._epoch, keep)
-            self._remove(map(self._backups.manifest_path, gone.manifests))
-            self._remove(map(self._backups.file_path, gone.files))
-            self._remove(map(self._backups.other_path, gone.others))
-            self._remove(map(self._backups.claim_path, gone.claims))
+            prunable_files = prunable(found, self._epoch, keep)
+            self._remove(map(self._backups.manifest_path, prunable_files.manifests))
+            self._remove(map(self._backups.file_path, prunable_files.files))
+            self._remove(map(self._backups.other_path, prunable_files.others))
+            self._remove(map(self._backups.claim_path, prunable_files.claims))
 
     def _store_files(self, snapshot: Path) -> tuple[StoredFile, ...]:
         with translated_errors(snapshot):
             paths = sorted(snapshot.iterdir())
-        there = self._backups.files()
+        stored = self._backups.files()
         storers = {file.sha256: file.epoch for file in self.newest.files} if self.newest else {}
         wanted = [(path, self._named(path, storers)) for path in paths]
         # Least recently verified files first, since each backup verifies a limited part.
         wanted.sort(key=lambda it: self._checked.get(it[1].stored, 0))
         self._to_check_bytes = CHECKED_BYTES
-        return tuple(sorted((self._stored(path, file, there) for path, file in wanted), key=lambda file: file.name))
+        return tuple(sorted((self._stored(path, file, stored) for path, file in wanted), key=lambda file: file.name))
 
     def _named(self, path: Path, storers: Mapping[str, int]) -> StoredFile:
         """Return a file as shared with the previous backup."""
@@ -143,21 +143,21 @@ class BackupWriter:
         digest = self._digest_of(path, size_bytes)
         return StoredFile(path.name, size_bytes, digest, storers.get(digest, self._epoch))
 
-    def _stored(self, path: Path, file: StoredFile, there: dict[str, int]) -> StoredFile:
+    def _stored(self, path: Path, file: StoredFile, stored: dict[str, int]) -> StoredFile:
         """Store a file unless it is stored intact. Return its entry in the manifest."""
-        if self._is_sound(file, there):
+        if self._is_sound(file, stored):
             return file
         own = msgspec.structs.replace(file, epoch=self._epoch)
-        if own == file or not self._is_sound(own, there):
+        if own == file or not self._is_sound(own, stored):
             self._check_ownership()
             self._store.write(self._backups.file_path(own.stored), self._chunks(path))
-            there[own.stored] = own.size_bytes
+            stored[own.stored] = own.size_bytes
             self._checked[own.stored] = self._sequence + 1
         return own
 
-    def _is_sound(self, file: StoredFile, there: Mapping[str, int]) -> bool:
+    def _is_sound(self, file: StoredFile, stored: Mapping[str, int]) -> bool:
         """Return whether a file is stored intact: by its size, and by its checksum when its turn comes."""
-        if there.get(file.stored) != file.size_bytes:
+        if stored.get(file.stored) != file.size_bytes:
             return False
         known = file.stored in self._checked
         if known and self._to_check_bytes < file.size_bytes:

@@ -22,7 +22,7 @@ from support.backups import (
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.errors import BackupCanceled
-from penstock.state.backups.inventory import look
+from penstock.state.backups.inventory import read_database
 from penstock.state.backups.writer import claim
 from penstock.state.errors import FileStoreUnreachable, StateDamaged
 from penstock.state.files.file_store import FileStore
@@ -147,9 +147,9 @@ def test_a_look_is_repeated_where_the_owner_merges_files(
             yield seen
 
     monkeypatch.setattr("penstock.state.backups.inventory.opened_read_only", merging)
-    position = look(state.folder.parent, RocksShardState.position)
+    position = read_database(state.folder.parent, RocksShardState.position)
     errors += [StateDamaged("again")] * 3
 
     assert position == StatePosition({"flights": 0})
     with pytest.raises(StateDamaged, match="again"):
-        look(state.folder.parent, RocksShardState.position)
+        read_database(state.folder.parent, RocksShardState.position)

@@ -270,7 +270,7 @@ def test_a_full_disk_loses_no_checkpoint(tmp_path: Path) -> None:
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "cannot be written" in done.stdout, done.stderr
+    assert "cannot be read or written" in done.stdout, done.stderr
     state = RocksStateFolder(tmp_path).open(ME)
 
     assert (state.fetch([b"a", b"b"]), state.position()) == ([b"1", None], StatePosition({"flights": 1}))

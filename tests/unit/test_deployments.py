@@ -219,7 +219,7 @@ def test_state_of_a_processor_that_was_never_deployed_is_looked_at(tmp_path: Pat
     with pytest.raises(StateUnfit, match=r"totals, bucket 0.*holds Seen by meter.*int by meter"):
         fits(Totals, tmp_path, None)
     other = msgspec.defstruct("Seen", [("meters", int)], bases=(ps.Record,), frozen=True)
-    with pytest.raises(StateUnfit, match=r"does not decode.*stop its workers, `penstock state migrate"):
+    with pytest.raises(StateUnfit, match=r"cannot be decoded.*stop its workers, `penstock state migrate"):
         fits(changed(Totals, state=other), tmp_path, None)
     more = msgspec.defstruct("Seen", [("readings", int), ("meters", int, 0)], bases=(ps.Record,), frozen=True)
 

@@ -152,7 +152,7 @@ class Either(ps.Record, frozen=True):
 
 
 class Tree(ps.Record, frozen=True):
-    """A record of records of its own kind."""
+    """A record of records contains itself."""
 
     children: list[Tree]
 
@@ -165,7 +165,7 @@ class Taken(ps.Record, frozen=True):
 
 @pytest.mark.parametrize(
     ("record", "reason"),
-    [(Odd, "set fields"), (Either, "union"), (Tree, "of its own kind"), (Taken, "keeps a column of that name")],
+    [(Odd, "set fields"), (Either, "union"), (Tree, "contains itself"), (Taken, "reserves this column name")],
 )
 def test_what_has_no_column_is_refused(record: type[ps.Record], reason: str) -> None:
     """The declaration is refused before the first event, with what to change."""

@@ -168,5 +168,5 @@ def test_a_group_that_is_set_back_writes_nothing_that_is_compacted(site: Site) -
 
 def test_what_was_never_archived_cannot_be_compacted() -> None:
     """A name may be mistyped."""
-    with pytest.raises(ArchiveRefused, match=r"has no raedings .* Archive it"):
+    with pytest.raises(ArchiveRefused, match=r"has no archive of raedings .* Archive it"):
         list(compact(MemoryWarehouse(), "raedings"))
