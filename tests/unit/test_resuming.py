@@ -264,14 +264,6 @@ def test_a_store_that_refuses_is_not_asked_again(opened: Callable[[StateFolder],
     assert states.asked == 1
 
 
-def test_a_line_is_said_at_first_and_then_seldom() -> None:
-    """Not more than once in half a minute."""
-    now = iter([5.0, 6.0, 5.0 + LOG_EVERY_S, 6.0 + LOG_EVERY_S])
-    limiter = LogRateLimiter(clock=lambda: next(now))
-
-    assert [limiter.is_due() for _ in range(4)] == [True, False, True, False]
-
-
 @given(first=st.integers(0, 20), size=st.integers(1, 20), begin=st.integers(0, 40), border=st.integers(0, 40))
 def test_a_batch_is_split_where_outputs_begin_to_count(first: int, size: int, begin: int, border: int) -> None:
     """Each unread message is in one part, in order; muted are those before the border."""
