@@ -90,7 +90,7 @@ class RedisStore:
         """Return the shard's current owner and number of saves."""
         with self._connection.client() as client:
             owner, epoch, saves = client.hmget(_key(shard, "shard"), ["owner", "epoch", "saves"])
-        return UNKNOWN if owner is None else StoredShard(owner.decode(), int(epoch), int(saves))
+        return UNKNOWN if owner is None else StoredShard(owner.decode(), int(epoch), int(saves or 0))
 
     def _send_ahead(self, staged: str, chunks: Sequence[bytes]) -> None:
         with self._connection.client() as client:

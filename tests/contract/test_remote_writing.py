@@ -107,7 +107,7 @@ def test_state_of_another_shape_is_refused_and_kept(url: str, opened: Opened) ->
     state = states.open(identity_of(processor))
     state.save(lifted(monoid, a=1))
 
-    with pytest.raises(ForeignState, match=r"Count\(\) in Ever\(\) by page.*expected Sum") as refused:
+    with pytest.raises(ForeignState, match=r"Count\(\) in GlobalWindow\(\) by page.*expected Sum") as refused:
         states.open(ShardIdentity(processor.name, 0, "Sum"))
 
     assert "Nothing was changed" in str(refused.value)
