@@ -28,7 +28,7 @@ from ...processors.shard.shard import new_shard
 from ...processors.shard.source_events import SourceEvents
 from ...processors.time.timers import Due, pending
 from ...state.backups.decoded_state import StateEntry, inspection, own_values
-from ...state.backups.inventory import ShardName, look
+from ...state.backups.inventory import ShardName, read_database
 from ...state.errors import StateError
 from ...state.local.rocksdb import RocksShardState
 from ...transport.bus import Bus

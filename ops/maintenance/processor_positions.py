@@ -9,7 +9,7 @@ from pathlib import Path
 from ...processors.declare.processor import Processor
 from ...processors.shard.position import Offsets, StatePosition
 from ...processors.shard.resume_point import is_committed
-from ...state.backups.inventory import look, refuse_open
+from ...state.backups.inventory import expect_closed, read_database
 from ...state.backups.manifest import BackupId
 from ...state.backups.shard import ShardBackups, damages_of
 from ...state.files.file_store import FileStore

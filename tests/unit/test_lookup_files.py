@@ -95,7 +95,7 @@ def test_a_file_is_loaded_again_when_it_is_another(path: Path, caplog: pytest.Lo
 
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [text.startswith(f"{path} line 2 is no City: Expected `int") for text in told] == [True, False]
-    assert all("The 1 rows that were loaded before stay in use" in text for text in told)
+    assert all("The 1 rows of the previous version stay in use" in text for text in told)
     counts = driver.metrics(Name).lookups
     assert counts is not None
     assert counts.failed_loads == 2

@@ -13,7 +13,6 @@ from support.subjects import EXACT, LEAST, MOST, Subject
 
 from penstock.ops.worker.resume_checks import expect_reached, first_kept
 from penstock.ops.worker.shard_loader import LoadedShard, NoBackups, ShardLoader
-from penstock.processors.retry import LOG_EVERY_S, LogRateLimiter
 from penstock.processors.shard.checkpoints import next_id
 from penstock.processors.shard.overlay import Overlay
 from penstock.processors.shard.position import Offsets, StatePosition
