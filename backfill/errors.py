@@ -4,7 +4,7 @@ from ..processors.errors import PenstockError
 
 
 class WarehouseError(PenstockError):
-    """The warehouse failed: check its location, permissions and service, then run again."""
+    """The warehouse failed: correct the location, its permissions or the service, and run again."""
 
 
 class WarehouseFileMissing(WarehouseError):
@@ -12,16 +12,16 @@ class WarehouseFileMissing(WarehouseError):
 
 
 class ArchiveRefused(PenstockError):
-    """The archive has other settings than requested. Nothing was changed."""
+    """The requested settings differ from those of the existing archive: nothing was changed."""
 
 
 class ArchiveGap(PenstockError):
-    """Events expired in Kafka before they were archived: decide whether to continue without them."""
+    """The next events to archive have expired on the bus: the user must choose how to continue."""
 
 
 class BackfillRefused(PenstockError):
-    """A batch run would differ from the stream, or would overwrite its output: nothing was started."""
+    """A batch run cannot produce the stream's result, or would overwrite output: nothing was started."""
 
 
 class BackfillFailed(PenstockError):
-    """A batch run failed: nothing of the current category was published."""
+    """A batch run failed: no output of the current category was published."""

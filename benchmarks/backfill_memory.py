@@ -23,7 +23,7 @@ from keys_app import Tick, ticks
 
 from penstock.backfill.archive.archived_rows import archive_schema
 from penstock.backfill.run.backfill import run_backfill
-from penstock.backfill.run.bootstrap import Destination, bootstrap
+from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import By, Note, StoredFile, day_of
@@ -74,7 +74,7 @@ def works(warehouse: Warehouse, folder: Path) -> dict[str, Callable[[], object]]
         bus = MemoryBus()
         bus.catalog.create(CategorySpec.of(ticks))
         return bootstrap(
-            AppName(APP, "Totals"), warehouse, Destination(bus, open_file_store(str(folder / "backup"), None))
+            AppName(APP, "Totals"), warehouse, BootstrapTarget(bus, open_file_store(str(folder / "backup"), None))
         )
 
     return {"stateful": backfill("Totals"), "aggregator": backfill("Hours"), "bootstrap, stateful": build}

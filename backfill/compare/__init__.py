@@ -1,1 +1,1 @@
-"""Stream and batch side by side."""
+"""Comparison of stream and batch results."""

@@ -1,4 +1,4 @@
-"""A Parquet file of every difference between stream and batch, a row for each field, written as they are found."""
+"""Parquet file of the differences between stream and batch, one row per differing field."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, final
+from typing import final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import WarehouseError
 from ..warehouse.layout import aside_name
-from .keyed_records import shown
-from .record_difference import as_text
+from .comparer import STREAM_AND_BATCH, RecordPair, as_json_text
 
 _DIFFERENCES: dict[str, pa.DataType] = {
     "category": pa.string(),
@@ -30,36 +29,35 @@ _DIFFERENCES: dict[str, pa.DataType] = {
     "within_error": pa.bool_(),
 }
 DIFFERENCES = pa.schema(_DIFFERENCES)
-"""A field that differs, or, without a field, a record that only one side has; values are JSON, times milliseconds since 1970, UTC."""
+"""A differing field, or, with a null field, a record of one side only. Values are JSON, times milliseconds since 1970, UTC."""
 
 _ROWS = 10_000
 
 
 @final
 class DifferenceFile:
-    """The file, as a context: it takes the place of an older one when the block ends, and is dropped when that raises.
+    """The file as a context manager: it replaces an older file when the block succeeds, and is removed when the block fails.
 
     Args:
-        path: where it will be.
+        path: the path of the file.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._aside = path.with_name(aside_name(path.name))
+        self._temporary = path.with_name(aside_name(path.name))
 
-    def add(self, category: str, found: Iterable[Any]) -> None:
-        """Add what is different of a category: rows with what `comparing.JUDGED` has, one for each pair of records."""
-        rows = (row for pair in found for row in _rows(category, pair))
-        while some := list(islice(rows, _ROWS)):
-            self._writer.write_table(pa.Table.from_pylist(some, schema=DIFFERENCES))
+    def add(self, category: str, pairs: Iterable[RecordPair]) -> None:
+        """Append the differences of a category."""
+        rows = (row for pair in pairs for row in _rows(category, pair))
+        while chunk := list(islice(rows, _ROWS)):
+            self._writer.write_table(pa.Table.from_pylist(chunk, schema=DIFFERENCES))
 
     def __enter__(self) -> DifferenceFile:
         try:
-            self._writer = pq.ParquetWriter(self._aside, DIFFERENCES, compression="zstd")
+            self._writer = pq.ParquetWriter(self._temporary, DIFFERENCES, compression="zstd")
         except OSError as error:
             raise WarehouseError(
-                f"{self._path} cannot be written: {_reason(error)}. Nothing was compared. Name a file in a folder that exists "
-                "and may be written to."
+                f"{self._path} cannot be written: {_reason(error)}. Nothing was compared. Choose a file in a writable folder that exists."
             ) from error
         return self
 
@@ -68,22 +66,32 @@ class DifferenceFile:
     ) -> None:
         self._writer.close()
         if kind is None:
-            self._aside.replace(self._path)
+            self._temporary.replace(self._path)
         else:
-            self._aside.unlink(missing_ok=True)
+            self._temporary.unlink(missing_ok=True)
 
 
 def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)  # Arrow's own text names the file in the making
+    return os.strerror(error.errno) if error.errno else str(error)  # Arrow's own text names the temporary file
 
 
-def _rows(category: str, pair: Any) -> Iterator[Mapping[str, Any]]:
-    place = {"category": category, "key": pair["key"], "event_time": pair["time"], "kind": pair["kind"]}
-    if pair["fields"]:
-        for field in pair["fields"]:
-            yield {**place, **{name: field[name] for name in DIFFERENCES.names[len(place) :]}}
-    else:
+def _rows(category: str, pair: RecordPair) -> Iterator[Mapping[str, object]]:
+    record = {
+        "category": category,
+        "key": pair.key,
+        "event_time": pair.event_time,
+        "kind": STREAM_AND_BATCH.kind_name(pair.kind),
+    }
+    for field in pair.fields:
         yield {
-            **place,
-            **{side: None if pair[side] is None else as_text(shown(pair[side])) for side in ("stream", "batch")},
+            **record,
+            "field": field.field,
+            "stream": field.left,
+            "batch": field.right,
+            "absolute": field.absolute,
+            "relative": field.relative,
+            "within_error": field.within_error,
         }
+    if not pair.fields:
+        sides = {"stream": pair.left, "batch": pair.right}
+        yield {**record, **{side: None if value is None else as_json_text(value) for side, value in sides.items()}}

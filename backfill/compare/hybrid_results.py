@@ -1,10 +1,9 @@
-"""An aggregator's results over time, from two sources as if from one: days that are complete from the batch, the rest from the stream.
+"""Hybrid results of an aggregator: complete days from the batch output, the other days from the stream.
 
-    archive's marks of complete days --which days--> batch's files   --|
-                                     --the others--> the live result --|--> each key and time once, in order of time
+    archive's marks --complete days--> batch output  --|
+                    --other days-----> live results  --|--> each key and time once, in order of time
 
-The live result is what a remote store holds, or, of state that lies beside the workers, the last record of each key and event time on
-the bus.
+Live results come from a remote store, or, for local state, from the last record of each key and event time on the bus.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from ..warehouse.warehouse import Warehouse
 
 _LOG = logging.getLogger("penstock.query")
 _AHEAD = timedelta(days=1)
-"""How far an event time may lie ahead of its arrival for its result still to be looked for on the bus."""
+"""How far an event time may be after its arrival for its result to be found on the bus."""
 _ALL = 2**31 - 1
 
 HybridSource = tuple[str, int]
 StreamSide = Callable[[int], Mapping[HybridSource, Any]]
-"""Gives the record of each key and event time, at least of those from a time on (milliseconds since 1970, UTC)."""
+"""Returns the record of each key and event time, at least from a time on (milliseconds since 1970, UTC)."""
 
 
 class Result(NamedTuple):
-    """A result of a key and time.
+    """A result of a key and event time.
 
     Args:
         key: the record's key.
         event_time: its event time (milliseconds since 1970, UTC).
         record: the record.
-        source: where it is from.
+        source: its origin.
     """
 
     key: str
@@ -60,12 +59,12 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchSide:
-    """What the batch has, and how far it is to be trusted.
+    """The batch output and its complete days.
 
     Args:
-        archive: the warehouse, whose days may be marked complete.
-        output: where the batch's output is.
-        until: also days up to this one count as complete; None for only those that are marked.
+        archive: the warehouse with the marks of complete days.
+        output: the location of the batch output.
+        until: days up to this one also count as complete; None for marked days only.
     """
 
     archive: Warehouse
@@ -74,27 +73,23 @@ class BatchSide:
 
 
 def expect_results(name: str, processor: type[Processor]) -> type[Aggregator]:
-    """Return a processor that has results that can be put together.
+    """Return an aggregator with complete results.
 
     Args:
-        name: what the user calls it.
+        name: the processor's name in the command.
         processor: its class.
 
     Raises:
-        DeclarationError: it is no aggregator, or none that writes whole results.
+        DeclarationError: it is no aggregator, or it does not write complete results.
     """
     if not issubclass(processor, Aggregator):
         raise DeclarationError(
             f"{name} is not an aggregator, so it has no results by key and window. Name one as APP.py:PROCESSOR."
         )
     if not processor.writes or processor.emit.differences:
-        why = (
-            "writes differences, not results"
-            if processor.writes
-            else "writes no category, so that a backfill has no results of it"
-        )
+        reason = "writes differences instead of results" if processor.writes else "writes no category"
         raise DeclarationError(
-            f"{name} {why}. For a hybrid query it has to write its results whole (`writes = …`, `differences=False`)."
+            f"{name} {reason}. A hybrid query needs an aggregator that writes complete results (`writes = …`, `differences=False`)."
         )
     return processor
 
@@ -102,20 +97,20 @@ def expect_results(name: str, processor: type[Processor]) -> type[Aggregator]:
 def hybrid_results(
     processor: type[Aggregator], batch: BatchSide, live: StreamSide, days: Days, key: str | None = None
 ) -> list[Result]:
-    """Return an aggregator's results whose event times lie in some days, in order of event time and key.
+    """Return the results of an aggregator for days of event time, in order of event time and key.
 
-    A day is taken from the batch where the batch has something of it, and the inputs' days are complete up to where the last window ends
-    that holds a moment of it. So a backfill has to run when its days are complete, not before.
+    A day comes from the batch if the batch has results of it and its inputs are complete up to the end of the last window that overlaps
+    it. Run a backfill only after its days are complete.
 
     Args:
-        processor: the aggregator, as `expect_results` takes it.
-        batch: where the batch's results are, and which count.
-        live: what gives the others; it is asked only where there are others.
+        processor: an aggregator that `expect_results` accepts.
+        batch: the batch output and its complete days.
+        live: returns the live results; called only if there are other days.
         days: the UTC days.
         key: only this key; None for all.
 
     Raises:
-        BackfillRefused: the batch has nothing of the aggregator at all.
+        BackfillRefused: the batch output has no category of the aggregator.
         WarehouseError: a file cannot be read.
     """
     category = processor.outputs()[0]
@@ -123,11 +118,11 @@ def hybrid_results(
     if not stored.listing.all_files:
         raise BackfillRefused(
             f"{batch.output.location} has no {category.name}, the output of {processor.__name__}. Run the backfill first (penstock backfill), "
-            "or name where it wrote with --output."
+            "or pass its location with --output."
         )
     complete = _Complete(processor, batch)
-    there = {day for span in stored.spans(days) for day in span.names()}
-    finished = [day for day in days.names() if day in there and complete.has(day)]
+    stored_days = {day for span in stored.spans(days) for day in span.names()}
+    finished = [day for day in days.names() if day in stored_days and complete.has(day)]
     found = list(_of_batch(stored, category, finished, key))
     others = [day for day in days.names() if day not in finished]
     if others:
@@ -136,7 +131,7 @@ def hybrid_results(
 
 
 class _Complete:
-    """Which days of an aggregator's results can change no more."""
+    """The days of an aggregator's results that can no longer change."""
 
     def __init__(self, processor: type[Aggregator], batch: BatchSide) -> None:
         self._processor = processor
@@ -144,20 +139,20 @@ class _Complete:
         self._inputs = [StoredCategory.of(batch.archive, category.name, MARKS) for category in processor.inputs()]
 
     def has(self, day: str) -> bool:
-        reached = self._reached_from(day)
-        return reached is not None and all(map(self._archived, reached))
+        needed = self._needed_for(day)
+        return needed is not None and all(map(self._archived, needed))
 
     def _archived(self, day: str) -> bool:
-        by_word = self._until is not None and day <= str(self._until)
-        return by_word or all(category.is_complete(day) for category in self._inputs)
+        is_declared = self._until is not None and day <= str(self._until)
+        return is_declared or all(category.is_complete(day) for category in self._inputs)
 
-    def _reached_from(self, day: str) -> Sequence[str] | None:
-        """Return the days into which windows reach that hold a moment of a day; None where one has no end."""
+    def _needed_for(self, day: str) -> Sequence[str] | None:
+        """Return the days that windows overlapping a day extend to; None for a window without end."""
         only = Days.of(day, day)
         if isinstance(self._processor.window, GlobalWindow):
             return None
         if self._processor.windows_follow_events():
-            return [day]  # their results have the times of their ends
+            return [day]  # a result has the time of its window's end
         start = max(self._processor.window.spread([only.end_ms - 1]).starts)
         return Days.of(day, day_of(self._processor.window.window(start).end - 1)).names()
 
@@ -179,7 +174,7 @@ def _of_live(live: StreamSide, within: Days, days: frozenset[str], key: str | No
 
 
 def live_from_store(results: RemoteResults, processor: type[Aggregator]) -> StreamSide:
-    """Return what asks a remote store: its results, made records by the aggregator itself."""
+    """Return the live results of a remote store, converted to records by the aggregator."""
     category = processor.outputs()[0]
 
     def live(since_ms: int) -> Mapping[HybridSource, Any]:
@@ -192,10 +187,10 @@ def live_from_store(results: RemoteResults, processor: type[Aggregator]) -> Stre
 
 
 def live_from_bus(connect: Callable[[], Bus], category: AnyCategory) -> StreamSide:
-    """Return what reads a category from shortly before a time to its end as of now: the last record of each key and event time.
+    """Return the live results of a category on the bus, read up to its current end.
 
     Args:
-        connect: gives the bus; called when it is needed.
+        connect: returns the bus; called on first use.
         category: the aggregator's output.
     """
 
@@ -204,17 +199,17 @@ def live_from_bus(connect: Callable[[], Bus], category: AnyCategory) -> StreamSi
         since = nearest(max(since_ms - _AHEAD // MILLISECOND, 0))
         starts = bus.catalog.at_time(category.name, since)
         scanner = bus.scanner([Position(Bucket(category.name, number), offset) for number, offset in starts.items()])
-        codec, left = Codecs(bus).of(category), set(starts)
+        codec, unread = Codecs(bus).of(category), set(starts)
         found: dict[HybridSource, Any] = {}
         try:
-            while left:
+            while unread:
                 polled = scanner.poll(0.2)
                 for batch in polled.batches:
                     decoded = codec.decode(batch.values())
                     if decoded.bad:
-                        _LOG.warning("%s: %d messages do not decode and were left out", batch.bucket, len(decoded.bad))
+                        _LOG.warning("%s: %d messages do not decode and were skipped", batch.bucket, len(decoded.bad))
                     found.update(_by_place(category, decoded.events, since_ms))
-                left -= {end.bucket.number for end in polled.ended}
+                unread -= {end.bucket.number for end in polled.ended}
         finally:
             scanner.close()
         return found
@@ -223,6 +218,6 @@ def live_from_bus(connect: Callable[[], Bus], category: AnyCategory) -> StreamSi
 
 
 def _by_place(category: AnyCategory, records: Sequence[Any], since_ms: int) -> Mapping[HybridSource, Any]:
-    """Return records by key and event time, of which the last counts."""
+    """Return the last record of each key and event time."""
     places = zip(category.keys_of(records), category.event_times_of(records), strict=True)
     return {place: record for place, record in zip(places, records, strict=True) if place[1] >= since_ms}

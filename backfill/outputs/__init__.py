@@ -1,1 +1,1 @@
-"""Where a batch run writes: folders, the bus, and remote stores."""
+"""Outputs of a batch run: folders and the bus."""

@@ -1,9 +1,9 @@
-"""A batch's output sent to the bus, each record once, however often the sending dies.
+"""Batch output sent to the bus, each record exactly once even if the sender crashes.
 
     <folder>/category=…/ds=…/*.parquet --a file at a time, in order of event time--> transactions of records and a mark
 
-A transaction carries so many records and the mark that says how far the batch is sent. Who goes on takes over the transactional id, which ends what
-the dead one left open, reads the mark, and sends from there.
+Each transaction contains records and a mark with the number of records sent so far. After a crash, the next sender takes over the
+transactional id, which aborts the open transaction, reads the mark, and continues from there.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from ..warehouse.warehouse import WRITERS, Warehouse
 from .sent_marks import MARKS, begun, marks_on
 
 CHUNK_RECORDS = 50_000
-"""How many records go in one transaction, or up to twice as many."""
+"""The number of records in a transaction, or up to twice as many."""
 TRANSACTION_LIMIT_S = 60.0
 
 BatchSender = Callable[[str, int, int], None]
-"""Told a category, how many records of its batch are on the bus, and how many there are."""
+"""Receives a category, the number of its records on the bus, and their total."""
 
 
 @dataclass(frozen=True)
 class SentCategory:
-    """What was sent of a category.
+    """The result of sending a category.
 
     Args:
         category: its name.
-        records: how many records its batch has, all of which are on the bus.
-        sent_before: how many of them an earlier run had sent.
+        records: the number of records in its batch, all of which are on the bus.
+        sent_before: the number of records that an earlier run had sent.
     """
 
     category: str
@@ -54,46 +54,46 @@ class SentCategory:
     sent_before: int
 
 
-def is_to_be_computed(bus: Bus, folder: Warehouse, categories: Sequence[AnyCategory], days: Days) -> bool:
-    """Tell whether a batch is to be computed before it is sent: not where it lies in the folder, and some of it was sent.
+def must_compute(bus: Bus, folder: Warehouse, categories: Sequence[AnyCategory], days: Days) -> bool:
+    """Return whether a batch must be computed before it is sent; not if the folder has it and a part was sent.
 
     Raises:
-        BackfillRefused: all of it was sent, or other records of its days were, or it has no categories.
+        BackfillRefused: the whole batch was sent, another batch of these days was sent, or there are no categories.
     """
     if not categories:
-        raise BackfillRefused("Nothing of what is to be run writes to a category. Nothing was started or sent.")
+        raise BackfillRefused("None of the processors writes to a category. Nothing was started or sent.")
     marks = marks_on(bus)
     known = [(marks[one.name], _Batch.of(folder, one)) for one in categories if one.name in marks]
     sent = [begun(batch.category.name, mark, batch.digest, batch.records, days) for mark, batch in known]
     before = [mark for mark, (earlier, _) in zip(sent, known, strict=True) if mark is earlier]
     if len(before) == len(categories) and all(mark.is_whole for mark in before):
         raise BackfillRefused(
-            f"The batch of {days} is on the bus already, all {sum(mark.total for mark in before):,} records of it. Nothing was sent: records "
-            "cannot be taken back from a bus, neither with `--overwrite`, and a second time they would be there twice."
+            f"All {sum(mark.total for mark in before):,} records of the batch of {days} are on the bus already. Nothing was sent: records "
+            "cannot be removed from a bus, not even with `--overwrite`, so a second run would duplicate them."
         )
     return not before
 
 
 def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, sending: BatchSender) -> SentCategory:
-    """Send what a batch run has written of a category, as a worker writes it; go on where an earlier run ended.
+    """Send the batch output of a category in a worker's format; continue after the records of an earlier run.
 
     Args:
-        bus: where the category is.
-        folder: where the batch's output is.
-        category: which.
-        days: the days that the batch was asked for.
-        sending: told how far it is, after each transaction.
+        bus: the bus with the category.
+        folder: the location of the batch output.
+        category: the category.
+        days: the requested days of the batch.
+        sending: receives the progress after each transaction.
 
     Raises:
-        BackfillRefused: other records of these days were sent; nothing was sent now.
-        BackfillFailed: the bus failed; what was sent is there once, and the next run goes on behind it.
-        WarehouseError: the folder.
+        BackfillRefused: another batch of these days was sent; nothing was sent now.
+        BackfillFailed: the bus failed; the sent records are on the bus once, and the next run continues after them.
+        WarehouseError: the folder cannot be read.
     """
     create_missing_categories(bus, MARKS)
     batch, codec = _Batch.of(folder, category), Codecs(bus).of(category)
     written = [category.name, MARKS.name]
     with closing(bus.transactional_writer(f"backfill.{category.name}", None, TRANSACTION_LIMIT_S, written)) as writer:
-        # Not before the writer is open: until then one that is not quite dead may still commit.
+        # Only after the writer is open: until then an earlier sender may still commit.
         mark = begun(category.name, marks_on(bus).get(category.name), batch.digest, batch.records, days)
         sent = sent_before = mark.records
         try:
@@ -108,20 +108,20 @@ def send_batch(bus: Bus, folder: Warehouse, category: AnyCategory, days: Days, s
                 sending(category.name, sent, mark.total)
         except BusError as error:
             raise BackfillFailed(
-                f"{category.name}: {error} What was sent of its batch is on the bus once, up to {sent:,} of {mark.total:,} records. Start "
-                "the same backfill again: it goes on there."
+                f"{category.name}: {error} The first {sent:,} of {mark.total:,} records are on the bus once. Run "
+                "the same backfill again: it continues after them."
             ) from error
     return SentCategory(category.name, batch.records, sent_before)
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """What a batch run has written of a category.
+    """The batch output of a category.
 
     Args:
-        category: which.
+        category: the category.
         stored: its files.
-        counts: how many records each has, in the order in which they are sent.
+        counts: the number of records of each file, in the order of sending.
     """
 
     category: AnyCategory
@@ -130,7 +130,7 @@ class _Batch:
 
     @staticmethod
     def of(folder: Warehouse, category: AnyCategory) -> _Batch:
-        """Look at it."""
+        """Read the files' footers."""
         schema = pa.schema([*Columns(category.record).schema, *OUTPUT_MARKS])
         stored = StoredCategory.of(folder, category.name, schema)
         files, sizes = stored.listing.all_files, stored.listing.sizes
@@ -140,19 +140,19 @@ class _Batch:
 
     @property
     def digest(self) -> str:
-        """What tells this batch from all others: Spark gives every file that it writes a name of its own."""
+        """The identity of this batch: Spark gives every file a unique name."""
         files = "\n".join(f"{file.path} {self.stored.listing.sizes[file]}" for file in self.counts)
         return hashlib.sha256(files.encode()).hexdigest()
 
     @property
     def records(self) -> int:
-        """How many records it has."""
+        """The number of records."""
         return sum(self.counts.values())
 
     def parts(self, start: int) -> Iterator[list[object]]:
-        """Give the records from a number on as they share transactions; where there are none, one part that is empty.
+        """Yield the records from a number on, one list per transaction; one empty list for an empty batch.
 
-        So a batch without records has a mark, too, and is not computed again to find that out.
+        So an empty batch has a mark too, and is not computed again.
         """
         part: list[object] = []
         for records in self._in_order(start):
@@ -164,12 +164,12 @@ class _Batch:
             yield part
 
     def _in_order(self, start: int) -> Iterator[list[object]]:
-        """Give the records from a number on, in an order that is always the same: day by day, each file in order of event time."""
+        """Yield the records from a number on, always in the same order: day by day, each file in order of event time."""
         columns = Columns(self.category.record)
         for file, count in self.counts.items():
             if start < count:
                 rows = pa.Table.from_batches(self.stored.read_files([file], self.stored.schema.names))
-                # Stable, so that records of one time stay in the file's order.
+                # The sort is stable: records of the same time keep the order of the file.
                 in_order = rows.sort_by("_event_time").slice(start)
                 for batch in in_order.to_batches(CHUNK_RECORDS):
                     yield columns.records(batch)

@@ -1,1 +1,1 @@
-"""Batch runs: plan, execute, bootstrap, hand over to the stream."""
+"""Batch runs: plans, backfill, bootstrap and handoff to the stream."""

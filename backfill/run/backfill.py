@@ -1,6 +1,6 @@
-"""The backfill: each processor of an app over its own archived input, upstream ones first, in Spark.
+"""Backfill in Spark: each processor of an app over its archived input, upstream processors first.
 
-archive --plan--> rows of outputs --written aside, by category and day--> published, category by category
+archive --plan--> rows of outputs --temporary folder, by category and day--> published, category by category
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ...transport.kafka import KafkaBus
 from ..errors import BackfillRefused
 from ..outputs.output_folder import OutputFolder
 from ..sources.bus_part import BusPart
-from ..sources.coverage import EVER, WantedDays, covered, noted
-from ..sources.external_inputs import ExternalInputs, said_of, taken
+from ..sources.coverage import ALL_DAYS, WantedDays, check_coverage, joined_notes
+from ..sources.external_inputs import ExternalInputs, external_input_notes, external_inputs
 from ..sources.source import Source
-from ..spark.counts import Counters, taken_by
-from ..spark.failures import told
+from ..spark.counts import Counters, total_events_in
+from ..spark.failures import translated_errors
 from ..spark.hadoop import Folders
-from ..spark.progress import Progress, followed, silent
-from ..spark.session import settle, spark_session
+from ..spark.progress import Progress, no_progress, reported_progress
+from ..spark.session import spark_session, wait_for_tasks
 from ..spark.shipped_app import ShippedApp
-from ..spark.shipping import place
+from ..spark.shipping import ship
 from ..steps.outputs import slot_of
 from ..steps.step import Step
 from ..warehouse.columns import DAY_COLUMN, OUTPUT_MARKS, Columns
@@ -42,29 +42,29 @@ from ..warehouse.warehouse import Warehouse, open_warehouse
 from .plans import Order, days_read, order_of, plan
 
 Orders = Mapping[type[Processor], "Order | None"]
-"""In which order the events of each processor come; None where it does not matter."""
+"""The order of events of each processor; None if it does not matter."""
 
 
 @dataclass(frozen=True)
 class NodeResult:
-    """What a backfill did for one processor.
+    """The result of a backfill for one processor.
 
     Args:
-        processor: its class's name.
+        processor: the name of its class.
         kind: stateless, stateful or aggregator.
-        events_in: events it was given, without those that only warmed its state up.
-        events_out: records it gave.
+        events_in: events processed, without those that only warmed up its state.
+        events_out: records written.
         set_aside: events it raised for and that were left out, as it asks (`on_error = ErrorPolicy.DEAD_LETTER`), or that found no row
             where it looks one up.
-        seconds: how long it took.
-        note: what else a reader should know; may be empty.
+        seconds: the duration.
+        note: a remark for the reader; may be empty.
     """
 
     processor: str
     kind: str
     events_in: int
     events_out: int
-    set_aside: int
+    rejected: int
     seconds: float
     note: str
 
@@ -83,80 +83,88 @@ def run_backfill(
     until_now: KafkaBus | None = None,
     allow_missing: bool = False,
     places: ExternalInputs = MappingProxyType({}),
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> list[NodeResult]:
-    """Run the processors of an app over the archive, for the days from `first` to `last` of event time, both included.
+    """Run the processors of an app over the archive, for the days of event time from `first` to `last`, inclusive.
 
     Args:
-        app_name: the app, or one processor of it; a cluster is sent what it needs.
+        app_name: the app, or one processor of it.
         warehouse: the archive.
         first: the first UTC day.
         last: the last UTC day.
-        output: a folder or an ``hdfs://`` location; its categories lie there as in the warehouse.
-        master: where Spark runs.
-        order: in which order the events come of processors whose result depends on it; None for that which fits each.
-        chained: give each processor what those before it in the app give in this run, instead of what is archived of it.
-        overwrite: replace categories that are in the output already; otherwise they are refused.
-        until_now: the bus from which to read on where the archive ends, up to where it ends itself as this begins; None for the
-            archive alone.
-        allow_missing: go on where days of the inputs are missing, or are not complete; see `coverage`.
-        places: where inputs are taken from that are not read from the archive, such as the output of an earlier run.
-        progress: told how far each processor is.
+        output: a folder or an ``hdfs://`` location for the output categories, in the layout of the warehouse.
+        master: the Spark master.
+        order: the order of events for processors whose result depends on it; None for the default of each.
+        chained: read the outputs of earlier processors from this run instead of the archive.
+        overwrite: replace existing categories in the output; otherwise they are refused.
+        until_now: the bus to read beyond the archive's end, up to its own end at the start of the run; None for the archive only.
+        allow_missing: continue if days of the inputs are missing or incomplete; see `coverage`.
+        places: the locations of inputs outside the archive, such as the output of an earlier run.
+        progress: receives the progress of each processor.
 
     Raises:
-        BusError: the bus does not answer, or has not the categories.
-        BackfillRefused: it cannot be done, or would overwrite; nothing was started.
+        BusError: the bus failed, or lacks the categories.
+        BackfillRefused: the run is impossible, or would overwrite output; nothing was started.
         BackfillFailed: a processor failed; its output was not published.
-        AppFileError, DeclarationError: the app.
+        AppFileError, DeclarationError: the app cannot be loaded.
     """
     if last < first:
-        raise BackfillRefused(f"No day lies between {first} and {last}: give the earlier one first.")
-    app = app_name.load()
+        raise BackfillRefused(f"The first day, {first}, is later than the last day, {last}. Exchange them.")
+    app, days = app_name.load(), Days(first, last)
+    _expect_columns(app)
     chain = Chain.of(app, chained=chained)
-    elsewhere = taken(places, chain.read_from_outside(app))
+    elsewhere = external_inputs(places, chain.read_from_outside(app))
     chain = replace(chain, elsewhere=frozenset(elsewhere))
     orders = {
         processor: order_of(processor, order, archived=chain.is_archived(processor)) for processor in app.processors
     }
-    for processor in app.processors:
-        for category in processor.inputs():
-            Columns(category.record)
-    days = Days(first, last)
-    wanted = _wanted(app, orders, chain, days)
-    beyond = allow_missing or until_now is not None  # what the archive has not yet, the bus has
-    missing = said_of(elsewhere, wanted) | covered(
-        warehouse, [one for one in wanted if one.category.name not in elsewhere], allow_missing=beyond
-    )
+    tolerant = allow_missing or until_now is not None  # the bus has the days that are not archived yet
+    notes = _checked_inputs(_wanted(app, orders, chain, days), warehouse, elsewhere, allow_missing=tolerant)
     target = open_warehouse(output).location
     with spark_session(master) as spark:
-        with told("Sending the app to Spark"):
-            placed = place(spark.sparkContext, app_name, app.processors)
-        with told("Looking at warehouse and output"):
+        with translated_errors("Sending the app to Spark"):
+            shipped = ship(spark.sparkContext, app_name, app.processors)
+        with translated_errors("Opening the warehouse and the output"):
             folder = OutputFolder(Folders(spark, target), overwrite=overwrite)
             made = {name: folder.aside(name) for name in chain.made}
-            made |= {name: f"{there.location}/{folder_of(name)}" for name, there in elsewhere.items()}
-            read = [category for category in _read(app.processors) if category.name not in made]
-            bus = BusPart.of(spark, until_now, placed, warehouse, read) if until_now else None
+            made |= {name: f"{place.location}/{folder_of(name)}" for name, place in elsewhere.items()}
+            archived = [category for category in _read(app.processors) if category.name not in made]
+            bus = BusPart.of(spark, until_now, shipped, warehouse, archived) if until_now else None
             source = Source(spark, warehouse, made, bus)
             _refuse_missing(app, source)
             folder.begin(category.name for category in _written(app.processors))
-        run = _Run(placed, source, days, chain, folder, missing)
+        run = _Run(shipped, source, days, chain, folder, notes)
         try:
             return list(run.nodes(app, orders, progress))
         except BaseException:
-            settle(spark)
+            wait_for_tasks(spark)
             raise
         finally:
             folder.discard()
 
 
+def _expect_columns(app: App) -> None:
+    """Raise DeclarationError for an input whose records have no columns."""
+    for processor in app.processors:
+        for category in processor.inputs():
+            Columns(category.record)
+
+
+def _checked_inputs(
+    wanted: Sequence[WantedDays], warehouse: Warehouse, elsewhere: Mapping[str, Warehouse], *, allow_missing: bool
+) -> dict[str, str]:
+    """Check the days to read; return notes by category."""
+    archived = [one for one in wanted if one.category.name not in elsewhere]
+    return external_input_notes(elsewhere, wanted) | check_coverage(warehouse, archived, allow_missing=allow_missing)
+
+
 @dataclass(frozen=True)
 class Chain:
-    """How the processors of a run hang together.
+    """The origins of the categories that a run reads, besides the archive.
 
     Args:
-        made: the categories that are read in the run that gives them.
-        elsewhere: those that are read from where no bus has put them in an order.
+        made: the categories that the run writes and reads.
+        elsewhere: the categories that are read from outside the archive, without an order on a bus.
     """
 
     made: frozenset[str]
@@ -164,23 +172,23 @@ class Chain:
 
     @staticmethod
     def of(app: App, *, chained: bool) -> Chain:
-        """Return how those of an app do: by the archive, or one by the other."""
+        """Return the chain of an app; without chaining, the archive is between all processors."""
         read = {category.name for processor in app.processors for category in processor.inputs()}
         written = {category.name for category in _written(app.processors)}
         return Chain(frozenset(read & written if chained else ()))
 
     def is_archived(self, processor: type[Processor]) -> bool:
-        """Tell whether all that a processor reads comes from the archive."""
+        """Return whether all inputs of a processor come from the archive."""
         return (self.made | self.elsewhere).isdisjoint(category.name for category in processor.inputs())
 
     def read_from_outside(self, app: App) -> list[AnyCategory]:
-        """Return what the processors read that write something, and that is not made in the run."""
+        """Return the inputs of processors with outputs that the run does not write itself."""
         read = [category for processor in app.processors if processor.outputs() for category in processor.inputs()]
         return [category for category in read if category.name not in self.made]
 
 
 def _read(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
-    """Return what processors read that are run, which are those that write."""
+    """Return the inputs of processors with outputs; the others do not run."""
     return [category for processor in processors if processor.outputs() for category in processor.inputs()]
 
 
@@ -189,10 +197,10 @@ def _written(processors: Sequence[type[Processor]]) -> list[AnyCategory]:
 
 
 def _wanted(app: App, orders: Orders, chain: Chain, days: Days) -> list[WantedDays]:
-    """Return what is taken of each archived input, by all processors that write something."""
+    """Return the days to read of each archived input, over all processors with outputs."""
     wanted: dict[str, WantedDays] = {}
     for processor in filter(lambda processor: processor.outputs(), app.processors):
-        read = EVER if chain.made else days_read(processor, orders[processor], days)
+        read = ALL_DAYS if chain.made else days_read(processor, orders[processor], days)
         for category in processor.inputs():
             if category.name not in chain.made:
                 other = wanted.get(category.name, WantedDays(category, read, days)).read
@@ -209,8 +217,8 @@ def _refuse_missing(app: App, source: Source) -> None:
         if missing and processor.outputs():
             raise BackfillRefused(
                 f"{processor.__name__} reads {', '.join(missing)}, which is not in the warehouse {source.location}. "
-                "Nothing was started. Archive it first, name the processors to run one by one (path/app.py:Processor), or, where "
-                "processors of the same app write it, give them their inputs in the run itself (`--chained`)."
+                "Nothing was started. Archive it first, run processors one by one (path/app.py:Processor), or, if a "
+                "processor of the same app writes it, use its output of this run (`--chained`)."
             )
 
 
@@ -221,20 +229,20 @@ class _Run:
     days: Days
     chain: Chain
     folder: OutputFolder
-    missing: Mapping[str, str]
+    input_notes: Mapping[str, str]
 
     def nodes(self, app: App, orders: Orders, progress: Progress) -> Iterator[NodeResult]:
-        """Run one processor after the other, and publish each category when no later one has to do with it."""
+        """Run the processors in order; publish each category after the last processor that reads or writes it."""
         for processor in app.processors:
             yield self._node(processor, orders[processor], progress)
-            with told(processor.__name__):
+            with translated_errors(processor.__name__):
                 self._publish(app, processor)
 
     def _node(self, processor: type[Processor], order: Order | None, progress: Progress) -> NodeResult:
-        """Run one processor, whose output is then complete and not published."""
+        """Run one processor; its output is complete but not published."""
         if not processor.outputs():
             return NodeResult(
-                processor.__name__, _kind_of(processor), 0, 0, 0, 0.0, "writes nothing, so it was not run"
+                processor.__name__, _kind_of(processor), 0, 0, 0, 0.0, "not run, since it writes no category"
             )
         began_s = time.monotonic()
         context = self.source.spark.sparkContext
@@ -247,30 +255,29 @@ class _Run:
             return Step(self.app, processor.name, category.name, steps[-1], origins.get(category.name))
 
         with (
-            told(processor.__name__),
-            followed(context, processor.__name__, lambda: taken_by(steps), progress),
+            translated_errors(processor.__name__),
+            reported_progress(context, processor.__name__, lambda: total_events_in(steps), progress),
         ):
             frame, note = plan(processor, self.source, self._computed, order, step_over)
             _write(frame, processor, self.folder)
+        notes = [joined_notes(self.input_notes, processor.inputs(), note), *(bus.notes(origins) if bus else ())]
         return NodeResult(
             processor.__name__,
             _kind_of(processor),
-            taken_by(steps),
+            total_events_in(steps),
             sum(step.events_out.value for step in steps),
-            sum(step.set_aside.value for step in steps),
+            sum(step.rejected.value for step in steps),
             time.monotonic() - began_s,
-            "; ".join(
-                filter(None, [noted(self.missing, processor.inputs(), note), *(bus.notes(origins) if bus else ())])
-            ),
+            "; ".join(filter(None, notes)),
         )
 
     @property
     def _computed(self) -> Days:
-        """The days that are computed: in a chain all of them, since what comes later may depend on any."""
+        """The days to compute: all days of a chain, since later processors may depend on any."""
         return Days(date.min, date.max) if self.chain.made else self.days
 
     def _publish(self, app: App, processor: type[Processor]) -> None:
-        """Publish what is whole now, and not read any more."""
+        """Publish the categories that no later processor reads or writes."""
         done = app.processors.index(processor) + 1
         later = app.processors[done:]
         read = {category.name for other in later for category in other.inputs()} & self.chain.made
@@ -283,7 +290,7 @@ class _Run:
 
 
 def _write(frame: DataFrame, processor: type[Processor], folder: OutputFolder) -> None:
-    """Compute the rows once, and write each category's own."""
+    """Compute the rows once, and write each category."""
     several = len(processor.outputs()) > 1
     if several:
         frame.persist(StorageLevel.DISK_ONLY)

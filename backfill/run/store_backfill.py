@@ -1,10 +1,10 @@
-"""A backfill into an aggregator's remote store, and the first values of one that has never run.
+"""Backfill into an aggregator's remote store, and the first load of a store.
 
-    the store's own positions, shard by shard   -> the archived events before them -> values in the place of what was counted
-    the archive's end, where nothing was counted -> all that is archived            -> values, then that position, then the group's
+    positions in the store, shard by shard -> archived events before them -> values, replacing those in the store
+    the archive's end, without positions   -> all archived events         -> values, then that position, then the group's
 
-Which events are in a value is decided once, by a position, and the position is in the store beside the values. So what is computed in batch
-and what workers count from there on meet without an event too many or too few.
+A position in the store, beside the values, determines the events that a value includes. So batch and workers together count each event
+exactly once.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from ...transport.tables.maintenance_start import expect_idle
 from ...transport.tables.registrations import register_positions
 from ..archive.archived_ends import archived_ends
 from ..errors import BackfillRefused
-from ..sources.coverage import EVER, WantedDays, covered, noted
+from ..sources.coverage import ALL_DAYS, WantedDays, check_coverage, joined_notes
 from ..sources.source import Source, in_days, spark_schema
-from ..spark.counts import Counters, taken_by
-from ..spark.failures import told
-from ..spark.progress import Progress, followed, silent
+from ..spark.counts import Counters, total_events_in
+from ..spark.failures import translated_errors
+from ..spark.progress import Progress, no_progress, reported_progress
 from ..spark.session import spark_session
-from ..spark.shipping import place
+from ..spark.shipping import ship
 from ..steps.step import Step
-from ..steps.store_loader import REFILLED, SHARD_PARTIALS, Refill, no_slot, refiller, sharder
+from ..steps.store_loader import LOADED, SHARD_PARTIALS, StoreLoad, empty_shard_row, shard_partials, store_writer
 from ..warehouse.columns import Columns
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
-from .bootstrap import only_one, refuse_begun, refuse_unarchived
+from .bootstrap import refuse_if_started, refuse_unarchived, single_processor
 from .bootstrap_handoff import settled_move
 from .plans import days_read, in_bus_order
 
 
 @dataclass(frozen=True)
-class RefilledShard:
-    """What became of one shard.
+class LoadedShard:
+    """The result for one shard.
 
     Args:
-        bucket: which.
-        position: up to where its values reflect each input.
-        written: how many values were written.
-        removed: how many were removed, since nothing was computed for them.
+        bucket: the number of its bucket.
+        position: the position of its values in each input.
+        written: the number of values written.
+        removed: the number of values removed, since the archive has no events of them.
     """
 
     bucket: int
@@ -66,50 +66,50 @@ class RefilledShard:
 
 
 @dataclass(frozen=True)
-class Refilled:
-    """What was done to an aggregator's store.
+class StoreBackfillResult:
+    """The result of a backfill into a store.
 
     Args:
-        processor: its class's name.
-        shards: one for each bucket of which anything was counted, or is archived.
-        events: how many archived events were taken.
-        set_aside: events that raised and were left out, as the processor asks.
-        seconds: how long it took.
-        note: what else a reader should know; may be empty.
+        processor: the name of its class.
+        shards: one for each bucket with values or archived events.
+        events: the number of archived events processed.
+        set_aside: events skipped under the processor's error policy.
+        seconds: the duration.
+        note: a remark for the reader; may be empty.
     """
 
     processor: str
-    shards: Sequence[RefilledShard]
+    shards: Sequence[LoadedShard]
     events: int
-    set_aside: int
+    rejected: int
     seconds: float
     note: str
 
 
 @dataclass(frozen=True)
-class StoreDestination:
-    """Where an aggregator's state lives.
+class StoreTarget:
+    """The bus and store of an aggregator.
 
     Args:
-        bus: where its group is.
-        url: its store, with its password.
+        bus: the bus with its group.
+        url: its store, with the password.
     """
 
     bus: Bus
     url: str = field(repr=False)
 
 
-def refill_store(
+def backfill_store(
     app_name: AppName,
     warehouse: Warehouse,
-    destination: StoreDestination,
+    destination: StoreTarget,
     *,
     first: date,
     last: date,
     master: str = "local[*]",
     allow_missing: bool = False,
-    progress: Progress = silent,
-) -> Refilled:
+    progress: Progress = no_progress,
+) -> StoreBackfillResult:
     """Compute the windows that begin on some days anew, and put them in the place of what an aggregator's store has.
 
     They are computed of exactly the events that the store has counted, which are those before its positions, and a run that died is
@@ -118,81 +118,81 @@ def refill_store(
     Args:
         app_name: one aggregator of an app, with a remote store.
         warehouse: the archive of its inputs.
-        destination: where its state lives.
+        destination: its bus and store.
         first: the first UTC day of event time.
-        last: the last UTC day, itself included.
-        master: where Spark runs.
-        allow_missing: go on where days of the inputs are missing, or are not complete; see `coverage`.
-        progress: told how far it is.
+        last: the last UTC day, inclusive.
+        master: the Spark master.
+        allow_missing: continue if days of the inputs are missing or incomplete; see `coverage`.
+        progress: receives the progress.
 
     Raises:
-        BackfillRefused: it cannot be done; nothing was changed.
-        BackfillFailed: an event, Spark or the store failed; each value is the one that was or the one that was computed.
-        GroupInUse: a worker of it runs.
-        StateError: the store does not let us do it.
+        BackfillRefused: the backfill is impossible; nothing was changed.
+        BackfillFailed: an event, Spark or the store failed; each value is either the old or the computed one.
+        GroupInUse: a worker of the processor runs.
+        StateError: the store refuses access.
     """
     if last < first:
-        raise BackfillRefused(f"No day lies between {first} and {last}: give the earlier one first.")
+        raise BackfillRefused(f"The first day, {first}, is later than the last day, {last}. Exchange them.")
     processor, days = _remote(app_name), Days(first, last)
-    ever = isinstance(processor.window, GlobalWindow)
-    read = EVER if ever else days_read(processor, None, days)
-    missing = covered(
+    endless = isinstance(processor.window, GlobalWindow)
+    read = ALL_DAYS if endless else days_read(processor, None, days)
+    missing = check_coverage(
         warehouse, [WantedDays(one, read, days) for one in processor.inputs()], allow_missing=allow_missing
     )
     settled_move(processor, destination.bus)
     expect_idle(processor, destination.bus)
     with rebuilds(destination.url, processor) as shards:
-        _refuse_broken_off(processor, shards.broken_off())
+        _refuse_interrupted(processor, shards.broken_off())
         positions = shards.counted()
     if not positions:
         raise BackfillRefused(
-            f"{processor.__name__} has counted nothing yet, so there is nothing to replace, and nobody would know which events a few days "
-            "are made of. Nothing was changed. Build its state of all that is archived: penstock bootstrap."
+            f"{processor.__name__} has no values in its store yet, so a backfill of some days would lack a position. "
+            "Nothing was changed. Load the store from the whole archive first: penstock bootstrap."
         )
     _refuse_behind(processor, positions, _ends(processor, destination.bus, warehouse))
-    refill = Refill(destination.url, positions, None if ever else days)
-    what = "its window never ends, so that all events are in it" if ever else "windows that begin on these days"
-    filling = _Filling(app_name, processor, refill, read, noted(missing, processor.inputs(), what))
-    return filling.run(warehouse, master, progress)
+    load = StoreLoad(destination.url, positions, None if endless else days)
+    what = "its window never ends and includes all events" if endless else "windows that begin on these days"
+    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.inputs(), what))
+    return store_backfill.run(warehouse, master, progress)
 
 
 def bootstrap_store(
     app_name: AppName,
     warehouse: Warehouse,
-    destination: StoreDestination,
+    destination: StoreTarget,
     *,
     first: date | None = None,
     master: str = "local[*]",
     overwrite: bool = False,
     allow_missing: bool = False,
-    progress: Progress = silent,
-) -> Refilled:
-    """Fill an aggregator's store from the archive, and let its workers go on at the archive's end.
+    progress: Progress = no_progress,
+) -> StoreBackfillResult:
+    """Load an aggregator's store from the archive, and let its workers continue at the archive's end.
 
-    Until a shard is whole nobody opens it, so a run that died is started again. Shards that are at a position already are computed
-    up to that.
+    No worker opens a shard before it is complete, so a crashed run can be repeated. Shards that already have a position are computed up to
+    that position.
 
     Args:
         app_name: one aggregator of an app, with a remote store.
         warehouse: the archive of its inputs.
-        destination: where its state is to live.
-        first: the first UTC day of event time that counts; None for all that is archived.
-        master: where Spark runs.
-        overwrite: do so although the processor has run before: its workers then go on from here.
-        allow_missing: go on where days of the inputs are missing, or are not complete; see `coverage`.
-        progress: told how far it is.
+        destination: its bus and store.
+        first: the first UTC day of event time; None for the whole archive.
+        master: the Spark master.
+        overwrite: replace the values of a processor that has run before.
+        allow_missing: continue if days of the inputs are missing or incomplete; see `coverage`.
+        progress: receives the progress.
 
     Raises:
-        BackfillRefused: it cannot be done, or it has run before; nothing was changed.
-        BackfillFailed: an event, Spark or the store failed; it may be started again, and until then no worker opens the shards.
-        GroupInUse: a worker of it runs.
-        StateError: the store does not let us do it.
+        BackfillRefused: the load is impossible, or the processor has run before; nothing was changed.
+        BackfillFailed: an event, Spark or the store failed; no worker opens the shards until this command is repeated.
+        GroupInUse: a worker of the processor runs.
+        StateError: the store refuses access.
     """
     processor = _remote(app_name)
     if not overwrite:
-        refuse_begun(processor, destination.bus)
+        refuse_if_started(processor, destination.bus)
     read = Days(first or date.min, date.max)
-    missing = covered(
+    missing = check_coverage(
         warehouse, [WantedDays(one, read, read) for one in processor.inputs()], allow_missing=allow_missing
     )
     settled_move(processor, destination.bus)
@@ -203,47 +203,47 @@ def bootstrap_store(
         _refuse_behind(processor, counted, ends)
         shards.begin()
     positions = {bucket: counted.get(bucket) or ends.get(bucket, {}) for bucket in range(processor.inputs()[0].buckets)}
-    refill = Refill(destination.url, positions, None)
-    filling = _Filling(app_name, processor, refill, read, noted(missing, processor.inputs()))
-    done = filling.run(warehouse, master, progress)
+    load = StoreLoad(destination.url, positions, None)
+    store_backfill = _StoreBackfill(app_name, processor, load, read, joined_notes(missing, processor.inputs()))
+    done = store_backfill.run(warehouse, master, progress)
     register_positions(destination.bus, processor, positions)
     destination.bus.catalog.set_committed(processor.name, _as_positions(positions))
     return done
 
 
 def _remote(app_name: AppName) -> type[Aggregator]:
-    """Return the one aggregator that is named.
+    """Return the named aggregator with a remote store.
 
     Raises:
-        BackfillRefused: there are several, or its state is not in a store, or the archive does not determine it.
+        BackfillRefused: the app has several processors, the state is not in a store, or the archive does not determine it.
     """
-    processor = only_one(app_name)
+    processor = single_processor(app_name)
     if not (issubclass(processor, Aggregator) and is_remote(processor)):
         raise BackfillRefused(
-            f"{processor.__name__} keeps no state in a remote store, so there is none to fill. Nothing was started. Name an aggregator with "
-            "`store = penstock.RemoteStore(…)`, or write the batch's output to files."
+            f"{processor.__name__} has no remote store. Nothing was started. Name an aggregator with "
+            "`store = penstock.RemoteStore(…)`, or write the batch output to files."
         )
     if len(processor.inputs()) > 1 and not processor.monoid.commutative:
         names = ", ".join(category.name for category in processor.inputs())
         raise BackfillRefused(
-            f"{processor.__name__} reads several categories ({names}), and its monoid combines in the order in which their events met, which is "
-            "not archived. Nothing was started. Choose a monoid that is commutative, or let the stream read the past."
+            f"{processor.__name__} reads several categories ({names}), and its monoid depends on the order of arrival of their events, which is "
+            "not archived. Nothing was started. Choose a commutative monoid, or let the stream read the past."
         )
     for category in processor.inputs():
         Columns(category.record)
     return processor
 
 
-def _refuse_broken_off(processor: type[Processor], buckets: Sequence[int]) -> None:
+def _refuse_interrupted(processor: type[Processor], buckets: Sequence[int]) -> None:
     if buckets:
         raise BackfillRefused(
-            f"{processor.__name__}: its state is being built from the archive, or was when that broke off (bucket "
-            f"{', '.join(map(str, buckets))}). Nothing was changed. Let `penstock bootstrap` come to its end; one that broke off is started again."
+            f"{processor.__name__}: a bootstrap is in progress or was interrupted (bucket "
+            f"{', '.join(map(str, buckets))}). Nothing was changed. Wait for `penstock bootstrap` to end, or run it again if it was interrupted."
         )
 
 
 def _ends(processor: type[Processor], bus: Bus, warehouse: Warehouse) -> dict[int, Offsets]:
-    """Return up to where the inputs are archived, by bucket."""
+    """Return the end of the archive of each input, by bucket."""
     ends: dict[int, Offsets] = {}
     for category in processor.inputs():
         for bucket, offset in archived_ends(bus, warehouse, category.name).items():
@@ -252,60 +252,61 @@ def _ends(processor: type[Processor], bus: Bus, warehouse: Warehouse) -> dict[in
 
 
 def _refuse_behind(processor: type[Processor], counted: Mapping[int, Offsets], archived: Mapping[int, Offsets]) -> None:
-    """Raise BackfillRefused where the store has counted events that are not archived yet."""
+    """Raise BackfillRefused if the store includes events that are not archived yet."""
     for bucket, position in counted.items():
         for name, offset in position.items():
             end = archived.get(bucket, {}).get(name, 0)
             if end < offset:
                 raise BackfillRefused(
-                    f"{processor.__name__} has counted {Bucket(name, bucket)} up to offset {offset}, and it is archived up to {end}: what lies "
-                    "between would be missing from what is computed. No value was changed. Let the archiver catch up (penstock archive run "
-                    "… --until-end), and start this again."
+                    f"{processor.__name__} has counted {Bucket(name, bucket)} up to offset {offset}, but it is archived up to {end}: the events "
+                    "between would be missing from the result. No value was changed. Let the archiver catch up (penstock archive run "
+                    "… --until-end), and run this command again."
                 )
 
 
 @dataclass(frozen=True)
-class _Filling:
-    """What is computed and where it goes.
+class _StoreBackfill:
+    """The computation of values for a store.
 
     Args:
         app_name: the app.
-        processor: whose store is filled.
-        refill: where the values go.
-        read: the days of event time whose events are read.
-        note: what a reader of the result should know.
+        processor: the aggregator.
+        load: the target of the values.
+        read: the days of event time to read.
+        note: a remark for the reader of the result.
     """
 
     app_name: AppName
     processor: type[Aggregator]
-    refill: Refill
+    load: StoreLoad
     read: Days
     note: str
 
-    def run(self, warehouse: Warehouse, master: str, progress: Progress) -> Refilled:
-        """Compute it in Spark, and put it there."""
+    def run(self, warehouse: Warehouse, master: str, progress: Progress) -> StoreBackfillResult:
+        """Compute the values in Spark and write them."""
         began_s, name = time.monotonic(), self.processor.__name__
         with spark_session(master) as spark:
             source = Source(spark, warehouse)
             refuse_unarchived(self.processor, source)
-            with told("Sending the app to Spark"):
-                app = place(spark.sparkContext, self.app_name, [self.processor])
+            with translated_errors("Sending the app to Spark"):
+                app = ship(spark.sparkContext, self.app_name, [self.processor])
             steps = [
                 Step(app, self.processor.name, category.name, Counters.of(spark.sparkContext))
                 for category in self.processor.inputs()
             ]
             counters = [step.counters for step in steps]
-            with told(name), followed(spark.sparkContext, name, lambda: taken_by(counters), progress):
+            with (
+                translated_errors(name),
+                reported_progress(spark.sparkContext, name, lambda: total_events_in(counters), progress),
+            ):
                 rows = self._by_shard(spark, self._partials(source, steps))
-                done = rows.mapInArrow(refiller(steps[0], self.refill), spark_schema(REFILLED)).collect()
-        shards = [
-            RefilledShard(row.bucket, self.refill.positions[row.bucket], row.written, row.removed) for row in done
-        ]
-        return Refilled(
+                done = rows.mapInArrow(store_writer(steps[0], self.load), spark_schema(LOADED)).collect()
+        shards = [LoadedShard(row.bucket, self.load.positions[row.bucket], row.written, row.removed) for row in done]
+        return StoreBackfillResult(
             name,
             sorted(shards, key=lambda shard: shard.bucket),
-            taken_by(counters),
-            sum(count.set_aside.value for count in counters),
+            total_events_in(counters),
+            sum(count.rejected.value for count in counters),
             time.monotonic() - began_s,
             self.note,
         )
@@ -314,16 +315,18 @@ class _Filling:
         wanted = in_days(str(self.read.first), str(self.read.last))
         frames = [
             in_bus_order(self.processor, source.events(category).where(wanted)).mapInArrow(
-                sharder(step, self.refill), spark_schema(SHARD_PARTIALS)
+                shard_partials(step, self.load), spark_schema(SHARD_PARTIALS)
             )
             for category, step in zip(self.processor.inputs(), steps, strict=True)
         ]
         return reduce(DataFrame.unionAll, frames)
 
     def _by_shard(self, spark: SparkSession, partials: DataFrame) -> DataFrame:
-        """Bring what is to be written of each shard together; every shard is there."""
-        buckets = self.refill.positions
-        all_shards = spark.createDataFrame([no_slot(bucket) for bucket in buckets], spark_schema(SHARD_PARTIALS))
+        """Group the partials by shard, with at least one row per shard."""
+        buckets = self.load.positions
+        all_shards = spark.createDataFrame(
+            [empty_shard_row(bucket) for bucket in buckets], spark_schema(SHARD_PARTIALS)
+        )
         return (
             partials.unionAll(all_shards)
             .repartitionById(max(buckets) + 1, F.col("bucket"))

@@ -1,1 +1,1 @@
-"""Where a batch run reads: the archive, earlier outputs, and the bus."""
+"""Inputs of a batch run: the archive, earlier outputs, and the bus."""

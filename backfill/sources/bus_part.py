@@ -1,94 +1,193 @@
-"""The part of a run's input that is on the bus and not in the warehouse: planned once, read in Spark, and said at the end.
+"""The part of a run's input that is on the bus and not yet in the warehouse.
 
-borders of each category --> stretches of its buckets --read--> messages --decoded--> rows as the archive has them
+handoff offsets of each category --> offset ranges --read by tasks--> messages --decoded--> rows in the archive's columns
+
+Messages that do not decode are skipped, as the archiver skips them. They are counted by offset range, so that a range that Spark reads
+twice counts once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple
 
-from pyspark.accumulators import Accumulator
+import pyarrow as pa
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ...processors.declare.categories import AnyCategory
-from ...transport.kafka import KafkaBus
-from ..archive.archived_rows import archive_schema
-from ..spark.counts import TaskCount
+from ...transport.codecs.by_category import Codecs
+from ...transport.kafka import KafkaBus, KafkaSettings
+from ..archive.archived_rows import ArchivedRows, Messages, archive_schema
+from ..spark.batches import Batches, Transform
+from ..spark.counts import OriginCounts, TaskCount
+from ..spark.failures import marked_errors
 from ..spark.shipped_app import ShippedApp
 from ..warehouse.columns import Columns
 from ..warehouse.warehouse import Warehouse
 from .bus_source import messages
-from .decoding import Decoding, LeftOutParam, LeftOuts
-from .handoff_offsets import HandoffOffsets, borders_of
-from .origins import Origin
+from .handoff_offsets import HandoffOffsets, handoff_offsets
 
-STRETCH_EVENTS = 250_000
-"""How many offsets of a bucket a task reads."""
+RANGE_OFFSETS = 250_000
+"""The number of offsets that one task reads."""
 
 
 @dataclass(frozen=True)
 class BusPart:
-    """What is read from the bus.
+    """The events to read from the bus.
 
     Args:
         bus: the bus.
-        app: where workers find the app.
+        app: the app, for workers.
         borders: by category.
-        left_out: what does not decode.
+        undecodable: counts the messages that do not decode.
     """
 
     bus: KafkaBus
     app: ShippedApp
-    borders: Mapping[str, HandoffOffsets]
-    left_out: Accumulator[LeftOuts]
+    handoffs: Mapping[str, HandoffOffsets]
+    undecodable: Accumulator[UndecodableByRange]
 
     @staticmethod
     def of(
         spark: SparkSession, bus: KafkaBus, app: ShippedApp, warehouse: Warehouse, categories: Iterable[AnyCategory]
     ) -> BusPart:
-        """Look where the archive of each category ends now, and where the bus does.
+        """Find the current end of each category's archive and of its buckets.
 
         Raises:
-            BackfillRefused: the two do not meet.
-            BusError: as the bus raises.
+            BackfillRefused: events are missing between the archive and the bus.
+            BusError: the bus failed.
         """
-        borders = {category.name: borders_of(bus, warehouse, category.name) for category in categories}
-        return BusPart(bus, app, borders, spark.sparkContext.accumulator({}, LeftOutParam()))
+        handoffs = {category.name: handoff_offsets(bus, warehouse, category.name) for category in categories}
+        return BusPart(bus, app, handoffs, spark.sparkContext.accumulator({}, UndecodableParam()))
 
     def events(self, spark: SparkSession, category: AnyCategory) -> DataFrame | None:
-        """Return a category's events behind its borders, without their day; None where there are none."""
-        stretches = self.borders[category.name].stretches(STRETCH_EVENTS)
-        if not stretches:
+        """Return a category's events from its handoff offsets on, without their day; None if there are none."""
+        offset_ranges = self.handoffs[category.name].offset_ranges(RANGE_OFFSETS)
+        if not offset_ranges:
             return None
         settings = self.bus.settings.self_contained()
-        decoding = Decoding(self.app, category.name, settings, self.left_out)
+        decoding = Decoding(self.app, category.name, settings, self.undecodable)
         schema = from_arrow_schema(archive_schema(Columns(category.record)))
-        return messages(spark, settings, stretches).mapInArrow(decoding.transform, schema)
+        return messages(spark, settings, offset_ranges).mapInArrow(decoding.transform, schema)
 
-    def origins(self, spark: SparkSession, categories: Iterable[AnyCategory]) -> dict[str, Origin]:
-        """Return what counts where a processor's events come from, by category; without those that the run itself gives."""
+    def origins(self, spark: SparkSession, categories: Iterable[AnyCategory]) -> dict[str, OriginCounts]:
+        """Return the counters of archived and live events by category; categories written by the run have none."""
         context = spark.sparkContext
-        names = [category.name for category in categories if category.name in self.borders]
+        names = [category.name for category in categories if category.name in self.handoffs]
         return {
-            name: Origin(self.borders[name].offsets, TaskCount.of(context), TaskCount.of(context)) for name in names
+            name: OriginCounts(self.handoffs[name].offsets, TaskCount.of(context), TaskCount.of(context))
+            for name in names
         }
 
-    def notes(self, origins: Mapping[str, Origin]) -> Iterator[str]:
-        """Say where the events came from that a processor has read, and what was left out."""
+    def notes(self, origins: Mapping[str, OriginCounts]) -> Iterator[str]:
+        """Yield a note for each category: archived events, live events, and messages that were skipped."""
         for category, origin in origins.items():
             yield f"{category}: {origin.archived.value:,} events from the warehouse, {origin.live.value:,} from the bus"
-            dropped = self.borders[category].dropped
+            dropped = self.handoffs[category].dropped
             if dropped:
-                yield f"{category}: the bus has dropped {dropped:,} offsets that were never archived, and they are not in the result"
-            yield from self._left_out(category)
+                yield f"{category}: {dropped:,} offsets expired on the bus before they were archived, and are missing from the result"
+            yield from self._undecodable_note(category)
 
-    def _left_out(self, category: str) -> Iterator[str]:
-        found = sorted((place, one) for place, one in self.left_out.value.items() if place[0] == category)
+    def _undecodable_note(self, category: str) -> Iterator[str]:
+        found = sorted((place, one) for place, one in self.undecodable.value.items() if place[0] == category)
         if found:
             (_, bucket, _), first = found[0]
             yield (
-                f"{category}: {sum(one.messages for _, one in found):,} messages on the bus do not decode and were left out, the first at "
+                f"{category}: {sum(one.messages for _, one in found):,} messages on the bus do not decode and were skipped, the first at "
                 f"offset {first.offset} of bucket {bucket}: {first.reason}"
             )
+
+
+class UndecodableMessages(NamedTuple):
+    """The messages of one offset range that do not decode.
+
+    Args:
+        messages: their number.
+        offset: the offset of the first.
+        reason: why the first does not decode.
+    """
+
+    messages: int
+    offset: int
+    reason: str
+
+
+RangeStart = tuple[str, int, int]
+"""Category, bucket, and the first offset of the range."""
+
+
+UndecodableByRange = Mapping[RangeStart, UndecodableMessages]
+
+
+class UndecodableParam(AccumulatorParam[UndecodableByRange]):
+    """Merges the reports of tasks; a task that runs twice reports the same range twice."""
+
+    def zero(self, value: UndecodableByRange) -> UndecodableByRange:  # noqa: ARG002 - as the base has it
+        """Return the empty report."""
+        return {}
+
+    def addInPlace(self, value1: UndecodableByRange, value2: UndecodableByRange) -> UndecodableByRange:  # noqa: N802 - as the base has it
+        """Return both reports."""
+        return {**value1, **value2}
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The step that decodes the messages of a category.
+
+    Args:
+        app: the app, for workers.
+        category: the category's name.
+        settings: the bus with the schemas.
+        undecodable: counts the messages that do not decode.
+    """
+
+    app: ShippedApp
+    category: str
+    settings: KafkaSettings
+    undecodable: Accumulator[UndecodableByRange]
+
+    @property
+    def transform(self) -> Transform:
+        """The step for Spark, on one partition per offset range."""
+        return partial(_run, self)
+
+
+def _run(decoding: Decoding, batches: Batches) -> Batches:
+    with marked_errors(f"Decoding {decoding.category}"):
+        yield from _decoded(decoding, batches)
+
+
+def _decoded(decoding: Decoding, batches: Batches) -> Batches:
+    settings = decoding.settings
+    rows = _rows_of(decoding.app, decoding.category, settings.bootstrap, tuple(settings.further.items()))
+    place: RangeStart | None = None
+    undecodable: UndecodableMessages | None = None
+    for received in filter(None, map(_messages, batches)):
+        made = rows.of(received)
+        place = place or (decoding.category, received.bucket, received.offsets[0])
+        if made.left_out:
+            at = min(made.left_out)
+            first = undecodable or UndecodableMessages(0, received.offsets[at], made.left_out[at])
+            undecodable = first._replace(messages=first.messages + len(made.left_out))
+        yield made.batch
+    if place and undecodable:
+        decoding.undecodable.add({place: undecodable})
+
+
+def _messages(batch: pa.RecordBatch) -> Messages | None:
+    """Return the messages in a batch of one offset range; None if it is empty."""
+    columns: dict[str, list[Any]] = batch.to_pydict()
+    if not batch.num_rows:
+        return None
+    return Messages(columns["bucket"][0], columns["value"], columns["offset"], columns["arrived"])
+
+
+@cache
+def _rows_of(app: ShippedApp, category: str, bootstrap: str, further: tuple[tuple[str, str], ...]) -> ArchivedRows:
+    declared = next(one for one in app.load().categories() if one.name == category)
+    return ArchivedRows(declared, Codecs(KafkaBus(KafkaSettings(bootstrap, dict(further)))).of(declared))

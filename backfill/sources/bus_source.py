@@ -1,6 +1,6 @@
-"""Stretches of a category on Kafka as Spark reads them: a data source whose partitions are the stretches, and whose rows are raw messages.
+"""Spark data source of raw Kafka messages, one partition per offset range.
 
-It knows nothing of records: whoever decodes imports the user's app, which Spark's planner need not.
+Messages are not decoded here: decoding imports the user's app, which Spark's planner does not need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from ...transport.kafka import KafkaBus, KafkaSettings
 from ...transport.messages import RawBatch
 from ...transport.offset_range import OffsetRange, read_offset_range
-from ..spark.failures import carried
+from ..spark.failures import marked_errors
 from ..spark.session import BATCH_EVENTS
 
 _COLUMNS: dict[str, pa.DataType] = {
@@ -29,51 +29,51 @@ _COLUMNS: dict[str, pa.DataType] = {
     "value": pa.binary(),
 }
 MESSAGES = pa.schema(_COLUMNS)
-"""A message: where it lies, when it came to the bus (milliseconds since 1970, UTC), and its payload."""
+"""A message: its position, when the bus received it (milliseconds since 1970, UTC), and its payload."""
 
-# Several clients of one task each fetch ahead, and all of it beyond a stretch is for nothing.
+# Each task has a client of its own, and messages prefetched beyond its range are wasted.
 _FETCHED_AHEAD = {"queued.min.messages": "50000", "queued.max.messages.kbytes": "32768"}
 _REQUEST = "penstock"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is to be read, and where: the source's one option. Holds secrets where the settings do: never shown.
+    """The source's only option. It may contain secrets of the settings, which its repr omits.
 
     Args:
         bootstrap: the cluster's address.
         further: further settings of librdkafka.
-        stretches: what is to be read.
+        offset_ranges: the ranges to read.
     """
 
     bootstrap: str
     further: dict[str, str]
-    stretches: list[OffsetRange]
+    offset_ranges: list[OffsetRange]
 
     def __repr__(self) -> str:
-        return f"Request({self.bootstrap!r}, {self.stretches!r})"
+        return f"Request({self.bootstrap!r}, {self.offset_ranges!r})"
 
 
-def messages(spark: SparkSession, settings: KafkaSettings, stretches: Sequence[OffsetRange]) -> DataFrame:
-    """Return the messages of some stretches, at least one, each as a partition; they are read when Spark asks for them."""
+def messages(spark: SparkSession, settings: KafkaSettings, offset_ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Return the messages of at least one offset range, lazily, one partition per range."""
     _register(spark)
-    request = Request(settings.bootstrap, dict(settings.further), list(stretches))
+    request = Request(settings.bootstrap, dict(settings.further), list(offset_ranges))
     return spark.read.format(BusSource.name()).option(_REQUEST, msgspec.json.encode(request).decode()).load()
 
 
 def _register(spark: SparkSession) -> None:
-    """Make the source known to a session; again, where it is."""
-    # Spark refuses a name that the session has which is active just then, whichever that is.
+    """Register the source with a session; repeatable."""
+    # Spark checks for a duplicate name in the active session, which may be another one.
     jvm: Any = spark._jvm  # noqa: SLF001 - Python has no public way to make a session the active one
     jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - as above
     spark.dataSource.register(BusSource)
 
 
 class BusSource(DataSource):
-    """Messages on Kafka."""
+    """Raw messages on Kafka."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what Spark calls it."""
+        """Return its name in Spark."""
         return "penstock-bus"
 
     def schema(self) -> StructType:
@@ -81,37 +81,37 @@ class BusSource(DataSource):
         return from_arrow_schema(MESSAGES)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - there is one schema
-        """Return what plans, and reads."""
+        """Return the reader for the requested ranges."""
         return BusSourceReader(msgspec.json.decode(self.options[_REQUEST], type=Request))
 
 
 @dataclass
-class OneOffsetRange(InputPartition):
-    """A partition."""
+class OffsetRangePartition(InputPartition):
+    """One offset range as a partition."""
 
-    stretch: OffsetRange
+    offset_range: OffsetRange
 
 
 class BusSourceReader(DataSourceReader):
-    """Reads stretches, each in a task of its own.
+    """Reads each offset range in a task of its own.
 
     Args:
-        request: which.
+        request: the ranges and the cluster.
     """
 
     def __init__(self, request: Request) -> None:
         self._request = request
 
-    def partitions(self) -> Sequence[OneOffsetRange]:
-        """Return the stretches."""
-        return [OneOffsetRange(stretch) for stretch in self._request.stretches]
+    def partitions(self) -> Sequence[OffsetRangePartition]:
+        """Return one partition per range."""
+        return [OffsetRangePartition(offset_range) for offset_range in self._request.offset_ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the messages of a stretch."""
-        stretch: OffsetRange = partition.stretch  # type: ignore[attr-defined]  # one of those above
+        """Yield the messages of a range."""
+        offset_range: OffsetRange = partition.offset_range  # type: ignore[attr-defined]  # one of those above
         bus = KafkaBus(KafkaSettings(self._request.bootstrap, {**_FETCHED_AHEAD, **self._request.further}))
-        with carried(f"Reading {stretch.bucket}"):
-            for batch in read_offset_range(bus, stretch):
+        with marked_errors(f"Reading {offset_range.bucket}"):
+            for batch in read_offset_range(bus, offset_range):
                 yield from _rows(batch)
 
 

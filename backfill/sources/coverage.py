@@ -1,11 +1,11 @@
-"""Which of the days that a batch run reads are there, and complete: what is missing is told before anything is started.
+"""Completeness check of the archived days that a batch run reads, before the run starts.
 
-    a category's files, marks and notes --Coverage--> days between others of which nothing is there: refused
-                                                      days before a complete one that are not complete: refused
-                                                      the days at the open end, and those beyond the archive: told
+    a category's files, marks and notes --Coverage--> missing days between stored days: refused
+                                                      incomplete days before a complete day: refused
+                                                      days at the open end, and days beyond the archive: noted
 
-A day on which nothing happened has no files either. It is told from one that was lost by the offsets of all the others: where each
-is there, nothing is missing between them.
+A day without events has no files either. The offsets of the other days distinguish it from a lost day: if they are contiguous, nothing
+is missing.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from ..warehouse.owners import bucket_notes
 from ..warehouse.read_errors import unreadable_message
 from ..warehouse.warehouse import WRITERS, Warehouse
 
-EVER = Days(date.min, date.max)
+ALL_DAYS = Days(date.min, date.max)
 ONE_DAY = timedelta(days=1)
 OUTLYING = timedelta(days=366)
-"""What lies further apart than this was not lost between: one of both is an event whose time is wrong."""
+"""A longer distance between stored days is not a gap: one of the two days results from a wrong event time."""
 
 
 class WantedDays(NamedTuple):
-    """What a run takes of a category.
+    """The days of a category that a run needs.
 
     Args:
-        category: which.
-        read: the days whose events it reads.
-        asked: those among them that were asked for.
+        category: the category.
+        read: the days whose events the run reads.
+        asked: the days among them that the user requested.
     """
 
     category: AnyCategory
@@ -55,9 +55,9 @@ class Coverage:
 
     Args:
         category: its name.
-        stored: those that have events, in order.
-        complete: those that are marked as complete; None where nobody marks days.
-        closed: the last day that the archiver has left behind; None where there is none.
+        stored: the days with events, in order.
+        complete: the days marked as complete; None if the category has no marks.
+        closed: the last day that the archiver has closed; None without one.
     """
 
     category: str
@@ -66,108 +66,110 @@ class Coverage:
     closed: date | None = None
 
     def gaps(self, days: Days) -> list[Days]:
-        """Return the stretches of days between stored ones that have no events."""
+        """Return the ranges of days without events between stored days."""
         between = (
             Days(before + ONE_DAY, after - ONE_DAY)
             for before, after in pairwise(self.stored)
             if ONE_DAY < after - before <= OUTLYING
         )
-        return [gap for stretch in between if (gap := _common(stretch, days))]
+        return [gap for one in between if (gap := _common(one, days))]
 
     def unfinished(self, days: Days) -> list[Days]:
-        """Return the days that are not complete, though a later one is."""
+        """Return the incomplete days before a complete one."""
         marked = self.complete or frozenset()
         last = max(marked, default=date.min)
-        return _stretches(day for day in self._among(days) if day < last and day not in marked)
+        return _ranges(day for day in self._among(days) if day < last and day not in marked)
 
     def open(self, days: Days) -> list[Days]:
-        """Return the days to which more may come."""
+        """Return the stored days that may still receive events."""
         if self.complete is None:
             return []
         last = max({*self.complete, self.closed or date.min})
-        return _stretches(day for day in self._among(days) if day > last)
+        return _ranges(day for day in self._among(days) if day > last)
 
     def has(self, days: Days) -> bool:
-        """Tell whether anything is stored of days."""
+        """Return whether any of the days has events."""
         return bool(self._among(days))
 
     def beyond(self, days: Days) -> list[Days]:
-        """Return the stretches of days before the first and after the last that is stored, or that the archiver has left behind."""
+        """Return the ranges of days before the first stored day, and after the last stored or closed day."""
         first, last = self.stored[0], max(self.stored[-1], self.closed or date.min)
         before = _common(days, Days(date.min, first - ONE_DAY)) if first > date.min else None
         after = _common(days, Days(last + ONE_DAY, date.max)) if last < date.max else None
-        return [stretch for stretch in (before, after) if stretch]
+        return [one for one in (before, after) if one]
 
     def _among(self, days: Days) -> list[date]:
         return [day for day in self.stored if days.first <= day <= days.last]
 
 
-def covered(warehouse: Warehouse, wanted: Sequence[WantedDays], *, allow_missing: bool) -> dict[str, str]:
-    """Look at the days that a run reads; return by category what is to be said of them, where there is something.
+def check_coverage(warehouse: Warehouse, wanted: Sequence[WantedDays], *, allow_missing: bool) -> dict[str, str]:
+    """Check the days that a run reads; return a note for each category with missing or incomplete days.
 
-    Of a category that is archived by arrival nothing is known of days of event time, and nothing is said.
+    A category that is archived by arrival is not checked: its days are not days of event time.
 
     Args:
         warehouse: the archive.
-        wanted: what is read; categories that are not there are passed over.
-        allow_missing: go on where days are missing, or are not complete.
+        wanted: the days to read; categories without files are skipped.
+        allow_missing: continue if days are missing or incomplete.
 
     Raises:
         BackfillRefused: days are missing, or a file is empty; nothing was started.
-        WarehouseError: the warehouse.
+        WarehouseError: the warehouse cannot be read.
     """
-    looked: list[tuple[WantedDays, _Look]] = []
+    checked: list[tuple[WantedDays, _CategoryCoverage]] = []
     for one in wanted:
         terms, listing = settings_of(warehouse, one.category.name), Listing.of(warehouse, one.category.name)
         by_arrival = terms is not None and terms.by is By.ARRIVAL
-        _refuse_empty_files(warehouse, listing, EVER if by_arrival else one.read)
+        _refuse_empty_files(warehouse, listing, ALL_DAYS if by_arrival else one.read)
         if listing.all_files and not by_arrival:
-            looked.append((one, _Look.at(warehouse, one.category, listing, terms)))
+            checked.append((one, _CategoryCoverage.at(warehouse, one.category, listing, terms)))
     if not allow_missing:
-        for one, found in looked:
+        for one, found in checked:
             found.refuse(one.read)
-        _refuse_elsewhere(looked)
-    said = {one.category.name: _said(found.coverage, one) for one, found in looked}
-    return {name: text for name, text in said.items() if text}
+        _refuse_unarchived(checked)
+    notes = {one.category.name: _note(found.coverage, one) for one, found in checked}
+    return {name: note for name, note in notes.items() if note}
 
 
 @dataclass(frozen=True)
-class _Look:
+class _CategoryCoverage:
     warehouse: Warehouse
     listing: Listing
     coverage: Coverage
 
     @staticmethod
-    def at(warehouse: Warehouse, category: AnyCategory, listing: Listing, terms: ArchiveSettings | None) -> _Look:
-        """Look at a category that has files, and whose days are those of event time."""
+    def at(
+        warehouse: Warehouse, category: AnyCategory, listing: Listing, terms: ArchiveSettings | None
+    ) -> _CategoryCoverage:
+        """Read the coverage of a category with files by day of event time."""
         stored = sorted({date.fromisoformat(file.day) for file in listing.all_files})
         complete = frozenset(date.fromisoformat(day) for day, notes in listing.notes.items() if SUCCESS in notes)
         closed = None if terms is None else _closed(warehouse, category)
         marked = None if terms is None and not complete else complete
-        return _Look(warehouse, listing, Coverage(category.name, tuple(stored), marked, closed))
+        return _CategoryCoverage(warehouse, listing, Coverage(category.name, tuple(stored), marked, closed))
 
     def refuse(self, days: Days) -> None:
-        """Raise BackfillRefused where something is missing of days."""
+        """Raise BackfillRefused if days are missing or incomplete."""
         place = f"{self.warehouse.location}/category={self.coverage.category}"
         gaps = self.coverage.gaps(days)
         lost = _lost_offsets(self.warehouse, self.listing) if gaps else 0
         if lost is None or lost > 0:
-            why = "whether that is all that there was is not known" if lost is None else f"{lost:,} offsets are missing"
+            why = "events may be missing" if lost is None else f"{lost:,} offsets are missing"
             raise BackfillRefused(
-                f"{place} has nothing of {in_words(gaps)}, though of days before and after, and {why}. Nothing was started. Put these days "
-                "back from a copy, or archive them again; if nothing happened on them, or the result may lack them, say `--allow-missing`."
+                f"{place} has no files of {day_list(gaps)} between days that it has, and {why}. Nothing was started. Restore these days "
+                "from a copy or archive them again. If they had no events, or the result may lack them, pass `--allow-missing`."
             )
         unfinished = self.coverage.unfinished(days)
         if unfinished:
             raise BackfillRefused(
-                f"{place}: {in_words(unfinished)} is not complete ({SUCCESS} is missing), though later days are. Nothing was started. Let "
-                "whatever writes the category finish (the archiver marks days when it goes on), or take what is there with "
+                f"{place}: {day_list(unfinished)} is incomplete ({SUCCESS} is missing), but later days are complete. Nothing was started. "
+                "Let the writer of the category finish (a running archiver marks complete days), or read the days as they are with "
                 "`--allow-missing`."
             )
 
 
 def _refuse_empty_files(warehouse: Warehouse, listing: Listing, days: Days) -> None:
-    """Raise BackfillRefused for a file without a byte: Spark would pass over it."""
+    """Raise BackfillRefused for an empty file, which Spark would silently skip."""
     empty = [file for file in listing.all_files if days.has(file.day) and not listing.sizes[file]]
     if empty:
         raise BackfillRefused(unreadable_message(f"{warehouse.location}/{empty[0].path}", "it is empty"))
@@ -179,9 +181,9 @@ def _closed(warehouse: Warehouse, category: AnyCategory) -> date | None:
 
 
 def _lost_offsets(warehouse: Warehouse, listing: Listing) -> int | None:
-    """Return how many offsets lie between those that are stored and are not; None where that is not known.
+    """Return the number of missing offsets between stored ones; None if unknown.
 
-    Also messages that did not decode, and the marks of transactions, have offsets and are not stored.
+    Messages that did not decode and transaction markers have offsets too, and are not stored.
     """
     if listing.others:
         return None
@@ -190,48 +192,48 @@ def _lost_offsets(warehouse: Warehouse, listing: Listing) -> int | None:
     rows: defaultdict[int, int] = defaultdict(int)
     offsets: defaultdict[int, list[int]] = defaultdict(list)
     for file, footer in zip(listing.files, footers, strict=True):
-        held = offsets_of(footer)
-        if held is None:
+        stored = offsets_of(footer)
+        if stored is None:
             return None
         rows[file.bucket] += footer.num_rows
-        offsets[file.bucket] += [held[0], held[-1]]
+        offsets[file.bucket] += [stored[0], stored[-1]]
     return sum(max(ends) - min(ends) + 1 - rows[bucket] for bucket, ends in offsets.items())
 
 
-def _refuse_elsewhere(looked: Sequence[tuple[WantedDays, _Look]]) -> None:
-    """Raise BackfillRefused where no category has anything of the days that were asked for, or would have."""
-    if not looked or not all(found.coverage.beyond(one.asked) == [one.asked] for one, found in looked):
+def _refuse_unarchived(checked: Sequence[tuple[WantedDays, _CategoryCoverage]]) -> None:
+    """Raise BackfillRefused if the requested days lie outside the archive of every category."""
+    if not checked or not all(found.coverage.beyond(one.asked) == [one.asked] for one, found in checked):
         return
     there = "; ".join(
         f"{found.coverage.category} from {found.coverage.stored[0]} to {found.coverage.stored[-1]}"
-        for _, found in looked
+        for _, found in checked
     )
     raise BackfillRefused(
-        f"Nothing is archived of {in_words([looked[0][0].asked])}. There is {there}. Nothing was started. Look whether the days are the right "
-        "ones (UTC, of event time), archive them first, or say `--allow-missing` for an empty result."
+        f"No events are archived from {day_list([checked[0][0].asked])}. The archive has {there}. Nothing was started. Check the days "
+        "(UTC, of event time), archive them first, or pass `--allow-missing` for an empty result."
     )
 
 
-def _said(coverage: Coverage, wanted: WantedDays) -> str:
-    """Return what is to be said of days that are taken as they are."""
-    beyond = [] if wanted.asked == EVER else coverage.beyond(wanted.asked)
+def _note(coverage: Coverage, wanted: WantedDays) -> str:
+    """Return a note on missing and incomplete days; empty if there are none."""
+    beyond = [] if wanted.asked == ALL_DAYS else coverage.beyond(wanted.asked)
     parts = (
-        (coverage.gaps(wanted.asked), "has nothing of"),
-        (coverage.unfinished(wanted.asked), "is not complete, though later days are, for"),
-        (coverage.open(wanted.asked), "is not complete yet, so that more may come, for"),
+        (coverage.gaps(wanted.asked), "has no files of"),
+        (coverage.unfinished(wanted.asked), "is incomplete before complete days, for"),
+        (coverage.open(wanted.asked), "may still receive events for"),
         (beyond, "is not archived for"),
     )
-    said = [f"{says} {in_words(days)}" for days, says in parts if days]
-    return f"{coverage.category} {', and '.join(said)}" if said else ""
+    notes = [f"{what} {day_list(days)}" for days, what in parts if days]
+    return f"{coverage.category} {', and '.join(notes)}" if notes else ""
 
 
-def in_words(stretches: Sequence[Days]) -> str:
-    """Return stretches of days as people list them: 2013-01-05, 2013-01-07 to 2013-01-09."""
-    return ", ".join(str(days) if days.first < days.last else str(days.first) for days in stretches)
+def day_list(ranges: Sequence[Days]) -> str:
+    """Return ranges of days as text, such as "2013-01-05, 2013-01-07 to 2013-01-09"."""
+    return ", ".join(str(days) if days.first < days.last else str(days.first) for days in ranges)
 
 
-def _stretches(days: Iterable[date]) -> list[Days]:
-    """Return the stretches that days, in order, make."""
+def _ranges(days: Iterable[date]) -> list[Days]:
+    """Return the ranges of consecutive days, given in order."""
     found: list[Days] = []
     for day in days:
         if found and found[-1].last + ONE_DAY == day:
@@ -246,7 +248,7 @@ def _common(one: Days, other: Days) -> Days | None:
     return both if both.first <= both.last else None
 
 
-def noted(notes: Mapping[str, str], categories: Iterable[AnyCategory], *more: str) -> str:
-    """Return what is to be said of some categories, after what else there is to say."""
+def joined_notes(notes: Mapping[str, str], categories: Iterable[AnyCategory], *more: str) -> str:
+    """Return the notes on some categories, after other notes."""
     of_categories = [notes[name] for name in dict.fromkeys(category.name for category in categories) if name in notes]
     return "; ".join(filter(None, (*more, *of_categories)))

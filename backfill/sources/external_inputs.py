@@ -1,7 +1,6 @@
-"""Inputs that are not taken from the warehouse, but from what an earlier batch run, or another tool, has written elsewhere.
+"""Inputs outside the warehouse: the output of an earlier batch run, or files of another tool.
 
-Such files say nothing of buckets and offsets: their events lie in one bucket, where their event time says, as those do that are given in the
-run itself.
+Such files have no buckets and offsets. Their events are in one bucket in order of event time, like events that the run itself writes.
 """
 
 from __future__ import annotations
@@ -14,28 +13,28 @@ from ..warehouse.archive_settings import settings_of
 from ..warehouse.layout import folder_of
 from ..warehouse.listing import Listing
 from ..warehouse.warehouse import Warehouse
-from .coverage import WantedDays, covered
+from .coverage import WantedDays, check_coverage
 
 ExternalInputs = Mapping[str, Warehouse]
-"""Where a category is taken from, by its name; by an empty name, all that have no other place."""
+"""Locations by category name. The empty name is the location of all other categories."""
 
 
-def taken(places: ExternalInputs, read: Iterable[AnyCategory]) -> dict[str, Warehouse]:
-    """Return from where each category is taken that is not read from the warehouse.
+def external_inputs(places: ExternalInputs, read: Iterable[AnyCategory]) -> dict[str, Warehouse]:
+    """Return the location of each category that is read from outside the warehouse.
 
     Args:
-        places: what was asked for.
-        read: the categories that the run reads and does not make itself.
+        places: the requested locations.
+        read: the categories that the run reads and does not write itself.
 
     Raises:
-        BackfillRefused: a category is asked for that is not read, is not where it is said to be, or is an archived one there.
-        WarehouseError: one of the places.
+        BackfillRefused: a requested category is not read, is not at its location, or is an archived category there.
+        WarehouseError: a location cannot be read.
     """
     names = {category.name for category in read}
-    unread = sorted(places.keys() - names - {""})
-    if unread:
+    unknown = sorted(places.keys() - names - {""})
+    if unknown:
         raise BackfillRefused(
-            f"An input is named for {', '.join(unread)}, which no processor of this run reads from outside it. Nothing was started. It reads "
+            f"--input names {', '.join(unknown)}, which this run does not read from outside. Nothing was started. It reads "
             f"{', '.join(sorted(names)) or 'nothing'}."
         )
     found = {name: places.get(name, places.get("")) for name in sorted(names)}
@@ -48,28 +47,28 @@ def taken(places: ExternalInputs, read: Iterable[AnyCategory]) -> dict[str, Ware
 def _expect_output(name: str, place: Warehouse) -> None:
     if settings_of(place, name) is not None:
         raise BackfillRefused(
-            f"{place.location}/{folder_of(name)} is an archive, whose events have their places on the bus. Nothing was started. Name it with "
-            "--warehouse, so that they are read in their order."
+            f"{place.location}/{folder_of(name)} is an archive, whose events have an order on the bus. Nothing was started. Pass it as "
+            "--warehouse, so that they are read in this order."
         )
     if not Listing.of(place, name).all_files:
         raise BackfillRefused(
-            f"{place.location} has nothing of {name}. Nothing was started. Look whether the location is the one with category=…/ds=… below it, "
-            "and whether the run that was to write there has ended."
+            f"{place.location} has no {name}. Nothing was started. Check that the location contains category=…/ds=… folders, "
+            "and that the run that writes there has ended."
         )
 
 
-def said_of(elsewhere: Mapping[str, Warehouse], wanted: Iterable[WantedDays]) -> dict[str, str]:
-    """Return by category from where it is taken, and what is to be said of its days.
+def external_input_notes(elsewhere: Mapping[str, Warehouse], wanted: Iterable[WantedDays]) -> dict[str, str]:
+    """Return a note by category: its location, and days that are missing or incomplete.
 
-    Days without events are no gaps there: an output has none where nothing was written.
+    Days without events are not gaps: an output has no files for days without records.
 
     Raises:
         BackfillRefused: a file is empty; nothing was started.
     """
-    said: dict[str, str] = {}
+    notes: dict[str, str] = {}
     for one in wanted:
         name = one.category.name
         if name in elsewhere:
-            days = covered(elsewhere[name], [one], allow_missing=True).get(name)
-            said[name] = f"{name} is taken from {elsewhere[name].location}" + (f"; {days}" if days else "")
-    return said
+            days = check_coverage(elsewhere[name], [one], allow_missing=True).get(name)
+            notes[name] = f"{name} is read from {elsewhere[name].location}" + (f"; {days}" if days else "")
+    return notes

@@ -1,9 +1,9 @@
-"""The files of an archived category, read by the tasks themselves where nothing has to be brought together before the processor.
+"""Files of an archived category that tasks read directly, for processors that need no shuffle before them.
 
-Spark's own reader makes rows of columns, and of rows columns again for Python, which costs several times what most processors do with an
-event. A task that is told which files are its own reads them as columns, and only those columns that are looked at.
+Spark's reader turns columns into rows and back into columns for Python, which costs several times what most processors do with an
+event. A task that knows its files reads only the needed columns, as columns.
 
-    listing --planned--> the files of each task, by size --mapped--> each file's events, batch by batch
+    listing --planned--> files of each task, by size --mapped--> events of each file, in batches
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from ..warehouse.schema_evolution import fitted, is_same, merged
 from ..warehouse.warehouse import Warehouse
 
 TASK_BYTES = 32 * 2**20
-"""How much one task reads at most, but for a file that is larger."""
+"""The most bytes that one task reads, except for a single larger file."""
 TASKS_PER_CORE = 4
-"""So many tasks there are at least, where there are as many files: they take turns, and the last ones end at about the same time."""
+"""The least number of tasks per core, if there are enough files, so that the last tasks end at about the same time."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a category, of which a task may be told.
+    """The files of a category.
 
     Args:
-        warehouse: where they are.
+        warehouse: the archive.
         category: the category's name.
-        schema: the columns of its events as a record type of today has them.
-        by_event_time: whether days are those of event time, and not of arrival.
+        schema: the columns of the current record type.
+        by_event_time: whether the days of the files are days of event time instead of arrival.
     """
 
     warehouse: Warehouse
@@ -49,28 +49,28 @@ class Files:
     schema: pa.Schema
     by_event_time: bool
 
-    def planned(self, days: Days, least: int) -> Planned:
-        """Say which task reads which file, for the events of some days of event time; in at least so many tasks if there are as many files."""
+    def planned(self, days: Days, least: int) -> PlannedFiles:
+        """Assign files to at least `least` tasks, if there are enough files, for events of some days of event time."""
         listing = Listing.of(self.warehouse, self.category)
         files = [file for file in listing.files if not self.by_event_time or days.has(file.day)]
-        tasks = in_tasks([listing.sizes[file] for file in files], least)
-        return Planned(
+        tasks = task_numbers([listing.sizes[file] for file in files], least)
+        return PlannedFiles(
             self, days, [[file for _, file in of] for _, of in groupby(zip(tasks, files, strict=True), itemgetter(0))]
         )
 
     def read(
         self, files: Iterable[StoredFile], days: Days, columns: Sequence[str], rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """Give the events of the days that lie in files, in the order of each file.
+        """Yield the events of files, in the order of each file.
 
         Args:
-            files: which.
-            days: of event time.
-            columns: which columns are wanted, of the record and of its marks.
-            rows: how many events a batch may have.
+            files: the files.
+            days: the days of event time.
+            columns: the columns of the record and of its marks.
+            rows: the greatest number of events in a batch.
 
         Raises:
-            BackfillFailed: a file does not read.
+            BackfillFailed: a file cannot be read.
         """
         for file in files:
             with naming_file(f"{self.warehouse.location}/{file.path}"):
@@ -82,19 +82,19 @@ class Files:
     def _batches(self, content: bytes, file: StoredFile, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         stored = pq.ParquetFile(BytesIO(content))
         wanted = pa.schema([self.schema.field(name) for name in columns])
-        merged(stored.schema_arrow.remove_metadata(), wanted)  # raises where a column holds what the record does not
+        merged(stored.schema_arrow.remove_metadata(), wanted)  # raises if a column does not fit the record
         there = [name for name in columns if name in stored.schema_arrow.names]
         for batch in stored.iter_batches(rows, columns=there):
             yield _as_wanted(batch, wanted, file)
 
 
 @dataclass(frozen=True)
-class Planned:
-    """Which task reads which files.
+class PlannedFiles:
+    """The assignment of files to tasks.
 
     Args:
-        files: where they are.
-        days: of which days of event time the events are wanted.
+        files: all files of the category.
+        days: the days of event time to read.
         tasks: the files of each task.
     """
 
@@ -103,31 +103,31 @@ class Planned:
     tasks: Sequence[Sequence[StoredFile]]
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return a row for each task."""
+        """Return a frame with one row per task."""
         return spark.range(0, len(self.tasks), 1, max(len(self.tasks), 1))
 
-    def named(self, rows: Iterable[pa.RecordBatch]) -> list[StoredFile]:
-        """In a task: return the files that its rows are about."""
+    def files_of(self, rows: Iterable[pa.RecordBatch]) -> list[StoredFile]:
+        """Return the files of the tasks that the rows name. Runs in a task."""
         return [file for batch in rows for task in batch.column(0).to_pylist() for file in self.tasks[task or 0]]
 
     def read(self, files: Sequence[StoredFile], columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """In a task: give the events in files; see `Files.read`."""
+        """Yield the events in files; see `Files.read`. Runs in a task."""
         return self.files.read(files, self.days, columns, rows)
 
 
-def in_tasks(sizes: Sequence[int], least: int) -> Iterator[int]:
-    """Give the task of each file, by size: neighbours together, in at least so many tasks if there are as many files."""
+def task_numbers(sizes: Sequence[int], least: int) -> Iterator[int]:
+    """Yield the task number of each file: neighbours share a task, up to a size that results in at least `least` tasks."""
     limit = min(TASK_BYTES, ceil(sum(sizes) / least))
-    task, held = 0, 0
+    task, task_bytes = 0, 0
     for at, size in enumerate(sizes):
-        if at and held + size > limit:
-            task, held = task + 1, 0
-        held += size
+        if at and task_bytes + size > limit:
+            task, task_bytes = task + 1, 0
+        task_bytes += size
         yield task
 
 
 def _as_wanted(batch: pa.RecordBatch, wanted: pa.Schema, file: StoredFile) -> pa.RecordBatch:
-    """Bring a batch to the columns of today: a missing one is null; records within it keep the fields that they have."""
+    """Convert a batch to the current columns: missing columns are null, nested records keep their stored fields."""
     own = batch.schema.remove_metadata()
     if own == wanted.remove_metadata():
         return batch

@@ -1,9 +1,9 @@
-"""Where the archive of a category ends and the bus begins, bucket by bucket, fixed once for a run.
+"""Handoff offsets between the archive of a category and the bus, fixed once per run.
 
-    archive: all events before the border | bus: those from the border up to the end
+    archive: all events before the handoff offset | bus: events from the handoff offset to the end
 
-The border is the position that the archiver has committed: what lies before it is in the warehouse and stays there, whatever an archiver
-does meanwhile. What files hold beyond it is left alone, since a new owner of the bucket may just be writing that anew.
+The handoff offset is the archiver's committed position: events before it are in the warehouse and stay there, even if an archiver runs
+at the same time. Files beyond it are ignored, since a new owner of the bucket may be rewriting them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..warehouse.warehouse import Warehouse
 
 
 class CategoryEnds(NamedTuple):
-    """What is known of a bucket.
+    """Positions of a bucket on the bus and in the warehouse.
 
     Args:
-        committed: the archiver's position; None where its group has none.
-        noted: up to where the warehouse itself says that it is archived; None where it says nothing.
-        has_files: whether the warehouse has events of it.
-        start: the first offset that the bus keeps.
-        end: the offset behind the last event that is decided.
+        committed: the archiver's committed position; None without one.
+        noted: the archived position according to the warehouse; None without a note.
+        has_files: whether the warehouse has files of the bucket.
+        start: the first offset on the bus.
+        end: the offset after the last event that is not in an open transaction.
     """
 
     committed: int | None
@@ -42,11 +42,11 @@ class CategoryEnds(NamedTuple):
 
 
 class HandoffOffset(NamedTuple):
-    """Where a bucket's events are.
+    """The ranges of a bucket's events.
 
     Args:
-        offset: those before it come from the archive, the others from the bus.
-        end: up to where there are any.
+        offset: events before it come from the archive, the others from the bus.
+        end: the offset after the last event.
     """
 
     offset: int
@@ -55,13 +55,13 @@ class HandoffOffset(NamedTuple):
 
 @dataclass(frozen=True)
 class HandoffOffsets:
-    """The borders of one category.
+    """The handoff offsets of one category.
 
     Args:
         category: its name.
-        by_bucket: the border of each bucket.
-        segment_events: how many offsets share a file of the archive; 0 where nothing is archived.
-        dropped: how many offsets the bus has dropped of buckets of which nothing is archived.
+        by_bucket: the handoff offset of each bucket.
+        segment_events: how many offsets share a file of the archive; 0 without an archive.
+        dropped: the number of expired offsets in buckets that were never archived.
     """
 
     category: str
@@ -71,34 +71,34 @@ class HandoffOffsets:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """The borders alone."""
-        return {number: border.offset for number, border in self.by_bucket.items()}
+        """The handoff offset of each bucket."""
+        return {number: handoff.offset for number, handoff in self.by_bucket.items()}
 
     @property
     def ends(self) -> dict[int, int]:
-        """Up to where events of each bucket are read."""
-        return {number: border.end for number, border in self.by_bucket.items()}
+        """The end of each bucket."""
+        return {number: handoff.end for number, handoff in self.by_bucket.items()}
 
     def archive_only(self) -> HandoffOffsets:
-        """Return the same without what is on the bus alone: buckets end where the archive does."""
-        ends = {number: HandoffOffset(border.offset, border.offset) for number, border in self.by_bucket.items()}
+        """Return the same handoff offsets with each bucket ending where its archive ends."""
+        ends = {number: HandoffOffset(handoff.offset, handoff.offset) for number, handoff in self.by_bucket.items()}
         return replace(self, by_bucket=ends)
 
-    def stretches(self, offsets: int) -> list[OffsetRange]:
-        """Return what is to be read from the bus, in pieces of at most so many offsets."""
-        whole = (OffsetRange(Bucket(self.category, n), *border) for n, border in sorted(self.by_bucket.items()))
-        return [piece for stretch in whole for piece in stretch.cut(offsets)]
+    def offset_ranges(self, offsets: int) -> list[OffsetRange]:
+        """Return the ranges to read from the bus, each of at most `offsets` offsets."""
+        whole = (OffsetRange(Bucket(self.category, n), *handoff) for n, handoff in sorted(self.by_bucket.items()))
+        return [piece for one in whole for piece in one.cut(offsets)]
 
 
-def borders_of(bus: Bus, warehouse: Warehouse, category: str) -> HandoffOffsets:
-    """Find the borders of a category as of now.
+def handoff_offsets(bus: Bus, warehouse: Warehouse, category: str) -> HandoffOffsets:
+    """Find the current handoff offsets of a category.
 
     Raises:
-        BackfillRefused: events are neither in the warehouse nor on the bus, or the two do not belong together.
-        MissingCategory: it is not on the bus.
-        WarehouseError: the warehouse does not answer.
+        BackfillRefused: events are neither in the warehouse nor on the bus, or the warehouse belongs to another bus.
+        MissingCategory: the category is not on the bus.
+        WarehouseError: the warehouse cannot be read.
     """
-    # In this order: what is noted is written before the position is committed, and the end only grows.
+    # In this order: the archiver writes its note before it commits, and the end only grows.
     committed = bus.catalog.committed(group_of(category), category)
     files = {file.bucket for file in Listing.of(warehouse, category).files}
     terms = settings_of(warehouse, category)
@@ -115,7 +115,9 @@ def borders_of(bus: Bus, warehouse: Warehouse, category: str) -> HandoffOffsets:
         for number, start in starts.items()
     }
     _refuse_others(category, files - starts.keys(), len(starts), warehouse)
-    by_bucket = {number: border_of(Bucket(category, number), one, warehouse.location) for number, one in found.items()}
+    by_bucket = {
+        number: handoff_offset(Bucket(category, number), one, warehouse.location) for number, one in found.items()
+    }
     dropped = sum(one.start for one in found.values() if one.committed is None and one.noted is None)
     return HandoffOffsets(category, by_bucket, terms.segment_events if terms else 0, dropped)
 
@@ -123,48 +125,47 @@ def borders_of(bus: Bus, warehouse: Warehouse, category: str) -> HandoffOffsets:
 def _refuse_others(category: str, others: Collection[int], buckets: int, warehouse: Warehouse) -> None:
     if others:
         raise BackfillRefused(
-            f"The warehouse {warehouse.location} has bucket {max(others)} of {category}, which has {buckets} buckets on this bus: it is not the "
-            "category that was archived. Nothing was started. Name the bus and the warehouse that belong together."
+            f"The warehouse {warehouse.location} has bucket {max(others)} of {category}, which has {buckets} buckets on this bus: another "
+            "category was archived. Nothing was started. Pass a bus and a warehouse that belong together."
         )
 
 
-def border_of(bucket: Bucket, found: CategoryEnds, location: str) -> HandoffOffset:
-    """Return where a bucket's border is.
+def handoff_offset(bucket: Bucket, found: CategoryEnds, location: str) -> HandoffOffset:
+    """Return the handoff offset of a bucket.
 
     Args:
-        bucket: which.
-        found: what is known of it.
+        bucket: the bucket.
+        found: its positions.
         location: the warehouse, for messages.
 
     Raises:
-        BackfillRefused: events are missing between the two, or the two do not belong together.
+        BackfillRefused: events are missing between the archive and the bus, or the warehouse belongs to another bus.
     """
     if found.noted is None and found.committed is None and not found.has_files:
         return HandoffOffset(found.start, found.end)
     if found.noted is None or found.noted < (found.committed or 0):
         raise BackfillRefused(
-            f"{bucket}: {_where(found)}, and the warehouse {location} does not say that it has the events before. Nothing was started. Look "
-            "whether it is the warehouse that this bus is archived to; if it is, let the archiver run once (penstock archive run), which "
-            "notes how far it is."
+            f"{bucket}: {_where(found)}, but the warehouse {location} has no note that the earlier events are archived. Nothing was started. "
+            "Check that this bus is archived to this warehouse. If it is, run the archiver once (penstock archive run), which writes the "
+            "note."
         )
     archived = found.noted if found.committed is None else found.committed
     if archived > found.end:
         raise BackfillRefused(
-            f"{bucket} is archived up to offset {archived}, but on this bus it ends at offset {found.end}: the category was made anew, or it is "
-            f"another bus than the one that is archived in {location}. Nothing was started. Name the bus and the warehouse that belong "
-            "together."
+            f"{bucket} is archived up to offset {archived}, but ends at offset {found.end} on this bus: the category was recreated, or {location} "
+            "is the archive of another bus. Nothing was started. Pass a bus and a warehouse that belong together."
         )
     if archived < found.start:
         raise BackfillRefused(
-            f"{bucket} is archived up to offset {archived}, but the bus keeps it only from offset {found.start} on: "
-            f"{found.start - archived:,} offsets are in neither. Nothing was started. Name a last day that the archive has (`--to DAY`); or, to "
-            "do without those events, let an archiver go on with gaps accepted, and run this again."
+            f"{bucket} is archived up to offset {archived}, but starts at offset {found.start} on the bus: "
+            f"{found.start - archived:,} offsets are in neither. Nothing was started. Choose a last day that is archived (`--to DAY`); or, to "
+            "continue without these events, let the archiver skip the gap and run this command again."
         )
-    # Without a committed position an archiver begins at the first event on the bus, and writes anew what files hold from there on.
+    # Without a committed position an archiver begins at the first event on the bus, and rewrites the files from there on.
     return HandoffOffset(found.start if found.committed is None else found.committed, found.end)
 
 
 def _where(found: CategoryEnds) -> str:
     if found.committed is None:
-        return "it has files of this bucket"
-    return f"its archiver's position is {found.committed}"
+        return "the warehouse has files of this bucket"
+    return f"the archiver's position is {found.committed}"

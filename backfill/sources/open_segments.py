@@ -1,8 +1,7 @@
-"""Files of the archive that an archiver may write anew while Spark reads them: those of each bucket's open segment.
+"""Files of open segments, which an archiver may rewrite while Spark reads them.
 
-Spark notes a file's length when it lists it, and passes over whatever lies beyond; of a file that has grown since that may be all of it,
-and nothing is said. So such a file is read whole, as what it is when it is opened; where another archiver has gone on with the bucket since,
-as what that one has written in its place.
+Spark remembers a file's length from its listing and silently ignores the rest, which may be all of a file that has grown. So a task
+reads such a file whole when it opens it. If another archiver has taken over the bucket, the task reads the file that replaced it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..spark.batches import Batches
-from ..spark.failures import carried
+from ..spark.failures import marked_errors
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.columns import DAY_COLUMN
 from ..warehouse.layout import StoredFile
@@ -28,48 +27,48 @@ from ..warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class OpenSegments:
-    """From where on a category's files may change.
+    """The segments of a category that may still change.
 
     Args:
-        segments: by bucket, the first offset of the segment that is open.
+        segments: the first offset of the open segment, by bucket.
     """
 
     segments: Mapping[int, int]
 
     @staticmethod
     def last_of(files: Iterable[StoredFile]) -> OpenSegments:
-        """Return it where only the files are known: each bucket's last segment."""
+        """Return the last segment of each bucket, for a category without known positions."""
         last: dict[int, int] = {}
         for file in files:
             last[file.bucket] = max(file.last_segment, last.get(file.bucket, 0))
         return OpenSegments(last)
 
     @staticmethod
-    def at(borders: Mapping[int, int], segment_events: int) -> OpenSegments:
-        """Return it for positions up to which buckets are archived."""
-        return OpenSegments({number: offset - offset % segment_events for number, offset in borders.items()})
+    def at(handoffs: Mapping[int, int], segment_events: int) -> OpenSegments:
+        """Return the segments that contain the archived positions of the buckets."""
+        return OpenSegments({number: offset - offset % segment_events for number, offset in handoffs.items()})
 
     def is_growing(self, file: StoredFile) -> bool:
-        """Tell whether a file is that of an open segment."""
+        """Return whether a file belongs to an open segment."""
         return not file.is_compacted and file.segment == self.segments.get(file.bucket)
 
     def is_beyond(self, file: StoredFile) -> bool:
-        """Tell whether all of a file lies behind the open segment."""
+        """Return whether a file starts after the open segment."""
         return file.segment > self.segments.get(file.bucket, -1)
 
 
 def read_open_segments(
     spark: SparkSession, warehouse: Warehouse, files: Collection[StoredFile], schema: pa.Schema
 ) -> DataFrame:
-    """Return the events of files of a category, at least one, each as it is when it is read.
+    """Return the events of at least one file, each in its state when a task reads it.
 
     Args:
         spark: the session.
-        warehouse: where they are.
-        files: which.
-        schema: the columns that they have.
+        warehouse: the archive.
+        files: the files.
+        schema: their columns.
     """
-    # As in all that Spark reads of files: what was written before a field existed lacks it.
+    # Columns are nullable, as in every file that Spark reads: files older than a field lack it.
     with_day = pa.schema([*(field.with_nullable(True) for field in schema), pa.field(DAY_COLUMN, pa.string())])
     names = pa.table({name: [getattr(file, name) for file in sorted(files)] for name in StoredFile._fields})
     of_tasks = spark.createDataFrame(names).repartition(len(files))
@@ -77,7 +76,7 @@ def read_open_segments(
 
 
 def _run(schema: pa.Schema, warehouse: Warehouse, batches: Batches) -> Batches:
-    with carried("Reading the archive"):
+    with marked_errors("Reading the archive"):
         for batch in batches:
             for file in batch.to_pylist():
                 yield from _events(warehouse, StoredFile(**file), schema)

@@ -1,4 +1,4 @@
-"""Where the archive is, and how Spark reads it."""
+"""DataFrames over archived categories, and over the bus beyond the archive's end."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from ..warehouse.read_errors import type_mismatch_message
 from ..warehouse.schema_evolution import ColumnTypeMismatch, merged, relaxed, stored_as
 from ..warehouse.warehouse import Warehouse
 from .bus_part import BusPart
-from .files import TASKS_PER_CORE, Files, Planned
+from .files import TASKS_PER_CORE, Files, PlannedFiles
 from .handoff_offsets import HandoffOffsets
 from .open_segments import OpenSegments, read_open_segments
 
 
 class Source(NamedTuple):
-    """Where events are, and who reads them.
+    """The events of a batch run.
 
     Args:
         spark: the session.
-        archive: where the archive is.
-        made: folders of categories that come from this run itself, and not from the archive.
-        bus: what is read from the bus, behind the archive's end; None for nothing.
-        ends: by category, where the archive ends; a category that is missing is read as its files are, with what an archiver that
-            died, or is at work, has written behind its position.
+        archive: the archive.
+        made: the folders of categories that this run or an earlier one writes, by category.
+        bus: the part that is read from the bus, beyond the archive's end; None for none.
+        ends: the end of the archive by category. Without an end, all files of a category are read, including files beyond the archiver's
+            committed position.
     """
 
     spark: SparkSession
@@ -51,20 +51,20 @@ class Source(NamedTuple):
 
     @property
     def location(self) -> str:
-        """The root of the archive, as Spark calls it."""
+        """The root of the archive, as a Spark path."""
         return self.archive.location
 
     def events(self, category: AnyCategory) -> DataFrame:
-        """Return all events of a category, as the archive has them; where the bus is read, too, those up to its end.
+        """Return all events of a category in the archive's columns, with those on the bus if the run reads it.
 
-        Those that come from the run itself lie in one bucket, where their event time says, and when: no bus has put them in an order.
+        Events that a batch run wrote have no order on a bus: they are in bucket 0, with their event time as offset and arrival time.
         """
         columns = Columns(category.record)
         if category.name not in self.made:
-            borders = self._borders(category.name)
-            if borders is None:
+            handoffs = self._borders(category.name)
+            if handoffs is None:
                 return self.read(category.name, archive_schema(columns))
-            return self._on_both_sides(category, borders)
+            return self._on_both_sides(category, handoffs)
         found = self._read(self.made[category.name], pa.schema([*columns.schema, *OUTPUT_MARKS]))
         placed = found.withColumns(
             {"_bucket": F.lit(0), "_offset": F.col("_event_time"), "_arrived": F.col("_event_time")}
@@ -72,15 +72,15 @@ class Source(NamedTuple):
         return placed.select(*archive_schema(columns).names, DAY_COLUMN)
 
     def _borders(self, category: str) -> HandoffOffsets | None:
-        return self.bus.borders[category] if self.bus else self.ends.get(category)
+        return self.bus.handoffs[category] if self.bus else self.ends.get(category)
 
-    def _on_both_sides(self, category: AnyCategory, borders: HandoffOffsets) -> DataFrame:
-        """Return what the archive has before its borders, and the bus behind them, where it is read too."""
+    def _on_both_sides(self, category: AnyCategory, handoffs: HandoffOffsets) -> DataFrame:
+        """Return the archived events before the handoff offsets, and the bus from there on if the run reads it."""
         schema = archive_schema(Columns(category.record))
         sides: list[DataFrame] = []
-        if borders.segment_events:
-            open_from = OpenSegments.at(borders.offsets, borders.segment_events)
-            sides.append(self.read(category.name, schema, open_from).where(_before(borders.offsets)))
+        if handoffs.segment_events:
+            open_from = OpenSegments.at(handoffs.offsets, handoffs.segment_events)
+            sides.append(self.read(category.name, schema, open_from).where(_before(handoffs.offsets)))
         live = self.bus.events(self.spark, category) if self.bus else None
         if live is not None:
             sides.append(live.withColumn(DAY_COLUMN, _day_of_event_time()))
@@ -89,7 +89,7 @@ class Source(NamedTuple):
         return reduce(DataFrame.unionAll, sides)
 
     def files(self, category: AnyCategory) -> Files | None:
-        """Return the files of a category, where it is an archived one and all of it is read: tasks may read them themselves."""
+        """Return the files of a category for tasks to read directly; None unless the whole category comes from the archive."""
         in_part = category.name in self.made or self.bus or category.name in self.ends
         terms = None if in_part else self._terms(category.name)
         if terms is None:
@@ -98,24 +98,24 @@ class Source(NamedTuple):
         self._expect_fit(category.name, schema, terms)
         return Files(self.archive, category.name, schema, terms.by is By.EVENT_TIME)
 
-    def planned(self, files: Files, days: Days) -> Planned:
-        """Say which task reads which of an archived category's files, for some days of event time."""
+    def planned(self, files: Files, days: Days) -> PlannedFiles:
+        """Assign the files of an archived category to tasks, for days of event time."""
         return files.planned(days, self.spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
 
     def _terms(self, category: str) -> ArchiveSettings | None:
-        """Return how a category is archived; None where no archiver has noted that."""
+        """Return the archive settings of a category; None if no archiver has written them."""
         folders = Folders(self.spark, self.location)
         place = f"{folders.of(category)}/{ARCHIVE}"
         content = folders.content(place)
         return None if content is None else decoded(content, ArchiveSettings, place)
 
     def read(self, category: str, schema: pa.Schema, open_from: OpenSegments | None = None) -> DataFrame:
-        """Return what is stored of a category, with the day of its event time.
+        """Return the stored events of a category, with the day of their event time.
 
         Args:
             category: its name.
-            schema: the columns that are wanted.
-            open_from: from where on its files may change; None for the last segment of each bucket.
+            schema: the columns to read.
+            open_from: the segments that may still change; None for the last segment of each bucket.
         """
         terms, folder = self._terms(category), f"{self.location}/{folder_of(category)}"
         if terms is None:
@@ -124,7 +124,7 @@ class Source(NamedTuple):
         return self._archived(folder, schema, terms, open_from)
 
     def _expect_fit(self, category: str, schema: pa.Schema, terms: ArchiveSettings) -> None:
-        """Raise BackfillRefused where the archive holds what a record type of today does not."""
+        """Raise BackfillRefused if the archived columns do not fit the record type."""
         try:
             merged(terms.arrow, schema)
         except ColumnTypeMismatch as other:
@@ -133,7 +133,7 @@ class Source(NamedTuple):
     def _archived(
         self, folder: str, schema: pa.Schema, terms: ArchiveSettings, open_from: OpenSegments | None
     ) -> DataFrame:
-        """Return an archived category as a record type of today has it."""
+        """Return an archived category in the columns of the current record type."""
         stored = stored_as(schema, terms.arrow)
         found = self._read(folder, stored, open_from).select(
             *(F.col(f"`{one.name}`").cast(from_arrow_type(relaxed(one.type))).alias(one.name) for one in schema),
@@ -150,13 +150,13 @@ class Source(NamedTuple):
         open_from = open_from or OpenSegments.last_of(files)
         growing = {file for file in files if open_from.is_growing(file)} - superseded
         beyond = {file for file in files if open_from.is_beyond(file)}
-        passed_over = _forms(files[file] for file in superseded | growing | beyond)
-        settled = found.where(~F.col("_metadata.file_path").isin(passed_over)) if passed_over else found
-        return settled.unionAll(read_open_segments(self.spark, self.archive, growing, schema)) if growing else settled
+        excluded = _forms(files[file] for file in superseded | growing | beyond)
+        closed = found.where(~F.col("_metadata.file_path").isin(excluded)) if excluded else found
+        return closed.unionAll(read_open_segments(self.spark, self.archive, growing, schema)) if growing else closed
 
 
 def _files_among(paths: Iterable[str]) -> dict[StoredFile, str]:
-    """Return the files of an archive among those that Spark lists."""
+    """Return the archive files among Spark's input files, with their paths."""
     files: dict[StoredFile, str] = {}
     for path in paths:
         root, folder, name = path.rsplit("/", 2)
@@ -167,18 +167,18 @@ def _files_among(paths: Iterable[str]) -> dict[StoredFile, str]:
 
 
 def _forms(paths: Iterable[str]) -> list[str]:
-    """Return paths as Spark lists them, and as its column has them: with file:/ for file:///."""
+    """Return paths in both of Spark's forms: its file listing has file:///, its metadata column file:/."""
     return [form for path in paths for form in (path, path.replace("file:///", "file:/"))]
 
 
-def _before(borders: Mapping[int, int]) -> Column:
-    """Keep the events before each bucket's border."""
-    conditions = [(F.col("_bucket") == bucket) & (F.col("_offset") < offset) for bucket, offset in borders.items()]
+def _before(handoffs: Mapping[int, int]) -> Column:
+    """Return the condition for events before the handoff offset of each bucket."""
+    conditions = [(F.col("_bucket") == bucket) & (F.col("_offset") < offset) for bucket, offset in handoffs.items()]
     return reduce(Column.__or__, conditions, F.lit(False))
 
 
 def _day_of_event_time() -> Column:
-    """Return the UTC day of an event's own time, as `day_of` names it."""
+    """Return the UTC day of the event time, formatted as by `day_of`."""
     first, last = (f"{_day_number(day) * DAY_MS}L" for day in (date.min, date.max))
     time = f"greatest({first}, least({last}, _event_time))"
     return F.expr(f"cast(date_from_unix_date(cast(({time} - pmod({time}, {DAY_MS}L)) div {DAY_MS}L as int)) as string)")
@@ -189,11 +189,11 @@ def _day_number(day: date) -> int:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return Spark's name for columns."""
+    """Return the Spark schema for an Arrow schema."""
     return from_arrow_schema(schema)
 
 
 def in_days(first: str | None, last: str) -> Column:
-    """Keep the files of some days; from the earliest on where there is no first."""
+    """Return the condition for files of some days; without a first day, from the earliest."""
     until: Column = F.col(DAY_COLUMN) <= last
     return until if first is None else until & (F.col(DAY_COLUMN) >= first)

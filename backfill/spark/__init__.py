@@ -1,1 +1,1 @@
-"""Spark itself: its session, what is sent to it, how far it is, and what it says when it fails."""
+"""Spark: session, shipping of apps, progress and error translation."""

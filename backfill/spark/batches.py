@@ -1,4 +1,4 @@
-"""The types of a step in Spark's Python workers: Arrow record batches in and out."""
+"""Types of a step in Spark's Python workers: Arrow record batches in and out."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""Counts of a batch run that are exact, although Spark may run a task again: it does where an executor is lost with what it had done.
+"""Exact counters of a batch run, although Spark repeats the tasks of a lost executor.
 
-A task reports its running total by its partition, and of several reports of one partition the highest counts. That is idempotent, and
-right, since a task that runs again is given the same events. A sum, as Spark's own accumulators are, would count them twice.
+A task reports its running total with its partition number, and the highest total of each partition counts. This is idempotent, and
+correct because a repeated task receives the same events. Spark's own accumulators would count them twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
@@ -27,14 +29,14 @@ class _Highest(AccumulatorParam[Totals]):
 
 
 HIGHEST = _Highest()
-"""Merges reports."""
+"""Merges the reports of tasks."""
 
 
 class TaskCount:
-    """How many of something one step met. It is carried to the workers, and may be used by one step of a run alone.
+    """A counter that travels to the workers. Each step of a run needs its own.
 
     Args:
-        reported: takes the reports.
+        reported: the accumulator of reports.
     """
 
     def __init__(self, reported: Accumulator[Totals]) -> None:
@@ -43,41 +45,67 @@ class TaskCount:
 
     @staticmethod
     def of(context: SparkContext) -> TaskCount:
-        """Return that of a step that is about to run."""
+        """Return a counter for a new step."""
         return TaskCount(context.accumulator({}, HIGHEST))
 
     def add(self, number: int) -> None:
-        """Count so many more, in a task."""
+        """Add to the count, in a task."""
         self._total += number
         task = TaskContext.get()
         self._reported.add({task.partitionId() if task else 0: self._total})
 
     @property
     def value(self) -> int:
-        """How many all tasks counted, once they are done."""
+        """The total of all tasks, once they have ended."""
         return sum(self._reported.value.values())
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What the workers report back of one step.
+    """The counters of one step.
 
     Args:
-        events_in: events taken.
-        events_out: records given.
-        set_aside: events that raised and were left out, as the processor asks.
+        events_in: events processed.
+        events_out: records written.
+        set_aside: events skipped under the processor's error policy.
     """
 
     events_in: TaskCount
     events_out: TaskCount
-    set_aside: TaskCount
+    rejected: TaskCount
 
     @staticmethod
     def of(context: SparkContext) -> Counters:
-        """Return those of a step that is about to run."""
+        """Return the counters for a new step."""
         return Counters(*(TaskCount.of(context) for _ in range(3)))
 
 
-def taken_by(steps: Iterable[Counters]) -> int:
-    """Return how many events the steps of a run have taken together."""
+def total_events_in(steps: Iterable[Counters]) -> int:
+    """Return the number of events that all steps of a run have processed."""
     return sum(step.events_in.value for step in steps)
+
+
+@dataclass(frozen=True)
+class OriginCounts:
+    """Counters of events by origin: the warehouse, or the bus beyond the archive's end.
+
+    Args:
+        borders: the first offset that comes from the bus, by bucket.
+        archived: counts the events from the warehouse.
+        live: counts the events from the bus.
+    """
+
+    handoffs: Mapping[int, int]
+    archived: TaskCount
+    live: TaskCount
+
+    def count(self, batch: pa.RecordBatch) -> None:
+        """Count the events of a batch."""
+        buckets, offsets = batch.column("_bucket"), batch.column("_offset")
+        live = 0
+        numbers: set[int] = set(buckets.to_pylist())  # type: ignore[arg-type]  # the column has no nulls
+        for number in numbers:
+            behind = pc.greater_equal(offsets, pa.scalar(self.handoffs[number], pa.int64()))
+            live += pc.and_(pc.equal(buckets, pa.scalar(number, pa.int32())), behind).true_count
+        self.live.add(live)
+        self.archived.add(batch.num_rows - live)

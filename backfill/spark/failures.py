@@ -1,6 +1,7 @@
-"""How a failure in a Python worker of Spark reaches the person at the terminal: as the paragraph it was, without the JVM.
+"""Translation of Spark failures into messages for the user, without JVM stack traces.
 
-Spark hands the driver a worker's traceback as text. The worker marks its paragraph in that text; the driver finds it there.
+Spark gives the driver a worker's traceback as text. The worker marks its message in that text, and the driver extracts it. If the
+worker could not start Python at all, the driver recognises Spark's own text.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from pyspark.errors import PySparkException
 from ...processors.errors import PenstockError
 from ..errors import BackfillFailed
 from ..warehouse.read_errors import deleted_message, unreadable_message
-from .executor_errors import missing_requirement
 
 _OF_FILE = re.compile(
     r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (\S+)\.(?:\s+(.*?))?\s*(?:SQLSTATE|$)",
@@ -26,33 +26,33 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _MARKED = re.compile(r"<<penstock (\".*?\") penstock>>", re.DOTALL)
 
 
-class FailedInWorker(Exception):
-    """Carries a paragraph through Spark."""
+class WorkerFailure(Exception):
+    """Carries a message from a worker through Spark to the driver."""
 
     def __init__(self, paragraph: str) -> None:
         super().__init__(f"<<penstock {json.dumps(paragraph)} penstock>>")
 
 
 @contextmanager
-def carried(processor: str) -> Iterator[None]:
-    """In a worker: mark what fails within, so that `told` finds it on the driver."""
+def marked_errors(processor: str) -> Iterator[None]:
+    """Mark errors in a worker, so that `translated_errors` finds their message on the driver."""
     try:
         yield
     except PenstockError as error:
-        raise FailedInWorker(str(error)) from error
+        raise WorkerFailure(str(error)) from error
     except Exception as error:
-        raise FailedInWorker(
-            f"{processor} failed where no single event is to blame: {type(error).__name__}: {error}. Nothing of its output "
-            "was published; mend it and run the backfill again."
+        raise WorkerFailure(
+            f"{processor} failed outside the processing of a single event: {type(error).__name__}: {error}. None of its output "
+            "was published. Correct the processor and run the backfill again."
         ) from error
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """On the driver: raise what a worker's failure says, or what Spark says in one line.
+def translated_errors(what: str) -> Iterator[None]:
+    """Raise the message of a worker's failure, or Spark's own message in one line. Runs on the driver.
 
     Raises:
-        BackfillFailed: the run within failed.
+        BackfillFailed: the block failed in Spark.
     """
     try:
         yield
@@ -63,17 +63,17 @@ def told(what: str) -> Iterator[None]:
         of_file = _of_file(str(error))
         if of_file:
             raise BackfillFailed(f"{what}: {of_file}") from error
-        lack = missing_requirement(str(error))
-        if lack:
-            raise BackfillFailed(f"{what} failed. {lack} Nothing of its output was published.") from error
+        missing = missing_requirement(str(error))
+        if missing:
+            raise BackfillFailed(f"{what} failed. {missing} None of its output was published.") from error
         raise BackfillFailed(
-            f"{what} failed in Spark: {reason_of(error)}. Nothing of its output was published. If the reason does not help, "
-            "Spark's own log on the machine where it ran says more."
+            f"{what} failed in Spark: {reason_of(error)}. None of its output was published. For details, see "
+            "Spark's log on the machine where it ran."
         ) from error
 
 
 def _of_file(text: str) -> str | None:
-    """Return what is to be said of a file that Spark could not read, if that is what failed."""
+    """Return the message for a file that Spark could not read; None for other failures."""
     failed = _OF_FILE.search(text)
     if failed is None:
         return None
@@ -82,7 +82,7 @@ def _of_file(text: str) -> str | None:
         return deleted_message(file)
     if kind == "PARQUET_COLUMN_DATA_TYPE_MISMATCH":
         return (
-            f"{file}: {detail.rstrip('.')}, which is what the record has there. Nothing of the output was published. Use the record type that the "
+            f"{file}: {detail.rstrip('.')}, the type in the record. None of the output was published. Use the record type that the "
             "file was written with, or move the file out of the folder."
         )
     cause = _CAUSE.search(text)
@@ -90,7 +90,34 @@ def _of_file(text: str) -> str | None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what Spark or its JVM says, in one line."""
+    """Return the message of Spark or its JVM, in one line."""
     text = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
     reason = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return reason.strip().rstrip(".")
+
+
+_MISSING = {
+    r"ModuleNotFoundError: No module named '(?P<what>[^']+)'": (
+        "An executor's Python lacks the module {what}, which Penstock needs. Penstock itself is sent to executors, but its dependencies "
+        "are not. Install the same packages on every machine, or send an environment with them (`spark.archives`, and "
+        "PYSPARK_PYTHON for its Python)."
+    ),
+    r"PYTHON_VERSION_MISMATCH\] (?P<what>Python in worker has different version[^,\n]*)": (
+        "{what}. Both need the same minor version. Set PYSPARK_PYTHON to a Python of that version on every machine, or send an "
+        "environment (`spark.archives`)."
+    ),
+    r'Cannot run program "(?P<what>[^"]+)"': (
+        "A machine of the cluster has no Python at {what}. Set PYSPARK_PYTHON to its path there; the default is the path of "
+        "the Python that runs this command."
+    ),
+}
+"""Message by a pattern in the error text of Spark."""
+
+
+def missing_requirement(text: str) -> str | None:
+    """Return a message about a missing requirement of an executor; None if Spark's text names none."""
+    for pattern, message in _MISSING.items():
+        found = re.search(pattern, text)
+        if found:
+            return message.format(what=found["what"])
+    return None

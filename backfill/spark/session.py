@@ -1,6 +1,6 @@
-"""The Spark session of a batch run: quiet, on this interpreter, with nothing left to the site's defaults that would show.
+"""Spark session of a batch run: quiet, on this Python interpreter, and independent of the site's defaults.
 
-Where a session runs already, its context is shared and it is left running.
+If a session runs already, the batch run shares its context and leaves it running.
 """
 
 from __future__ import annotations
@@ -23,42 +23,41 @@ from pyspark.sql import SparkSession
 
 from ..errors import BackfillFailed
 from .failures import reason_of
-from .java import expect_java
-from .masters import expect_answer, is_local
+from .prerequisites import expect_java, expect_reachable, is_local
 
 BATCH_EVENTS = 10_000
-"""How many events cross between Spark and Python at a time."""
+"""The number of events in a batch between Spark and Python."""
 LOOPBACK = "127.0.0.1"
-SETTLED_WITHIN_S = 20.0
-"""How long tasks may take to end once their job is cancelled; Spark ends Python workers after two seconds."""
+TASKS_END_LIMIT_S = 20.0
+"""The limit for tasks to end after their job is cancelled; Spark ends Python workers after two seconds."""
 
 _GATEWAY_MODULES = ("java_gateway", "clientserver")
 _GATEWAY_LOGS = (None, *(f"py4j.{module}" for module in _GATEWAY_MODULES))
-"""Py4J writes to the root of all logs, too."""
+"""Py4J also writes to the root logger."""
 
 _SQL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_EVENTS),
-    # Partitions stay as they were asked for: the order within them is what our reducers stream by.
+    # Adaptive execution would merge partitions, and the reducers rely on the order within a partition.
     "spark.sql.adaptive.enabled": "false",
-    # A day of a bucket is a small file: counted as 4 MiB each, they would make many tasks, and each task many files.
+    # A day of a bucket is a small file. At the default cost of 4 MiB each, a run would have too many tasks.
     "spark.sql.files.openCostInBytes": str(64 * 1024),
-    # Listing a year of days is quicker here than as a job of its own.
+    # Listing a year of days on the driver is faster than in a separate job.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
 }
 
 
 @contextmanager
 def spark_session(master: str) -> Iterator[SparkSession]:
-    """Give a session for one batch run; a context that was started for it ends with the block.
+    """Yield a session for one batch run; a context started for it stops at the end of the block.
 
     Args:
-        master: where Spark runs, such as ``local[*]``, ``yarn`` or ``spark://host:port``.
+        master: the Spark master, such as ``local[*]``, ``yarn`` or ``spark://host:port``.
 
     Raises:
-        BackfillRefused: there is no Java, or nobody answers there; nothing was started.
+        BackfillRefused: there is no Java, or the master does not accept connections; nothing was started.
         BackfillFailed: Spark does not start.
     """
     running = SparkSession.getActiveSession()
@@ -72,10 +71,10 @@ def spark_session(master: str) -> Iterator[SparkSession]:
         except BaseException:
             with suppress(Py4JError):
                 session.sparkContext.cancelAllJobs()
-            settle(session)
+            wait_for_tasks(session)
             raise
         finally:
-            with suppress(Py4JError, OSError):  # a JVM that died needs no end
+            with suppress(Py4JError, OSError):  # a dead JVM needs no stop
                 session.stop()
 
 
@@ -89,7 +88,7 @@ def _configured(session: SparkSession, master: str) -> SparkSession:
 
 @contextmanager
 def _without_stack_traces() -> Iterator[None]:
-    """Pass over what Py4J logs: it raises it as well."""
+    """Drop the log records of Py4J, which raises the same errors."""
 
     def of_others(record: logging.LogRecord) -> bool:
         return record.module not in _GATEWAY_MODULES
@@ -103,32 +102,32 @@ def _without_stack_traces() -> Iterator[None]:
             logging.getLogger(name).removeFilter(of_others)
 
 
-def settle(session: SparkSession) -> None:
-    """Wait until no task runs any more, for some seconds at most: what is removed after that is not written again."""
-    deadline = time.monotonic() + SETTLED_WITHIN_S
-    with suppress(Py4JError):  # where the JVM is gone, nothing runs
-        tracker: Any = session.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - Python's own tracker does not tell
+def wait_for_tasks(session: SparkSession) -> None:
+    """Wait until all tasks have ended, up to a limit, so that they do not recreate files that are removed next."""
+    deadline = time.monotonic() + TASKS_END_LIMIT_S
+    with suppress(Py4JError):  # with a dead JVM, no task runs
+        tracker: Any = session.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - PySpark's tracker lacks it
         while any(one.numRunningTasks() for one in tracker.getExecutorInfos()) and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
 def _start(master: str) -> SparkSession:
     expect_java()
-    expect_answer(master)
+    expect_reachable(master)
     builder = (
         SparkSession.builder.master(master)
         .appName("penstock backfill")
         .config("spark.ui.showConsoleProgress", "false")
-        # Output is written aside and published by us: Spark need not move each file once more.
+        # Output is written to a temporary folder and published from there: Spark need not move each file again.
         .config("spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version", "2")
-        # Before those of the site, which are spark.driver.extraJavaOptions.
+        # The site sets spark.driver.extraJavaOptions, which come after these.
         .config(
             "spark.driver.defaultJavaOptions",
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
         )
     )
     if is_local(master):
-        # Executors are within this process's reach: the same interpreter, and nothing listens beyond this machine.
+        # Executors run on this machine: they use the same interpreter and listen on the loopback address only.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         builder = (
             builder.config("spark.driver.bindAddress", LOOPBACK)
@@ -142,12 +141,12 @@ def _start(master: str) -> SparkSession:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise BackfillFailed(
-            f"Spark does not start at {master}: {_why_not(reason_of(error))} Nothing was read."
+            f"Spark does not start at {master}: {_start_failure(reason_of(error))} No data was read."
         ) from error
     except KeyboardInterrupt:
         _end_half_started()
         raise
-    # PySpark's own handler asks the JVM something in the middle of another question, which fails with stack traces.
+    # PySpark's own handler calls the JVM during another call, which fails with stack traces.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
     if is_local(master):
@@ -155,27 +154,27 @@ def _start(master: str) -> SparkSession:
     return session
 
 
-def _why_not(reason: str) -> str:
+def _start_failure(reason: str) -> str:
     if "stopped SparkContext" not in reason:
         return f"{reason}."
-    # All that Spark leaves of it: its reason is in the log of whoever stopped it.
+    # Spark reports nothing else: the reason is in the log of the process that stopped it.
     return (
-        "it was stopped again while it started. Either what took the connection there did not answer as a Spark master within a minute, or the "
-        "master gave the application up since its executors did not start, which the logs of its workers explain."
+        "it stopped during its start. Either the process at this address did not answer as a Spark master within a minute, or the master gave up because "
+        "executors did not start; see the logs of its workers."
     )
 
 
 def _end_half_started() -> None:
-    """End the Java process that was being started: it waits for ever where Python stopped listening just then."""
+    """Kill the starting Java process, which would otherwise wait for Python forever."""
     for child in psutil.Process().children():
         if child.name() == "java":
             child.kill()
 
 
 def _without_checksum_files(session: SparkSession) -> None:
-    """Keep Hadoop from putting a checksum file beside each file on local disk, and starting a process to make it.
+    """Turn off Hadoop's checksum files on local disk, each of which starts a process.
 
-    Parquet pages carry checksums of their own.
+    Parquet pages have checksums of their own.
     """
     context = session.sparkContext
     files = context._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]  # noqa: SLF001 - the only way to Hadoop

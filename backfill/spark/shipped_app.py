@@ -1,10 +1,9 @@
-"""An app as Spark's workers find it: the file itself where they share it with this process, else what was sent to them.
+"""An app in Spark's workers: the local file with a local master, otherwise an archive sent to the executors.
 
     archive --unpacked by the executor--> app file, imported by each Python worker
-    lookups --> the rows that were sent along, or the address that was handed on
+    lookups --> a file in the archive, or the address of a store
 
-A worker serves one run after the other. What it imported for another one is forgotten before an app is imported, so that no module of
-an older state of the code is met under its name.
+A worker serves several runs. Before it imports an app, it unloads the modules of earlier runs, so that no outdated module is used.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from ...processors.lookups import LookupJoin, Outside
 from ..errors import BackfillFailed
 
 ARCHIVE_PREFIX = "penstock-app-"
-"""How the folders are called in which executors unpack apps."""
+"""The prefix of the folders into which executors unpack apps."""
 
 
 @dataclass(frozen=True)
 class ShippedTable:
-    """A lookup's file that lies in the archive.
+    """The file of a lookup in the archive.
 
     Args:
-        processor: whose lookup.
-        file: its path there.
+        processor: the processor with the lookup.
+        file: the path in the archive.
     """
 
     processor: str
@@ -44,12 +43,12 @@ class ShippedTable:
 
 @dataclass(frozen=True)
 class HandedAddress:
-    """A store's address, as the environment has it where the run was started.
+    """The address of a lookup's store from the environment of the driver.
 
     Args:
-        processor: whose lookup asks there.
-        variable: the variable that holds it.
-        address: what it holds; it may be a secret, and travels in no other way than Spark's own messages.
+        processor: the processor with the lookup.
+        variable: the environment variable.
+        address: its value. It may be a secret, and travels only in Spark's own messages.
     """
 
     processor: str
@@ -59,38 +58,38 @@ class HandedAddress:
 
 @dataclass(frozen=True)
 class ShippedApp:
-    """Where a worker finds an app, and what its lookups need there.
+    """The location of an app in a worker, and the data of its lookups.
 
     Args:
-        name: the app; its file is a path within the archive, where there is one.
-        archive: the name of the archive; None where workers see the files of this process.
-        state: tells one state of the code from another; empty where it does not change.
-        lookups: what was sent along for them.
+        name: the app; with an archive, its file is a path in the archive.
+        archive: the name of the archive; None if workers share the files of this process.
+        version: a digest of the code; empty if the code does not change.
+        lookups: the files and addresses of lookups.
     """
 
     name: AppName
     archive: str | None = None
-    state: str = ""
+    version: str = ""
     lookups: tuple[ShippedTable | HandedAddress, ...] = ()
 
     def load(self) -> App:
-        """Import the app here, and forget what was imported of others.
+        """Import the app in this worker, and unload other apps.
 
         Raises:
-            BackfillFailed: it needs what this machine does not have.
+            BackfillFailed: a module is missing on this machine.
             AppFileError, DeclarationError: see `AppName.load`.
         """
-        if self.state:
-            _forget_all_but(self._folder, self.state)
+        if self.version:
+            _unload_others(self._folder, self.version)
         try:
             return replace(self.name, path=self._root / self.name.path).load()
         except AppFileError as error:
             if self.archive is not None and isinstance(error.__cause__, ModuleNotFoundError):
-                raise self._lacking(error.__cause__) from error
+                raise self._missing_module(error.__cause__) from error
             raise
 
     def opened(self, processor: str) -> Processor:
-        """Return a processor of the app that is ready here."""
+        """Return an opened processor of the app."""
         opened = self.load().processor(processor)()
         if isinstance(opened, LookupJoin):
             for sent in self.lookups:
@@ -100,12 +99,12 @@ class ShippedApp:
         return opened
 
     def _source(self, declared: Any, sent: ShippedTable | HandedAddress) -> Any:
-        """Return where rows are here, which is said in the way in which it is declared."""
+        """Return the source of rows in this worker, of the declared type."""
         match sent:
             case ShippedTable():
                 return replace(declared, path=str(self._root / sent.file))
             case HandedAddress():
-                # What was set for this machine goes first.
+                # This machine's environment takes precedence.
                 return declared if os.environ.get(sent.variable) else replace(declared, at=sent.address)
 
     @property
@@ -116,24 +115,24 @@ class ShippedApp:
     def _folder(self) -> Path:
         return (self._root / self.name.path).parent
 
-    def _lacking(self, error: ModuleNotFoundError) -> BackfillFailed:
+    def _missing_module(self, error: ModuleNotFoundError) -> BackfillFailed:
         return BackfillFailed(
             f"{self.name.path.name} imports {error.name}, which the executor on {socket.gethostname()} does not have ({sys.executable}). "
-            "Nothing of the output was published. Only Penstock and the Python files and packages beside the app are sent to executors. "
-            f"If {error.name} is your own, put it there; else install it for that Python on every machine, or send a whole environment "
-            "(`spark.archives`, and PYSPARK_PYTHON for the Python in it)."
+            "None of the output was published. Penstock sends itself and the Python files and packages in the app's folder to executors. "
+            f"If {error.name} is your own, move it to that folder; otherwise install it for that Python on every machine, or send an environment "
+            "(`spark.archives`, and PYSPARK_PYTHON for its Python)."
         )
 
 
 _imported: dict[Path, str] = {}
-"""From which folders this worker has imported apps, and their states."""
+"""The folders of imported apps with the versions of their code."""
 
 
-def _forget_all_but(folder: Path, state: str) -> None:
-    """Forget what was imported from other apps' folders, and from another state of this one."""
-    for known in [one for one, imported in _imported.items() if (one, imported) != (folder, state)]:
-        sys.path[:] = [entry for entry in sys.path if Path(entry) != known]
-        for name in [name for name, module in sys.modules.items() if belongs_to_app(module, known)]:
+def _unload_others(folder: Path, version: str) -> None:
+    """Unload the modules of other apps, and of another version of this one."""
+    for other in [one for one, imported in _imported.items() if (one, imported) != (folder, version)]:
+        sys.path[:] = [entry for entry in sys.path if Path(entry) != other]
+        for name in [name for name, module in sys.modules.items() if belongs_to_app(module, other)]:
             del sys.modules[name]
-        del _imported[known]
-    _imported[folder] = state
+        del _imported[other]
+    _imported[folder] = version

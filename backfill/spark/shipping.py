@@ -1,10 +1,10 @@
-"""How an app comes to Spark's executors: sent with the run, and found there as `ShippedApp` says.
+"""Shipping of an app to Spark's executors, where `ShippedApp` loads it.
 
     Python files and packages beside the app --+
     files of its lookups ----------------------+--> an archive --> unpacked by each executor
-    Penstock itself --> an archive that is imported from, since Spark imports a step before it runs it
+    Penstock itself --> an archive on the import path, since Spark imports a step before it runs the step
 
-Archives are named by their content and the same to the byte where that is the same: a context takes each of them once.
+Archives are named by a digest of their content and are reproducible, so that a context receives each of them once.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from ...processors.declare.processor import Processor
 from ...processors.lookups import LookupJoin
 from ...state.lookup_sources import PostgresQuery, PostgresTable, RedisTable
 from ...state.lookup_sources.file_tables import FileTable
-from .masters import is_local
+from .prerequisites import is_local
 from .shipped_app import ARCHIVE_PREFIX, HandedAddress, ShippedApp, ShippedTable
 
 _PACKAGE = __name__.partition(".")[0]
 
 
-def place(context: SparkContext, name: AppName, processors: Iterable[type[Processor]]) -> ShippedApp:
-    """Bring an app to where Spark runs it.
+def ship(context: SparkContext, name: AppName, processors: Iterable[type[Processor]]) -> ShippedApp:
+    """Send an app to Spark's executors.
 
     Args:
-        context: what runs it.
+        context: the Spark context.
         name: the app.
-        processors: those that are run, and need what they look up.
+        processors: the processors to run, whose lookups are sent too.
 
     Raises:
-        LookupRefused: the file of a lookup is not there, or is not what is declared.
+        LookupRefused: the file of a lookup does not exist, or differs from its declaration.
     """
     path = name.path.resolve()
     code = code_beside(path)
     if is_local(context.getConf().get("spark.master", "")):
-        return ShippedApp(replace(name, path=path), state=Contents(code).digest)
+        return ShippedApp(replace(name, path=path), version=Contents(code).digest)
     joins = [processor for processor in processors if issubclass(processor, LookupJoin)]
     tables = list(_tables(joins))
     contents = Contents({**code, **{sent.file: table for sent, table in tables}})
@@ -58,7 +58,7 @@ def place(context: SparkContext, name: AppName, processors: Iterable[type[Proces
 
 
 def _send(contents: Contents, prefix: str, add: Callable[[str], None]) -> None:
-    """Let Spark's own file server give an archive to every executor."""
+    """Serve an archive to every executor through Spark's file server."""
     folder = Path(SparkFiles.getRootDirectory(), "sent")
     folder.mkdir(exist_ok=True)
     archive = folder / f"{prefix}{contents.digest}.zip"
@@ -73,7 +73,7 @@ def _own_code() -> dict[str, Path]:
 
 
 def _tables(joins: Iterable[type[LookupJoin]]) -> Iterator[tuple[ShippedTable, Path]]:
-    """Give the tables that lie in files; each is loaded once, so that what is wrong with it is said before anything runs."""
+    """Yield the file tables. Each is loaded once, so that its errors are reported before the run starts."""
     for number, join in enumerate(joins):
         if isinstance(join.source, FileTable):
             join.source.open().close()
@@ -82,7 +82,7 @@ def _tables(joins: Iterable[type[LookupJoin]]) -> Iterator[tuple[ShippedTable, P
 
 
 def _addresses(joins: Iterable[type[LookupJoin]]) -> Iterator[HandedAddress]:
-    """Give the addresses that the environment has for stores."""
+    """Yield the addresses of stores from the environment."""
     for join in joins:
         if isinstance(join.source, (PostgresTable, PostgresQuery, RedisTable)) and join.source.at in os.environ:
             yield HandedAddress(join.name, join.source.at, os.environ[join.source.at])

@@ -1,1 +1,1 @@
-"""What runs in Spark's Python workers."""
+"""Steps of processors in Spark's Python workers."""

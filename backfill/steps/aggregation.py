@@ -1,9 +1,9 @@
-"""An aggregator in two halves: partials where the events lie, and one merge for each key and window.
+"""Aggregator in two steps: partials per task, then one merge for each key and window.
 
     events --partials--> (key, start of window, bucket, first offset, partial) --shuffled, sorted--> merged --> result
 
-The partials of a slot are merged in bus order, so that a monoid need not be commutative. What they are made of must then lie in
-bus order too; see `plans.py`.
+The partials of a key and window are merged in bus order, so that a monoid need not be commutative. The events of each partial must
+then be in bus order too; see `plans.py`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ...processors.keyed_state.changes import EmptyState
 from ...processors.operators import AggregatorOperator
 from ...processors.operators.aggregator import Slot, results_of
 from ...processors.time.shard_time import NoShardTime
-from ..sources.files import Planned
+from ..sources.files import PlannedFiles
 from ..spark.batches import Batches, Transform
 from ..spark.session import BATCH_EVENTS
-from .columnar import Reading
+from .columnar import ColumnReader
 from .step import Step, guarded
 
 FLUSH_EVENTS = 200_000
-"""After how many events a task hands its partials on: so many slots it holds at most."""
+"""The number of events after which a task emits its partials, which bounds its memory."""
 
 _PARTIALS: dict[str, pa.DataType] = {
     "key": pa.string(),
@@ -38,21 +38,21 @@ _PARTIALS: dict[str, pa.DataType] = {
     "partial": pa.binary(),
 }
 PARTIALS = pa.schema(_PARTIALS)
-"""The partial of a key and window, and where the first of the events lay among which it was made."""
+"""The partial of a key and window, and the position of the first event of its task."""
 
 
-def partials(step: Step) -> Transform:
-    """Return the first half as Spark runs it, on events."""
+def partials_step(step: Step) -> Transform:
+    """Return the first step for Spark, on events."""
     return partial(_run_partials, step)
 
 
-def file_partials(step: Step, planned: Planned) -> Transform:
-    """Return the first half as Spark runs it, on files that a task reads itself."""
+def file_partials_step(step: Step, planned: PlannedFiles) -> Transform:
+    """Return the first step for Spark, on files that a task reads directly."""
     return partial(_run_on_files, step, planned)
 
 
-def merger(step: Step) -> Transform:
-    """Return the second half as Spark runs it, on partitions that hold whole slots, sorted by slot, bucket and offset."""
+def merge_step(step: Step) -> Transform:
+    """Return the second step for Spark, on partitions of complete slots, sorted by slot, bucket and offset."""
     return partial(_run_merger, step)
 
 
@@ -60,10 +60,10 @@ def _run_partials(step: Step, batches: Batches) -> Batches:
     return guarded(step, _partials(step, batches))
 
 
-def _run_on_files(step: Step, planned: Planned, tasks: Batches) -> Batches:
-    files = planned.named(tasks)
+def _run_on_files(step: Step, planned: PlannedFiles, tasks: Batches) -> Batches:
+    files = planned.files_of(tasks)
     if cast("Aggregator", step.opened.processor).takes_columns():
-        return guarded(step, _column_partials(step, Reading(step, planned, files)))
+        return guarded(step, _column_partials(step, ColumnReader(step, planned, files)))
     return guarded(step, _partials(step, planned.read(files, step.fields, BATCH_EVENTS)))
 
 
@@ -72,38 +72,38 @@ def _run_merger(step: Step, batches: Batches) -> Batches:
 
 
 def _partials(step: Step, batches: Batches) -> Batches:
-    core = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), NoShardTime())
-    held, first = 0, (0, 0)
-    for batch in step.taken(batches):
-        if not held and batch.num_rows:
+    operator = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), NoShardTime())
+    pending_events, first = 0, (0, 0)
+    for batch in step.accepted(batches):
+        if not pending_events and batch.num_rows:
             first = (batch.column("_bucket")[0].as_py(), batch.column("_offset")[0].as_py())
-        fed = step.feed(core, step.columns.records(batch), batch, 0)
+        result = step.feed(operator, step.columns.records(batch), batch, 0)
         step.counters.events_in.add(batch.num_rows)
-        step.counters.set_aside.add(len(fed.rejected))
-        held += batch.num_rows
-        if held >= FLUSH_EVENTS:
-            yield from _handed_on(step, core.take_partials(), *first)
-            held = 0
-    yield from _handed_on(step, core.take_partials(), *first)
+        step.counters.rejected.add(len(result.rejected))
+        pending_events += batch.num_rows
+        if pending_events >= FLUSH_EVENTS:
+            yield from _emitted(step, operator.take_partials(), *first)
+            pending_events = 0
+    yield from _emitted(step, operator.take_partials(), *first)
 
 
-def _column_partials(step: Step, reading: Reading) -> Batches:
+def _column_partials(step: Step, reader: ColumnReader) -> Batches:
     combine = cast("Aggregator", step.opened.processor).monoid.combine
-    held: dict[Slot, Any] = {}
+    pending: dict[Slot, Any] = {}
     first = (0, 0)
-    for folded in reading.folded():
-        first = first if held else (folded.bucket, folded.offset)
+    for folded in reader.partials():
+        first = first if pending else (folded.bucket, folded.offset)
         for slot, value in zip(folded.slots, folded.partials, strict=True):
-            held[slot] = combine(held[slot], value) if slot in held else value
-        if len(held) >= FLUSH_EVENTS:
-            yield from _handed_on(step, held, *first)
-            held = {}
-    yield from _handed_on(step, held, *first)
+            pending[slot] = combine(pending[slot], value) if slot in pending else value
+        if len(pending) >= FLUSH_EVENTS:
+            yield from _emitted(step, pending, *first)
+            pending = {}
+    yield from _emitted(step, pending, *first)
 
 
-def _handed_on(step: Step, taken: Mapping[Slot, Any], bucket: int, offset: int) -> Batches:
+def _emitted(step: Step, partials: Mapping[Slot, Any], bucket: int, offset: int) -> Batches:
     encode = cast("Aggregator", step.opened.processor).monoid.encode
-    slots, values = list(taken), list(taken.values())
+    slots, values = list(partials), list(partials.values())
     for start in range(0, len(slots), BATCH_EVENTS):
         part = slots[start : start + BATCH_EVENTS]
         columns: list[list[Any]] = [
@@ -127,9 +127,9 @@ def _merged(step: Step, batches: Batches) -> Batches:
             value = processor.monoid.combine(value, later)
         outputs.extend(results_of(processor, key, processor.window.window(start), value))
         if len(outputs) >= BATCH_EVENTS:
-            yield from step.give(outputs)
+            yield from step.output_rows(outputs)
             outputs = []
-    yield from step.give(outputs)
+    yield from step.output_rows(outputs)
 
 
 def _rows(batches: Batches) -> Iterator[tuple[tuple[str, int], bytes]]:

@@ -27,8 +27,8 @@ from ...state.protocols import ShardIdentity
 from ..spark.batches import Batches, Transform
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.layout import Days
-from .event_time_order import inside
-from .inputs import Arrived, Inputs, chunks
+from .event_time_order import outputs_within
+from .inputs import InputEvent, Inputs, chunks
 from .step import guarded
 
 DRAINED_EVENTS = 100_000
@@ -54,7 +54,7 @@ def _by_bucket(inputs: Inputs, within: Days, batches: Batches) -> Batches:
     for bucket, events in groupby(inputs.events(batches), key=lambda one: one.bucket):
         with scratch_state(inputs.processor, bucket) as state:
             for outputs in outputs_of(inputs, bucket, state, events):
-                yield from inputs.steps[0].give(inside(inputs, outputs, within))
+                yield from inputs.steps[0].output_rows(outputs_within(inputs, outputs, within))
 
 
 @contextmanager
@@ -65,7 +65,9 @@ def scratch_state(processor: Processor, bucket: int) -> Iterator[RocksShardState
         yield state
 
 
-def outputs_of(inputs: Inputs, bucket: int, state: RocksShardState, events: Iterator[Arrived]) -> Iterator[list[Any]]:
+def outputs_of(
+    inputs: Inputs, bucket: int, state: RocksShardState, events: Iterator[InputEvent]
+) -> Iterator[list[Any]]:
     """Run a shard over its events; yield its outputs, and leave its final state in `state`.
 
     Raises:
@@ -85,10 +87,10 @@ def _count(inputs: Inputs, driven: Driven, events: SourceEvents) -> None:
         if event.stops and event.cause is not None:
             raise step.stopped(events.number, events.offsets[event.at], event.cause)
     step.counters.events_in.add(len(events.offsets))
-    step.counters.set_aside.add(len(driven.rejected))
+    step.counters.rejected.add(len(driven.rejected))
 
 
-def _slices(inputs: Inputs, bucket: int, events: Iterator[Arrived]) -> Iterator[TimeSlice]:
+def _slices(inputs: Inputs, bucket: int, events: Iterator[InputEvent]) -> Iterator[TimeSlice]:
     """Cut events into batches, and where an input becomes idle."""
     idle_inputs, idle = IdleInputs(inputs.processor), frozenset[str]()
     for chunk in chunks(events, BATCH_EVENTS):
@@ -102,7 +104,7 @@ def _slices(inputs: Inputs, bucket: int, events: Iterator[Arrived]) -> Iterator[
         yield _slice(inputs, bucket, chunk[begin:])
 
 
-def _slice(inputs: Inputs, bucket: int, events: Sequence[Arrived]) -> TimeSlice:
+def _slice(inputs: Inputs, bucket: int, events: Sequence[InputEvent]) -> TimeSlice:
     runs = [list(run) for _, run in groupby(events, key=lambda one: one.input)]
     return TimeSlice(
         events[0].arrived,

@@ -1,40 +1,41 @@
-"""What goes by event time key by key (timers, ordered delivery, joins, windows that follow events), as a reducer: one key at a time, each timer between the events it lies between.
+"""Reducer in order of event time, one key at a time: timers, ordered delivery, joins, and windows that follow events.
 
-Nothing is late here: events of a key come sorted by their time, and the watermark is that of the last one. Where the events end, it
-goes on to the newest event of all, and timers up to there fire.
+No event is late: a key's events are sorted by event time, and the watermark is the time of the last event. After a key's last event the
+watermark advances to the newest event of all keys, and timers up to there fire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
 from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.keyed_state.changes import EmptyState
-from ...processors.operators import Operator, SessionOperator, StatefulOperator
-from ...processors.operators.aggregator import PartialFolder
+from ...processors.operators import Operator, SessionOperator, StatefulOperator, StepResult
+from ...processors.operators.aggregator import PartialFolder, results_of
 from ...processors.operators.ordered_delivery import tie_of
+from ...processors.operators.sliding_aggregate import SlidingAggregate
 from ...processors.time.shard_time import InOrder
 from ...processors.time.windows import Sliding
 from ..spark.batches import Batches, Transform
 from ..spark.session import BATCH_EVENTS
 from ..warehouse.layout import Days
-from .inputs import Arrived, Inputs
-from .sliding import SortedSliding
+from .inputs import InputEvent, Inputs
 from .step import guarded
 
 
-def timer(inputs: Inputs, within: Days, until_ms: int) -> Transform:
-    """Return the step as Spark runs it, on partitions that hold whole keys, sorted by key, event time, input, bucket and offset.
+def event_time_step(inputs: Inputs, within: Days, until_ms: int) -> Transform:
+    """Return the step for Spark, on partitions of complete keys, sorted by key, event time, input, bucket and offset.
 
     Args:
-        inputs: whose.
-        within: of which days outputs are given, by their own event time.
-        until_ms: up to where timers fire when a key has no more events (milliseconds since 1970, UTC).
+        inputs: the processor and its inputs.
+        within: the days of the outputs, by their event time.
+        until_ms: the final watermark of each key (milliseconds since 1970, UTC).
     """
     return partial(_run, inputs, within, until_ms)
 
@@ -44,44 +45,44 @@ def _run(inputs: Inputs, within: Days, until_ms: int, batches: Batches) -> Batch
 
 
 def _by_key(inputs: Inputs, within: Days, until_ms: int, batches: Batches) -> Batches:
-    core_of_key = _cores(inputs.processor)
+    operator_of_key = _operators(inputs.processor)
     for _, of_key in groupby(inputs.events(batches), key=lambda one: one.key):
-        core = core_of_key()
-        for events in _in_turn(inputs, of_key):
-            yield from inputs.steps[0].give(inside(inputs, inputs.feed(core, events), within))
-        rest = core.advance(dict.fromkeys(inputs.names, until_ms), ())
-        yield from inputs.steps[0].give(inside(inputs, rest.outputs, within))
+        operator = operator_of_key()
+        for events in _chunks(inputs, of_key):
+            yield from inputs.steps[0].output_rows(outputs_within(inputs, inputs.feed(operator, events), within))
+        rest = operator.advance(dict.fromkeys(inputs.names, until_ms), ())
+        yield from inputs.steps[0].output_rows(outputs_within(inputs, rest.outputs, within))
 
 
-def _cores(processor: Processor) -> Callable[[], Operator | SortedSliding]:
-    """Return what begins the core of a key."""
+def _operators(processor: Processor) -> Callable[[], Operator | SortedSlidingWindows]:
+    """Return a function that returns an operator for the next key."""
     if not isinstance(processor, Aggregator):
         return lambda: StatefulOperator(cast("Stateful", processor), EmptyState(), InOrder())
     if isinstance(processor.window, Sliding):
-        # One for all keys, each of which leaves it empty: it tries the monoid's laws, which takes longer than most keys do.
-        return partial(SortedSliding, processor, processor.window.size_ms, PartialFolder(processor))
+        # All keys share one folder, which each key leaves empty: its check of the monoid's laws takes longer than most keys.
+        return partial(SortedSlidingWindows, processor, processor.window.size_ms, PartialFolder(processor))
     return lambda: SessionOperator(processor, EmptyState(), InOrder())
 
 
-def _in_turn(inputs: Inputs, of_key: Iterator[Arrived]) -> Iterator[list[Arrived]]:
-    """Give a key's events; where they are to come in order, those of one time as a worker delivers them."""
+def _chunks(inputs: Inputs, of_key: Iterator[InputEvent]) -> Iterator[list[InputEvent]]:
+    """Yield a key's events in chunks; with ordered delivery, events of the same time in the order of a worker."""
     ordered = isinstance(inputs.processor, Stateful) and inputs.processor.ordered
-    turn: list[Arrived] = []
+    chunk: list[InputEvent] = []
     for _, of_time in groupby(of_key, key=lambda one: (one.time, one.input)):
         events = list(of_time)
-        turn += sorted(events, key=_tie) if ordered else events
-        if len(turn) >= BATCH_EVENTS:
-            yield turn
-            turn = []
-    yield turn
+        chunk += sorted(events, key=_tie) if ordered else events
+        if len(chunk) >= BATCH_EVENTS:
+            yield chunk
+            chunk = []
+    yield chunk
 
 
-def _tie(arrived: Arrived) -> bytes:
-    return tie_of(arrived.event)
+def _tie(event: InputEvent) -> bytes:
+    return tie_of(event.event)
 
 
-def inside(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list[Any]:
-    """Keep the outputs that belong to the days asked for."""
+def outputs_within(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list[Any]:
+    """Return the outputs whose event time lies in the days."""
     start_ms, end_ms = within.start_ms, within.end_ms
     times = _times(inputs.processor, outputs)
     return [output for output, time in zip(outputs, times, strict=True) if start_ms <= time < end_ms]
@@ -90,3 +91,36 @@ def inside(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list[Any]:
 def _times(processor: Processor, outputs: Iterable[Any]) -> Iterator[int]:
     fields = {category.record: category.event_time for category in processor.outputs()}
     return (getattr(output, fields[type(output)]) for output in outputs)
+
+
+class SortedSlidingWindows:
+    """Sliding windows of one key, whose events are sorted by event time: a window is complete when the next time arrives.
+
+    Args:
+        processor: an aggregator with sliding windows.
+        size_ms: the length of the windows.
+        folding: an empty folder of its partials.
+    """
+
+    def __init__(self, processor: Aggregator, size_ms: int, folding: PartialFolder) -> None:
+        self._processor = processor
+        self._folding = folding
+        self._aggregate = SlidingAggregate(processor.monoid, size_ms)
+
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
+        """Process the next events; return the windows that end before the last event."""
+        spread = self._processor.window.spread(category.event_times_of(events))
+        rejected = self._folding.fold(events, category.keys_of(events), spread, stop_at_error=stop_at_error)
+        return StepResult(self._results(sorted(self._folding.panes)[:-1]), rejected)
+
+    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:  # noqa: ARG002 - the key has no more events
+        """Return the last window."""
+        return StepResult(self._results(list(self._folding.panes)), [])
+
+    def _results(self, starts: Iterable[int]) -> list[Any]:
+        outputs: list[Any] = []
+        for start in starts:
+            window = self._processor.window.window(start)
+            [(key, partial)] = self._folding.panes.pop(start).items()
+            outputs += results_of(self._processor, key, window, self._aggregate.add(window.end - 1, partial))
+        return outputs

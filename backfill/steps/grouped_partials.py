@@ -1,6 +1,6 @@
-"""Partials of many groups at once: what a monoid's `fold` gives event by event, for columns of observations.
+"""Partials of many groups at once, for columns of observations: the same values as a monoid's `fold` event by event.
 
-The ready-made monoids that Arrow can compute are computed by it; every other folds one observation after the other.
+Arrow computes the built-in monoids that it supports; other monoids fold one observation after the other.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _INT64_MAX = 2**63 - 1
 
 
 class _NotByArrow(Exception):
-    """These observations are folded one by one: Arrow would not give the same."""
+    """Arrow would compute another result; fold these observations one by one."""
 
 
 def partials_of(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:
     """Return the partial of each group.
 
     Args:
-        monoid: whose.
-        observations: as `lift` takes them: maps as dicts, structs as tuples; none is null.
-        groups: to which group each belongs.
-        count: how many groups there are; each has an observation.
+        monoid: the monoid.
+        observations: arguments of `lift`, with maps as dicts and structs as tuples; none is null.
+        groups: the group of each observation.
+        count: the number of groups; each has an observation.
     """
     by_arrow = _BY_ARROW.get(type(monoid))
     if by_arrow is not None:
@@ -42,7 +42,7 @@ def partials_of(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups
 
 
 def plain(observations: pa.Array[Any]) -> list[Any]:
-    """Return observations as a user's `observe` gives them."""
+    """Return observations as the user's `observe` returns them."""
     return [_plain(observations.type, value) for value in observations.to_pylist()]
 
 
@@ -58,15 +58,15 @@ def _plain(kind: pa.DataType, value: Any) -> Any:
 
 def _folded(monoid: Monoid[Any], observations: list[Any], groups: Groups, count: int) -> list[Any]:
     partials: list[Any] = [None] * count
-    begun = [False] * count
+    has_value = [False] * count
     lift, fold = monoid.lift, monoid.fold
     for group, observation in zip(groups.tolist(), observations, strict=True):
-        partials[group] = fold(partials[group], observation) if begun[group] else lift(observation)
-        begun[group] = True
+        partials[group] = fold(partials[group], observation) if has_value[group] else lift(observation)
+        has_value[group] = True
     return partials
 
 
-def _count(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:  # noqa: ARG001 - they have one form
+def _count(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:  # noqa: ARG001 - the functions share a signature
     return list(np.bincount(groups, minlength=count).tolist())
 
 
@@ -79,11 +79,11 @@ def _mean(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, coun
     return list(zip(sums, np.bincount(groups, minlength=count).tolist(), strict=True))
 
 
-def _least(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:  # noqa: ARG001 - as above
+def _min(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:  # noqa: ARG001 - as above
     return _extreme(observations, groups, count, "min")
 
 
-def _largest(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:  # noqa: ARG001 - as above
+def _max(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count: int) -> list[Any]:  # noqa: ARG001 - as above
     return _extreme(observations, groups, count, "max")
 
 
@@ -92,7 +92,7 @@ def _extreme(observations: pa.Array[Any], groups: Groups, count: int, which: Lit
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_string(kind)):
         raise _NotByArrow
     if pa.types.is_floating(kind):
-        ordered = pc.invert(pc.is_nan(observations))  # NaN has no place in an order
+        ordered = pc.invert(pc.is_nan(observations))  # NaN has no order
         observations, groups = observations.filter(ordered), groups[ordered.to_numpy(zero_copy_only=False)]
     return _aggregated(observations, groups, count, which)
 
@@ -112,7 +112,7 @@ def _map(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count
     if not pa.types.is_map(observations.type):
         raise _NotByArrow
     maps = cast("pa.MapArray[Any, Any]", observations)
-    offsets = maps.offsets.to_numpy()  # into all keys and items, also where the array is a slice of another
+    offsets = maps.offsets.to_numpy()  # relative to all keys and items, also if the array is a slice
     keys, items = maps.keys[offsets[0] : offsets[-1]], maps.items[offsets[0] : offsets[-1]]
     if items.null_count:
         raise _NotByArrow
@@ -122,14 +122,14 @@ def _map(monoid: Monoid[Any], observations: pa.Array[Any], groups: Groups, count
     pairs, pair = np.unique(of_entry * max(len(names), 1) + encoded.indices.to_numpy(), return_inverse=True)
     inner = partials_of(cast("MapOf[Any, Any]", monoid).inner, items, pair.astype(np.int64), len(pairs))
     found: list[dict[Any, Any]] = [{} for _ in range(count)]
-    for place, partial in zip(pairs.tolist(), inner, strict=True):
-        group, name = divmod(place, len(names))
+    for number, partial in zip(pairs.tolist(), inner, strict=True):
+        group, name = divmod(number, len(names))
         found[group][names[name]] = partial
     return found
 
 
 def _summable(observations: pa.Array[Any]) -> pa.Array[Any]:
-    """Return numbers whose sums cannot overflow."""
+    """Return the observations if their sums cannot overflow."""
     if pa.types.is_floating(observations.type):
         return observations
     if not pa.types.is_integer(observations.type):
@@ -143,12 +143,12 @@ def _summable(observations: pa.Array[Any]) -> pa.Array[Any]:
 def _aggregated(
     observations: pa.Array[Any], groups: Groups, count: int, how: Literal["sum", "min", "max"]
 ) -> list[Any]:
-    """Return what Arrow gives for each group, None for one without observations."""
-    table = pa.table({"group": groups, "it": observations})
-    done = table.group_by("group", use_threads=False).aggregate([("it", how)])
+    """Return Arrow's aggregate of each group; None for a group without observations."""
+    table = pa.table({"group": groups, "value": observations})
+    aggregated = table.group_by("group", use_threads=False).aggregate([("value", how)])
     values: list[Any] = [None] * count
     for group, value in zip(
-        done.column("group").to_numpy().tolist(), done.column(f"it_{how}").to_pylist(), strict=True
+        aggregated.column("group").to_numpy().tolist(), aggregated.column(f"value_{how}").to_pylist(), strict=True
     ):
         values[group] = value
     return values
@@ -158,8 +158,8 @@ _BY_ARROW: dict[type, Callable[[Any, pa.Array[Any], Groups, int], list[Any]]] = 
     Count: _count,
     Sum: _sum,
     Mean: _mean,
-    Min: _least,
-    Max: _largest,
+    Min: _min,
+    Max: _max,
     TupleOf: _tuple,
     MapOf: _map,
     TopKeys: _map,

@@ -1,8 +1,9 @@
-"""The inputs of a processor as one stream: rows that say which input an event came by, in the order in which they meet.
+"""The inputs of a processor as one stream of rows.
 
-    events of each input --merged--> rows --sorted by arrival, or by key and event time--> one shard's or one key's events
+    events of each input --merged--> rows --sorted by arrival, or by key and event time--> events of one shard or key
 
-A row has the marks of the archive, the number of its input, and one struct column for each input; all of them are null but its own.
+A row has the marks of the archive, the number of its input, and one struct column for each input. Only the column of its own input is
+not null.
 """
 
 from __future__ import annotations
@@ -30,27 +31,28 @@ from .stateful_reducer import expect_keys
 from .step import Step
 
 _INPUT = "_input"
-_MET = "_met"
+_ARRIVED_SO_FAR = "_arrived_so_far"
 
 
-def _slot_of(number: int) -> str:
+def _column_of(number: int) -> str:
     return f"_event_{number}"
 
 
-def merged(processor: type[Processor], source: Source, first: date | None = None) -> DataFrame:
-    """Return all archived events of a processor's inputs as rows of one table; those from a UTC day of event time on, where one is given."""
+def merged_inputs(processor: type[Processor], source: Source, first: date | None = None) -> DataFrame:
+    """Return the archived events of all inputs of a processor as rows of one table, optionally from a UTC day of event time on."""
     since = str(first or date.min)
     events = [source.events(category).where(F.col(DAY_COLUMN) >= since) for category in processor.inputs()]
     structs = [F.struct(*_fields(frame)) for frame in events]
     types = [
-        frame.select(struct.alias("it")).schema["it"].dataType for frame, struct in zip(events, structs, strict=True)
+        frame.select(struct.alias("record")).schema["record"].dataType
+        for frame, struct in zip(events, structs, strict=True)
     ]
     frames = [
         frame.select(
             F.lit(number).alias(_INPUT),
             *MARKS.names,
             *(
-                (structs[number] if other == number else F.lit(None).cast(kind)).alias(_slot_of(other))
+                (structs[number] if other == number else F.lit(None).cast(kind)).alias(_column_of(other))
                 for other, kind in enumerate(types)
             ),
         )
@@ -65,35 +67,35 @@ def _fields(events: DataFrame) -> list[str]:
 
 
 def by_arrival(rows: DataFrame, buckets: int) -> DataFrame:
-    """Bring the rows of each bucket together, as a worker may have read them: every input by offset, and several by arrival.
+    """Group rows by bucket, in an order in which a worker may have read them: each input by offset, several inputs by arrival.
 
-    Arrival times are the producers', and may go back; an event has come when all before it have.
+    Producers set arrival times, which may go back. The arrival of an event is therefore the latest arrival up to its offset.
     """
-    met = F.max("_arrived").over(Window.partitionBy(_INPUT, "_bucket").orderBy("_offset"))
+    arrived = F.max("_arrived").over(Window.partitionBy(_INPUT, "_bucket").orderBy("_offset"))
     return (
-        rows.withColumn(_MET, met)
+        rows.withColumn(_ARRIVED_SO_FAR, arrived)
         .repartitionById(buckets, F.col("_bucket"))
-        .sortWithinPartitions("_bucket", _MET, _INPUT, "_offset")
-        .drop(_MET)
+        .sortWithinPartitions("_bucket", _ARRIVED_SO_FAR, _INPUT, "_offset")
+        .drop(_ARRIVED_SO_FAR)
     )
 
 
 def by_event_time(rows: DataFrame) -> DataFrame:
-    """Bring the rows of each key together, in order of event time; of one time, those of the first input come first."""
+    """Group rows by key, in order of event time; at the same time, the first input comes first."""
     return rows.repartition("_key").sortWithinPartitions("_key", "_event_time", _INPUT, "_bucket", "_offset")
 
 
-class Arrived(NamedTuple):
-    """An event among those of all inputs.
+class InputEvent(NamedTuple):
+    """An event of one of the inputs.
 
     Args:
-        input: by which input it came.
+        input: the number of the input.
         event: the record.
         key: its key.
-        time: its event time, in milliseconds since 1970, UTC.
+        time: its event time (milliseconds since 1970, UTC).
         bucket: the number of its bucket.
-        offset: where it lay there.
-        arrived: when it came to the bus, in milliseconds since 1970, UTC.
+        offset: its offset.
+        arrived: when the bus received it (milliseconds since 1970, UTC).
     """
 
     input: int
@@ -105,8 +107,8 @@ class Arrived(NamedTuple):
     arrived: int
 
 
-class Taking(Protocol):
-    """What takes events: as much of a core as is asked for here."""
+class EventOperator(Protocol):
+    """The part of an operator that processes events."""
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Process events, in order; see `Operator.feed`."""
@@ -133,8 +135,8 @@ class Inputs:
         """The names of the categories."""
         return [step.category for step in self.steps]
 
-    def events(self, batches: Batches) -> Iterator[Arrived]:
-        """Give the events of rows, in their order, without those that a worker sets aside."""
+    def events(self, batches: Batches) -> Iterator[InputEvent]:
+        """Yield the events of rows in order, without events that a worker rejects."""
         for batch in batches:
             rows = batch.append_column(ROW, pa.array(range(batch.num_rows), pa.int64()))
             placed = [one for number in range(len(self.steps)) for one in self._of(number, rows)]
@@ -143,48 +145,48 @@ class Inputs:
             for _, arrived in placed:
                 yield arrived
 
-    def _of(self, number: int, rows: pa.RecordBatch) -> Iterator[tuple[int, Arrived]]:
-        """Give the events of one input with their rows."""
+    def _of(self, number: int, rows: pa.RecordBatch) -> Iterator[tuple[int, InputEvent]]:
+        """Yield the events of one input with their row numbers."""
         step = self.steps[number]
         own = rows.filter(pc.equal(rows.column(_INPUT), pa.scalar(number, pa.int32())))
-        struct = cast("pa.StructArray", own.column(_slot_of(number)))
+        struct = cast("pa.StructArray", own.column(_column_of(number)))
         names = [*MARKS.names, ROW, *(field.name for field in struct.type)]
         columns = [*(own.column(name) for name in (*MARKS.names, ROW)), *struct.flatten()]
-        for taken in step.taken(iter([pa.RecordBatch.from_arrays(columns, names=names)])):
-            events = step.columns.records(taken)
-            expect_keys(step, taken, events)
+        for accepted in step.accepted(iter([pa.RecordBatch.from_arrays(columns, names=names)])):
+            events = step.columns.records(accepted)
+            expect_keys(step, accepted, events)
             marks = (
-                taken.column(name).to_pylist() for name in ("_key", "_event_time", "_bucket", "_offset", "_arrived")
+                accepted.column(name).to_pylist() for name in ("_key", "_event_time", "_bucket", "_offset", "_arrived")
             )
             yield from zip(
-                taken.column(ROW).to_pylist(),
-                (Arrived(number, *one) for one in zip(events, *marks, strict=True)),
+                accepted.column(ROW).to_pylist(),
+                (InputEvent(number, *one) for one in zip(events, *marks, strict=True)),
                 strict=True,
             )
 
-    def feed(self, core: Taking, events: Sequence[Arrived]) -> list[Any]:
-        """Feed events, run by run of one input; return what they give.
+    def feed(self, operator: EventOperator, events: Sequence[InputEvent]) -> list[Any]:
+        """Process events, one call per run of events of the same input; return the outputs.
 
         Raises:
-            BackfillFailed: one raised, and the processor asks to stop at that.
+            BackfillFailed: an event failed, and the processor's error policy is to stop.
         """
         outputs: list[Any] = []
         for number, run in groupby(events, key=lambda one: one.input):
-            outputs += self._feed_run(core, self.steps[number], list(run))
+            outputs += self._feed_run(operator, self.steps[number], list(run))
         return outputs
 
-    def _feed_run(self, core: Taking, step: Step, run: Sequence[Arrived]) -> list[Any]:
+    def _feed_run(self, operator: EventOperator, step: Step, run: Sequence[InputEvent]) -> list[Any]:
         stops = self.processor.on_error is ErrorPolicy.STOP
-        fed = core.feed(step.input, [one.event for one in run], stop_at_error=stops)
-        if stops and fed.rejected:
-            at, error = fed.rejected[0]
+        result = operator.feed(step.input, [one.event for one in run], stop_at_error=stops)
+        if stops and result.rejected:
+            at, error = result.rejected[0]
             raise step.stopped(run[at].bucket, run[at].offset, error)
         step.counters.events_in.add(len(run))
-        step.counters.set_aside.add(len(fed.rejected))
-        return fed.outputs
+        step.counters.rejected.add(len(result.rejected))
+        return result.outputs
 
 
-def chunks(events: Iterator[Arrived], length: int) -> Iterator[list[Arrived]]:
-    """Cut events into lists of so many."""
+def chunks(events: Iterator[InputEvent], length: int) -> Iterator[list[InputEvent]]:
+    """Split events into lists of a length."""
     while chunk := list(islice(events, length)):
         yield chunk

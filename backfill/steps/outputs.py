@@ -1,7 +1,7 @@
-"""What a processor's step leaves behind in Spark: rows that say which category each output belongs to.
+"""Outputs of a processor as rows in Spark.
 
-A row has the output's key, its event time and day, and one struct column for each category that the processor writes; all of
-them are null but the output's own.
+A row has the output's key, its event time and day, and one struct column for each category that the processor writes. Only the column
+of the output's own category is not null.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..warehouse.columns import CONVERSION_ERRORS, DAY_COLUMN, OUTPUT_MARKS, Col
 
 
 def slot_of(number: int) -> str:
-    """Return the name of the struct column of a processor's output category, by its place in `outputs()`."""
+    """Return the name of the struct column of an output category, by its index in `outputs()`."""
     return f"_output_{number}"
 
 
@@ -32,7 +32,7 @@ class OutputRows:
         processor: its class.
 
     Raises:
-        DeclarationError: an output whose records have no columns.
+        DeclarationError: the records of an output have no columns.
     """
 
     def __init__(self, processor: type[Processor]) -> None:
@@ -45,10 +45,10 @@ class OutputRows:
         self.schema = pa.schema([*marks, (DAY_COLUMN, pa.string()), *slots])
 
     def batches(self, outputs: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Give outputs as rows.
+        """Yield outputs as rows.
 
         Raises:
-            ProcessorFailed: an output that its category cannot take.
+            ProcessorFailed: an output does not fit its category.
         """
         for start in range(0, len(outputs), BATCH_EVENTS):
             part = outputs[start : start + BATCH_EVENTS]
@@ -57,16 +57,16 @@ class OutputRows:
                 rows = [self._rows(category, records) for category, records in routed]
             except (TypeError, *CONVERSION_ERRORS) as error:
                 raise ProcessorFailed(
-                    f"An output of {self._routes.processor.__name__} does not fit the category it goes to: {error}. Nothing "
-                    "of it was published; mend the processor and run the backfill again."
+                    f"An output of {self._routes.processor.__name__} does not fit its category: {error}. None "
+                    "of its output was published. Correct the processor and run the backfill again."
                 ) from error
             yield from rows
 
     def of_columns(self, given: pa.RecordBatch) -> pa.RecordBatch:
-        """Return outputs that are columns already, of the only category, as rows.
+        """Return columns of the only output category as rows.
 
         Raises:
-            ProcessorFailed: columns that the category does not have, or that do not fit.
+            ProcessorFailed: the columns do not fit the category.
         """
         [category] = self._routes.processor.outputs()
         columns = self._columns[category.name]
@@ -74,8 +74,8 @@ class OutputRows:
             arrays = [_as(given.column(field.name), field) for field in columns.schema]
         except (KeyError, *CONVERSION_ERRORS) as error:
             raise ProcessorFailed(
-                f"What {self._routes.processor.__name__}.process_columns gives does not fit {category.name}, whose columns are "
-                f"{', '.join(f'{field.name}: {field.type}' for field in columns.schema)}: {error}. Nothing of it was published; mend the processor "
+                f"The result of {self._routes.processor.__name__}.process_columns does not fit {category.name}, whose columns are "
+                f"{', '.join(f'{field.name}: {field.type}' for field in columns.schema)}: {error}. None of it was published. Correct the processor "
                 "and run the backfill again."
             ) from error
         rows = pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
@@ -83,22 +83,22 @@ class OutputRows:
             keys = rows.column(category.key).cast(pa.string())
         else:
             keys = pa.array(category.keys_of(columns.records(rows)), pa.string())
-        return self._placed(category.name, arrays, keys, rows.column(category.event_time))
+        return self._as_rows(category.name, arrays, keys, rows.column(category.event_time))
 
     def own(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the record's columns of rows of the only category."""
+        """Return the record columns of rows of the only category."""
         return pa.RecordBatch.from_struct_array(cast("pa.StructArray", rows.column(slot_of(0))))
 
     def _rows(self, category: Any, records: Sequence[Any]) -> pa.RecordBatch:
         self._checks[category.name].expect(records)
         keys = pa.array(category.keys_of(records), pa.string())
         times = pa.array(category.event_times_of(records), pa.int64())
-        return self._placed(category.name, self._columns[category.name].arrays(records), keys, times)
+        return self._as_rows(category.name, self._columns[category.name].arrays(records), keys, times)
 
-    def _placed(
+    def _as_rows(
         self, category: str, arrays: Sequence[pa.Array[Any]], keys: pa.Array[Any], times: pa.Array[Any]
     ) -> pa.RecordBatch:
-        """Return rows with the marks of outputs, and nothing in the slots of other categories."""
+        """Return rows with the marks of outputs and nulls in the columns of other categories."""
         own = pa.StructArray.from_arrays(arrays, fields=list(self._columns[category].schema))
         slots = [own if name == category else pa.nulls(len(times), struct) for name, struct in self._structs.items()]
         return pa.RecordBatch.from_arrays([keys, times, days_of(times), *slots], schema=self.schema)
@@ -113,13 +113,13 @@ def _as(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def _expect_finite(name: str, column: pa.Array[Any]) -> None:
-    """Raise ArrowInvalid for a float that no record may hold, at any depth."""
+    """Raise ArrowInvalid for NaN and infinite floats, at any depth."""
     kind = column.type
     if pa.types.is_floating(kind):
-        unfit = pc.invert(pc.is_finite(column)).true_count
-        if unfit:
+        not_finite = pc.invert(pc.is_finite(column)).true_count
+        if not_finite:
             raise pa.ArrowInvalid(
-                f"{name} is NaN or infinite in {unfit} of {len(column)} outputs, and a float must be finite"
+                f"{name} is NaN or infinite in {not_finite} of {len(column)} outputs, and a float must be finite"
             )
     elif pa.types.is_struct(kind):
         for field, inner in zip(kind, cast("pa.StructArray", column).flatten(), strict=True):

@@ -1,7 +1,6 @@
-"""What runs in Spark's Python workers: record batches in, through a processor's own core, record batches out.
+"""Step of a processor in Spark's Python workers: record batches in, through the processor's operator, record batches out.
 
-Nothing of the user's is pickled. A step is told where the app is and the processor's name; each worker imports the app itself
-and opens the processor once.
+User objects are never pickled. A step names the app and the processor; each worker imports the app and opens the processor once.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from ...processors.operators import Operator, StepResult
 from ...processors.time.timestamp_validation import UNDOUBTED_MS, YEAR_1_MS, YEAR_9999_END_MS
 from ...processors.time.windows import MILLISECOND
 from ..errors import BackfillFailed
-from ..sources.origins import Origin
 from ..spark.batches import Batches
-from ..spark.counts import Counters
-from ..spark.failures import carried
+from ..spark.counts import Counters, OriginCounts
+from ..spark.failures import marked_errors
 from ..spark.shipped_app import ShippedApp
 from ..warehouse.columns import EVENT_MARKS, Columns
 from .outputs import OutputRows
@@ -33,21 +31,21 @@ from .outputs import OutputRows
 
 @dataclass(frozen=True)
 class Step:
-    """Where a step finds its processor and its input.
+    """A processor over one of its inputs.
 
     Args:
-        app: where workers find the app.
+        app: the app, for workers.
         processor: the processor's name.
-        category: the name of the category that it reads.
-        counters: what is reported back.
-        origin: what counts where the events come from; None where they come from one place.
+        category: the name of the input.
+        counters: the counters of the step.
+        origin: the counters of archived and live events; None if all events come from the archive.
     """
 
     app: ShippedApp
     processor: str
     category: str
     counters: Counters
-    origin: Origin | None = None
+    origin: OriginCounts | None = None
 
     @cached_property
     def opened(self) -> Opened:
@@ -56,78 +54,82 @@ class Step:
 
     @cached_property
     def input(self) -> AnyCategory:
-        """The category that it reads."""
+        """The input category."""
         return next(category for category in self.opened.processor.inputs() if category.name == self.category)
 
     @cached_property
     def columns(self) -> Columns:
-        """The columns of what it reads."""
+        """The columns of the input."""
         return Columns(self.input.record)
 
     @property
     def fields(self) -> list[str]:
-        """The columns that `feed` needs: those of the record, and where each event lay."""
+        """The columns that `feed` needs: the record and the position of each event."""
         return [*self.columns.schema.names, *EVENT_MARKS]
 
-    def taken(self, batches: Batches) -> Batches:
-        """Give batches without the events whose times cannot be meant, which a worker sets aside, too."""
+    def accepted(self, batches: Batches) -> Batches:
+        """Yield batches without events of implausible event time, which a worker rejects too."""
         limit = self.opened.processor.max_future
         for batch in batches:
             if self.origin:
                 self.origin.count(batch)
-            kept = self._without(batch, _outside(batch, limit), "is no time that an event can have")
+            plausible = self._without(batch, _outside(batch, limit), "is not a plausible time")
             if limit is not None:
-                kept = self._without(kept, _ahead(kept, limit), f"lies more than {limit} ahead of its arrival")
-            yield kept
+                plausible = self._without(
+                    plausible, _ahead(plausible, limit), f"is more than {limit} after its arrival"
+                )
+            yield plausible
 
     def _without(self, batch: pa.RecordBatch, out: pa.BooleanArray, why: str) -> pa.RecordBatch:
-        """Return a batch without some of its events, which are counted; stop at one, if the processor asks for that."""
+        """Return a batch without rejected events, which are counted; fail if the processor's policy is to stop."""
         if not out.true_count:
             return batch
         if self.opened.processor.on_future_event is ErrorPolicy.STOP:
             raise BackfillFailed(
                 f"{self._place(*_place_of(batch, out.index(True).as_py()))}: its event time {why}. "
-                f"The backfill stops there, and nothing of {self.processor}'s output was published. Let such events be left out "
-                "and counted (`on_future_event = ErrorPolicy.DEAD_LETTER`), or declare another `max_future`."
+                f"The backfill stopped there, and none of {self.processor}'s output was published. Skip and count such events "
+                "(`on_future_event = ErrorPolicy.DEAD_LETTER`), or declare another `max_future`."
             )
-        self.counters.set_aside.add(out.true_count)
+        self.counters.rejected.add(out.true_count)
         return batch.filter(pc.invert(out))
 
-    def feed(self, core: Operator, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> StepResult:
-        """Feed events that begin at a row of their batch; stop at one that raises, if the processor asks for that."""
+    def feed(self, operator: Operator, events: Sequence[Any], batch: pa.RecordBatch, start: int) -> StepResult:
+        """Process the events from a row of their batch on; fail at an error if the processor's policy is to stop."""
         try:
-            fed = self._fed(core, events)
+            result = self._feed_until_ready(operator, events)
         except Halted as error:
             raise BackfillFailed(
-                f"{self._place(*_place_of(batch, start))}: {error} The backfill stops there, and nothing of {self.processor}'s output was "
+                f"{self._place(*_place_of(batch, start))}: {error} The backfill stopped there, and none of {self.processor}'s output was "
                 "published."
             ) from error
-        # Where a core stops at an event, that is the last one.
-        for rejected in fed.rejected[-1:]:
+        # If an operator stops at an event, that event is the last rejected one.
+        for rejected in result.rejected[-1:]:
             if self.opened.processor.fate_of(rejected.error).stops:
                 raise self.stopped(*_place_of(batch, start + rejected.at), rejected.error)
-        return fed
+        return result
 
-    def _fed(self, core: Operator, events: Sequence[Any]) -> StepResult:
+    def _feed_until_ready(self, operator: Operator, events: Sequence[Any]) -> StepResult:
         while True:
             try:
-                return core.feed(self.input, events, stop_at_error=self.opened.processor.on_error is ErrorPolicy.STOP)
+                return operator.feed(
+                    self.input, events, stop_at_error=self.opened.processor.on_error is ErrorPolicy.STOP
+                )
             except Deferred:
-                continue  # who defers has waited
+                continue  # the operator has waited
 
     def stopped(self, bucket: int, offset: int, error: Exception) -> BackfillFailed:
-        """Return what is said where the processor raised for an event, and asks to stop at that."""
+        """Return the error for an event at which the processor stops."""
         name, fate = type(self.opened.processor).__name__, self.opened.processor.fate_of(error)
         return BackfillFailed(
-            f"{self._place(bucket, offset)}: {fate.reason}. The backfill stops there, and nothing of {name}'s output was published. Mend "
-            f"{name} or what produces such events, or let them be left out and counted (`{fate.otherwise}`)."
+            f"{self._place(bucket, offset)}: {fate.reason}. The backfill stopped there, and none of {name}'s output was published. Correct "
+            f"{name} or the producer of the event, or skip and count such events (`{fate.otherwise}`)."
         )
 
     def _place(self, bucket: int, offset: int) -> str:
         return f"{self.category}/{bucket} at offset {offset}"
 
-    def give(self, outputs: Sequence[Any]) -> Batches:
-        """Give outputs as rows, and count them."""
+    def output_rows(self, outputs: Sequence[Any]) -> Batches:
+        """Return outputs as rows, and count them."""
         self.counters.events_out.add(len(outputs))
         return self.opened.rows.batches(outputs)
 
@@ -150,7 +152,7 @@ def _place_of(batch: pa.RecordBatch, row: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Opened:
-    """A processor that is ready in this worker, and the rows that it writes."""
+    """An opened processor in this worker, and its output rows."""
 
     processor: Processor
     rows: OutputRows
@@ -163,6 +165,6 @@ def _opened(app: ShippedApp, name: str) -> Opened:
 
 
 def guarded(step: Step, batches: Batches) -> Batches:
-    """Give the batches of a step; what fails on the way carries its paragraph to the driver."""
-    with carried(step.processor):
+    """Yield the batches of a step; mark its errors for the driver."""
+    with marked_errors(step.processor):
         yield from batches

@@ -1,9 +1,9 @@
-"""The values of an aggregator's remote store, computed where the archive lies and put there a shard at a time.
+"""Values of an aggregator's remote store, computed from the archive and written shard by shard.
 
     events that a shard has counted --partials--> (bucket, slot, first offset, partial) --shuffled by shard, sorted--> merged
-                                                                          --> in the place of what the store has
+                                                                          --> replace the values in the store
 
-Each shard is written by one task, which becomes its owner. One that runs again begins anew, as a run does that was killed.
+One task writes each shard and becomes its owner. A repeated task starts the shard again, and so does the next run after a crash.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..warehouse.layout import Days
 from .step import Step, guarded
 
 FLUSH_EVENTS = 200_000
-"""After how many events a task hands its partials on: so many slots it holds at most."""
+"""The number of events after which a task emits its partials, which bounds its memory."""
 
 _PARTIALS: dict[str, pa.DataType] = {
     "bucket": pa.int32(),
@@ -46,71 +46,71 @@ _PARTIALS: dict[str, pa.DataType] = {
     "partial": pa.binary(),
 }
 SHARD_PARTIALS = pa.schema(_PARTIALS)
-"""The partial of a shard's slot, and where the first of the events lay among which it was made. Every shard has one of no slot, too."""
+"""The partial of a shard's slot, and the first offset of its events. Every shard also has one row with an empty slot."""
 
-_REFILLED: dict[str, pa.DataType] = {"bucket": pa.int32(), "written": pa.int64(), "removed": pa.int64()}
-REFILLED = pa.schema(_REFILLED)
-"""What is said of each shard."""
+_LOADED: dict[str, pa.DataType] = {"bucket": pa.int32(), "written": pa.int64(), "removed": pa.int64()}
+LOADED = pa.schema(_LOADED)
+"""The result of each shard."""
 
 
-def no_slot(bucket: int) -> tuple[int, bytes, int, bytes]:
-    """Return the row by which a shard is dealt with where nothing was observed, too."""
+def empty_shard_row(bucket: int) -> tuple[int, bytes, int, bytes]:
+    """Return the row that makes a task handle a shard without events."""
     return bucket, b"", -1, b""
 
 
 @dataclass(frozen=True)
-class Refill:
-    """Where computed values go.
+class StoreLoad:
+    """The target of computed values.
 
     Args:
         url: the store, with its password.
-        positions: up to where each shard has counted, or is to have counted; values are computed of the events before.
-        within: in which days the windows begin that are computed; None for all windows.
+        positions: the position of each shard; values include the events before it.
+        within: the days in which the computed windows begin; None for all windows.
     """
 
     url: str = field(repr=False)
     positions: Mapping[int, Offsets]
     within: Days | None
 
-    def holds(self, start_ms: int) -> bool:
-        """Tell whether a window that begins there is computed."""
+    def includes(self, start_ms: int) -> bool:
+        """Return whether a window that begins at a time is computed."""
         return self.within is None or self.within.holds(start_ms)
 
     def is_computed(self, slot: bytes) -> bool:
-        """Tell whether a slot is computed, if anything was observed there."""
-        return self.holds(decode_time(slot))
+        """Return whether a slot of the store is computed."""
+        return self.includes(decode_time(slot))
 
 
-def sharder(step: Step, refill: Refill) -> Transform:
-    """Return the first half as Spark runs it, on events."""
-    return partial(_run_sharder, step, refill)
+def shard_partials(step: Step, load: StoreLoad) -> Transform:
+    """Return the first step for Spark, on events."""
+    return partial(_run_shard_partials, step, load)
 
 
-def refiller(step: Step, refill: Refill) -> Transform:
-    """Return the second half as Spark runs it, on partitions that hold whole shards, sorted by shard, slot and offset."""
-    return partial(_run_refiller, step, refill)
+def store_writer(step: Step, load: StoreLoad) -> Transform:
+    """Return the second step for Spark, on partitions of complete shards, sorted by shard, slot and offset."""
+    return partial(_run_store_writer, step, load)
 
 
-def _run_sharder(step: Step, refill: Refill, batches: Batches) -> Batches:
-    return guarded(step, _sharded(step, refill, batches))
+def _run_shard_partials(step: Step, load: StoreLoad, batches: Batches) -> Batches:
+    return guarded(step, _shard_partials(step, load, batches))
 
 
-def _run_refiller(step: Step, refill: Refill, batches: Batches) -> Batches:
-    return guarded(step, _refilled(step, refill, batches))
+def _run_store_writer(step: Step, load: StoreLoad, batches: Batches) -> Batches:
+    return guarded(step, _written(step, load, batches))
 
 
 @dataclass
 class _Shard:
-    """What a task holds of a shard: its partials, and where the first of their events lay."""
+    """The partials of a shard in a task, and the offset of their first event."""
 
-    core: AggregatorOperator
+    operator: AggregatorOperator
     first: int | None = None
 
 
-def _sharded(step: Step, refill: Refill, batches: Batches) -> Batches:
+def _shard_partials(step: Step, load: StoreLoad, batches: Batches) -> Batches:
     shards: dict[int, _Shard] = {}
-    held = 0
-    for batch in step.taken(_counted(step.category, refill, batches)):
+    pending_events = 0
+    for batch in step.accepted(_counted(step.category, load, batches)):
         if not batch.num_rows:
             continue
         bucket = batch.column("_bucket")[0].as_py()
@@ -120,35 +120,35 @@ def _sharded(step: Step, refill: Refill, batches: Batches) -> Batches:
         shard = shards[bucket]
         if shard.first is None:
             shard.first = batch.column("_offset")[0].as_py()
-        fed = step.feed(shard.core, step.columns.records(batch), batch, 0)
+        result = step.feed(shard.operator, step.columns.records(batch), batch, 0)
         step.counters.events_in.add(batch.num_rows)
-        step.counters.set_aside.add(len(fed.rejected))
-        held += batch.num_rows
-        if held >= FLUSH_EVENTS:
-            yield from _handed_on(step, refill, shards)
-            held = 0
-    yield from _handed_on(step, refill, shards)
+        step.counters.rejected.add(len(result.rejected))
+        pending_events += batch.num_rows
+        if pending_events >= FLUSH_EVENTS:
+            yield from _emitted(step, load, shards)
+            pending_events = 0
+    yield from _emitted(step, load, shards)
 
 
-def _counted(category: str, refill: Refill, batches: Batches) -> Batches:
-    """Give the events before the shards' positions, those of one bucket in each batch."""
+def _counted(category: str, load: StoreLoad, batches: Batches) -> Batches:
+    """Yield the events before the shards' positions, one bucket per batch."""
     for batch in batches:
         buckets = batch.column("_bucket").to_numpy()
         edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), batch.num_rows]
         for start, end in pairwise(edges):
             if start < end:
-                limit = refill.positions.get(int(buckets[start]), {}).get(category, 0)
+                limit = load.positions.get(int(buckets[start]), {}).get(category, 0)
                 part = batch.slice(start, end - start)
                 yield part.filter(pc.less(part.column("_offset"), pa.scalar(limit, pa.int64())))
 
 
-def _handed_on(step: Step, refill: Refill, shards: Mapping[int, _Shard]) -> Batches:
+def _emitted(step: Step, load: StoreLoad, shards: Mapping[int, _Shard]) -> Batches:
     encode = cast("Aggregator", step.opened.processor).monoid.encode
     for bucket, shard in shards.items():
         first, shard.first = shard.first, None
-        taken = [(slot, value) for slot, value in shard.core.take_partials().items() if refill.holds(slot[1])]
-        for at in range(0, len(taken), BATCH_EVENTS):
-            part = taken[at : at + BATCH_EVENTS]
+        partials = [(slot, value) for slot, value in shard.operator.take_partials().items() if load.includes(slot[1])]
+        for at in range(0, len(partials), BATCH_EVENTS):
+            part = partials[at : at + BATCH_EVENTS]
             columns: list[list[Any]] = [
                 [bucket] * len(part),
                 [encode_slot(*slot) for slot, _ in part],
@@ -158,27 +158,27 @@ def _handed_on(step: Step, refill: Refill, shards: Mapping[int, _Shard]) -> Batc
             yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, SHARD_PARTIALS.types)), schema=SHARD_PARTIALS)
 
 
-def _refilled(step: Step, refill: Refill, batches: Batches) -> Batches:
+def _written(step: Step, load: StoreLoad, batches: Batches) -> Batches:
     processor = cast("type[Aggregator]", type(step.opened.processor))
-    with rebuilds(refill.url, processor) as shards:
+    with rebuilds(load.url, processor) as shards:
         for bucket, rows in groupby(_rows(batches), key=itemgetter(0)):
-            with _taken_over(processor.__name__, bucket):
+            with _translated_fencing(processor.__name__, bucket):
                 values = _values(Merging(processor.monoid), rows)
-                replaced = shards.replace(bucket, refill.positions[bucket], values, refill.is_computed)
-            row = dict(zip(REFILLED.names, (bucket, *replaced), strict=True))
-            yield pa.RecordBatch.from_pylist([row], schema=REFILLED)
+                replaced = shards.replace(bucket, load.positions[bucket], values, load.is_computed)
+            row = dict(zip(LOADED.names, (bucket, *replaced), strict=True))
+            yield pa.RecordBatch.from_pylist([row], schema=LOADED)
 
 
 @contextmanager
-def _taken_over(name: str, bucket: int) -> Iterator[None]:
-    """Say what it means here that somebody else has become the owner of a shard."""
+def _translated_fencing(name: str, bucket: int) -> Iterator[None]:
+    """Translate the loss of a shard to another owner."""
     try:
         yield
     except StoreFenced as error:
         raise BackfillFailed(
-            f"{name}, bucket {bucket}: a worker, or another backfill, took the shard over while its values were being replaced. Some of them "
-            "are replaced and the others are as they were; all of them are of the events before the position from which the worker went on, so "
-            "none is counted twice. Stop the processor's workers, and start this again."
+            f"{name}, bucket {bucket}: a worker or another backfill took over the shard while its values were being replaced. Some values "
+            "are new and the others are unchanged. All include exactly the events before the position from which the worker continues, so no event is counted twice. "
+            "Stop the processor's workers and run this command again."
         ) from error
 
 

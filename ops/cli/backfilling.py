@@ -240,7 +240,7 @@ def _tell(results: Sequence[NodeResult], location: str, *, json: bool) -> None:
     if json:
         as_json([asdict(result) for result in results])
         return
-    rows = [(r.processor, r.kind, r.events_in, r.events_out, r.set_aside, round(r.seconds, 1)) for r in results]
+    rows = [(r.processor, r.kind, r.events_in, r.events_out, r.rejected, round(r.seconds, 1)) for r in results]
     table(("processor", "kind", "events in", "out", "set aside", "seconds"), rows)
     for result in results:
         if result.note:

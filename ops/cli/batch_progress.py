@@ -13,13 +13,13 @@ from ..humanize import human_duration
 from .output import err, note
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
-    from ...backfill.spark.progress import Reached
+    from ...backfill.spark.progress import StageProgress
 
 LINE_EVERY_S = 10.0
 
 
 @contextmanager
-def batch_progress() -> Iterator[Callable[[Reached], None]]:
+def batch_progress() -> Iterator[Callable[[StageProgress], None]]:
     """Give what shows how far each processor is, on standard error."""
     if not err.is_terminal:
         yield Lines(note, time.monotonic).show
@@ -28,7 +28,7 @@ def batch_progress() -> Iterator[Callable[[Reached], None]]:
     with Progress(*columns, TextColumn("{task.fields[says]}"), console=err) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def show(reached: Reached) -> None:
+        def show(reached: StageProgress) -> None:
             if reached.node not in tasks:
                 tasks[reached.node] = bars.add_task(reached.node, says="")
             bars.update(
@@ -51,7 +51,7 @@ class Lines:
         self._monotonic_s = monotonic_s
         self._said_s = monotonic_s()
 
-    def show(self, reached: Reached) -> None:
+    def show(self, reached: StageProgress) -> None:
         """Take how far it is."""
         now_s = self._monotonic_s()
         if now_s - self._said_s >= LINE_EVERY_S:
@@ -59,9 +59,9 @@ class Lines:
             self._say(f"{reached.node}: {', '.join([*_parts(reached), f'{reached.done} of {reached.total} tasks'])}")
 
 
-def _parts(reached: Reached) -> Iterator[str]:
+def _parts(reached: StageProgress) -> Iterator[str]:
     yield reached.stage.value
     if reached.events:
         yield f"{reached.events:,} events"
-    if reached.left_s is not None:
-        yield f"about {human_duration(reached.left_s)} left of this"
+    if reached.remaining_s is not None:
+        yield f"about {human_duration(reached.remaining_s)} left of this"

@@ -101,7 +101,7 @@ def bootstrap(
         raise typer.BadParameter(
             "Name the place of backups with --backup, or in the environment variable PENSTOCK_BACKUP: a folder, or hdfs://HOST:PORT/PATH."
         )
-    from ...backfill.run.bootstrap import Destination  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.run.bootstrap import BootstrapTarget  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.run.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
 
     says = "The processor stands where it stood; should its workers say that a bootstrap was begun, give this command again."
@@ -109,7 +109,7 @@ def bootstrap(
         done = build(
             app,
             archive,
-            Destination(bus, open_file_store(backup, webhdfs), webhdfs),
+            BootstrapTarget(bus, open_file_store(backup, webhdfs), webhdfs),
             first=since,
             master=master,
             overwrite=overwrite,
@@ -127,6 +127,6 @@ def bootstrap(
     table(("bucket", "events", "values", "size", "backup", "goes on at"), rows)
     for said in done.notes:
         note(f"{said}.")
-    if done.set_aside:
-        note(f"{done.set_aside:,} events were left out, as {done.processor} asks.")
+    if done.rejected:
+        note(f"{done.rejected:,} events were left out, as {done.processor} asks.")
     note(f"{done.processor} goes on from there: penstock run {target} --backup {backup}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...backfill.compare.comparer import STREAM_AND_BATCH
 from ...backfill.warehouse.layout import Days
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.apps import AppName
@@ -35,8 +35,8 @@ from .signals import breaking_off
 from .times import days_of, shown_time
 
 if TYPE_CHECKING:
-    from ...backfill.compare.comparison import Comparison
     from ...backfill.compare.explanation import Explanation
+    from ...backfill.compare.summary import Comparison
 
 FIELDS = 20
 """How many fields of a category are shown."""
@@ -124,7 +124,7 @@ def compare(
             allow_missing=allow_missing,
         )
     if json:
-        as_json([{**asdict(one), "share": one.share, "agrees": one.agrees} for one in found])
+        as_json([comparison.described() for comparison in found])
     else:
         show(found)
     conclude(found, allowed)
@@ -133,7 +133,7 @@ def compare(
 def show(found: Sequence[Comparison]) -> None:
     """Print how each category compares, by field, with examples."""
     rows = [
-        (", ".join(c.processors), c.category, c.equal, c.only_stream, c.only_batch, c.different, f"{c.share:.4%}")
+        (", ".join(c.processors), c.category, c.equal, c.only_left, c.only_right, c.different, f"{c.share:.4%}")
         for c in found
     ]
     table(("processor", "category", "equal", "only in stream", "only in batch", "different", "differ"), rows)
@@ -141,8 +141,9 @@ def show(found: Sequence[Comparison]) -> None:
         _show_fields(comparison)
         for example in comparison.examples:
             time = shown_time(example.event_time)
-            out.out(f"{comparison.category}: {example.kind}, key {example.key}, {time}", highlight=False)
-            out.out(f"  stream {example.stream}\n  batch  {example.batch}", highlight=False)
+            kind = comparison.sides.kind_name(example.kind)
+            out.out(f"{comparison.category}: {kind}, key {example.key}, {time}", highlight=False)
+            out.out(f"  stream {example.left}\n  batch  {example.right}", highlight=False)
 
 
 def _show_fields(comparison: Comparison) -> None:
@@ -195,8 +196,10 @@ def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
             {
                 "events": [event._asdict() for event in found.events],
                 "more_events": found.more_events,
-                "outputs": [outcome._asdict() for outcome in found.outcomes],
-                "more_outputs": found.more_outcomes,
+                "outputs": [
+                    {"category": output.category, **output.pair.described(STREAM_AND_BATCH)} for output in found.outputs
+                ],
+                "more_outputs": found.more_outputs,
             }
         )
         return
@@ -213,10 +216,17 @@ def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
     ]
     table((f"events of {key} in", "bucket@offset", "arrived", "event time", "behind its bucket", "record"), rows)
     outputs = [
-        (o.category, shown_time(o.event_time), o.verdict, _shown(o.stream), _shown(o.batch)) for o in found.outcomes
+        (
+            category,
+            shown_time(pair.event_time),
+            STREAM_AND_BATCH.kind_name(pair.kind),
+            _shown(pair.left),
+            _shown(pair.right),
+        )
+        for category, pair in found.outputs
     ]
     table((f"outputs of {key} in", "event time", "", "stream", "batch"), outputs)
-    for more, what in ((found.more_events, "events"), (found.more_outcomes, "outputs")):
+    for more, what in ((found.more_events, "events"), (found.more_outputs, "outputs")):
         if more:
             note(f"These are the first {limit:,} {what}; there are more. Ask for fewer days, or raise --limit.")
 

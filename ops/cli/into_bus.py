@@ -50,7 +50,7 @@ def into_bus(
         compute: runs the batch into the folder.
         json: print for programs.
     """
-    from ...backfill.outputs.bus_output import is_to_be_computed, send_batch  # noqa: PLC0415 - as above
+    from ...backfill.outputs.bus_output import must_compute, send_batch  # noqa: PLC0415 - as above
     from ...backfill.warehouse.layout import Days  # noqa: PLC0415 - as above
     from ...backfill.warehouse.warehouse import open_warehouse  # noqa: PLC0415 - as above
 
@@ -58,7 +58,7 @@ def into_bus(
     written = {category.name: category for processor in app.load().processors for category in processor.outputs()}
     for name in written:
         bus.catalog.ends(name)  # what is missing on the bus is told before anything is computed
-    if is_to_be_computed(bus, folder, list(written.values()), asked):
+    if must_compute(bus, folder, list(written.values()), asked):
         compute()
     else:
         note(f"The batch of {asked} lies in {location}, and a part of it was sent: it is not computed again.")

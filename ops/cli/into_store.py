@@ -16,7 +16,7 @@ from .output import as_json, note, table
 from .signals import breaking_off
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
-    from ...backfill.run.store_backfill import Refilled, StoreDestination
+    from ...backfill.run.store_backfill import StoreBackfillResult, StoreTarget
     from ...backfill.warehouse.warehouse import Warehouse
     from ...transport.bus import Bus
 
@@ -39,12 +39,12 @@ def refill(
     json: bool,
 ) -> None:
     """Replace the windows of some days, and say what was replaced."""
-    from ...backfill.run.store_backfill import refill_store  # noqa: PLC0415 - as above
+    from ...backfill.run.store_backfill import backfill_store  # noqa: PLC0415 - as above
 
     destination = _destination(bus, store)
     says = "Each value in the store is the one that was or the one that was computed; start it again for the rest."
     with breaking_off(says), batch_progress() as show:
-        done = refill_store(
+        done = backfill_store(
             app,
             warehouse,
             destination,
@@ -90,20 +90,20 @@ def fill(
         note(f"{done.processor} goes on from there: penstock run {app.path}:{done.processor} --store …")
 
 
-def _destination(bus: Bus, store: str | None) -> StoreDestination:
-    from ...backfill.run.store_backfill import StoreDestination  # noqa: PLC0415 - as above
+def _destination(bus: Bus, store: str | None) -> StoreTarget:
+    from ...backfill.run.store_backfill import StoreTarget  # noqa: PLC0415 - as above
 
     if store is None:
         raise typer.BadParameter("Name the store with --store, or in the environment variable PENSTOCK_STORE.")
-    return StoreDestination(bus, store)
+    return StoreTarget(bus, store)
 
 
-def _tell(done: Refilled, *, json: bool) -> None:
+def _tell(done: StoreBackfillResult, *, json: bool) -> None:
     if json:
         as_json(asdict(done))
         return
     rows = [(shard.bucket, shard.written, shard.removed, dumps(shard.position)) for shard in done.shards]
     table(("bucket", "values", "removed", "of events before"), rows)
     note(f"{done.processor}: {done.events:,} events{f'; {done.note}' if done.note else ''}.")
-    if done.set_aside:
-        note(f"{done.set_aside:,} events were left out, as {done.processor} asks.")
+    if done.rejected:
+        note(f"{done.rejected:,} events were left out, as {done.processor} asks.")

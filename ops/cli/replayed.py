@@ -8,9 +8,10 @@ from dataclasses import asdict
 from itertools import islice
 from json import dumps
 
+from ...backfill.compare.comparer import RecordPair, Sides
+from ...backfill.compare.summary import Comparison
 from ...processors.declare.processor import Processor
 from ..replay.counts import ReplayCounts
-from ..replay.differences import DIFFERENT, ONLY_OURS, ONLY_THEIRS, Differing, ReplayComparison
 from ..replay.outputs import Output, line_of, told
 from .output import as_json, note, out, table
 from .times import shown_time
@@ -62,88 +63,59 @@ def conclude(processor: type[Processor], counts: ReplayCounts, took_s: float, *,
 
 
 def show_differences(
-    against: str, found: Sequence[ReplayComparison], is_open: int, limit: int | None, *, json: bool
+    against: str, found: Sequence[Comparison], open_windows: int, limit: int | None, *, json: bool
 ) -> None:
-    """Show how the replay's outputs differ from others.
+    """Print how the replay's outputs differ from others.
 
     Args:
-        against: what the others are, as it was asked for.
-        found: the comparison.
-        is_open: how many windows were left out, since they went on after the span.
-        limit: how many differences of each category to show; None for a few.
+        against: the name of the other version, as the user wrote it.
+        found: the comparisons.
+        open_windows: the number of windows excluded because they received events after the range.
+        limit: how many differences of each category to print; None for a few.
         json: as JSON.
     """
     if json:
-        for one in found:
-            as_json(_described(against, one))
+        for comparison in found:
+            as_json({"against": against, **comparison.described()})
         return
-    columns = ["category", "equal", f"only in {against}", "only in the replay", "different", "differ"]
-    table(columns, [_counted(one) for one in found])
-    for one in found:
-        _show_keys(one)
-        for differing in islice(one.differing, EXAMPLES if limit is None else limit):
-            _show_one(against, differing)
-    if is_open:
-        note(
-            f"{is_open:,} windows went on after the span, so that the last of their updates says nothing about it: left out."
-        )
-    if any(one.differing for one in found):
-        note(f"The replay and {against} differ.")
-    else:
-        note(f"The replay and {against} agree.")
+    sides = Sides(against, "the replay")
+    columns = ["category", "equal", f"only in {sides.left}", f"only in {sides.right}", "different", "differ"]
+    table(columns, [(c.category, c.equal, c.only_left, c.only_right, c.different, f"{c.share:.2%}") for c in found])
+    for comparison in found:
+        _show_fields_and_keys(comparison)
+        for pair in islice(comparison.examples, EXAMPLES if limit is None else limit):
+            _show_pair(comparison.category, pair, sides)
+    if open_windows:
+        note(f"{open_windows:,} windows received events after the range and are not compared.")
+    for comparison in found:
+        if comparison.within_error:
+            note(f"{comparison.category}: {comparison.within_error:,} different records lie within the stated error.")
+    agree = all(comparison.agrees for comparison in found)
+    note(f"The replay and {against} {'agree' if agree else 'differ'}.")
 
 
-def _counted(one: ReplayComparison) -> list[object]:
-    total = one.equal + len(one.differing)
-    share = len(one.differing) / total if total else 0.0
-    return [one.category, one.equal, one.count(ONLY_THEIRS), one.count(ONLY_OURS), one.count(DIFFERENT), f"{share:.2%}"]
-
-
-def _show_keys(one: ReplayComparison) -> None:
-    fields = one.fields()
+def _show_fields_and_keys(comparison: Comparison) -> None:
+    fields = sorted(comparison.fields, key=lambda field: -field.differing)
     if fields:
-        note(f"{one.category} differs in {', '.join(f'{name} ({count:,})' for name, count in fields.items())}.")
-    keys = one.keys()
+        note(f"{comparison.category} differs in {', '.join(f'{f.field} ({f.differing:,})' for f in fields)}.")
+    keys = comparison.examples_by_key()
     if keys:
-        rows = list(islice(keys.items(), KEYS))
-        table([f"key of {one.category}", "differ"], rows)
+        table([f"key of {comparison.category}", "differ"], list(islice(keys.items(), KEYS)))
         if len(keys) > KEYS:
-            note(f"… and {len(keys) - KEYS:,} keys more.")
+            note(f"… and {len(keys) - KEYS:,} more keys.")
 
 
-def _show_one(against: str, one: Differing) -> None:
+def _show_pair(category: str, pair: RecordPair, sides: Sides) -> None:
     out.out(
-        f"{one.slot.category}: {one.kind_to(against)}, key {one.slot.key}, {shown_time(one.slot.event_time)}",
+        f"{category}: {sides.kind_name(pair.kind)}, key {pair.key}, {shown_time(pair.event_time)}",
         highlight=False,
     )
-    width = max(len(against), len("replay"))
-    for name, record in ((against, one.theirs), ("replay", one.ours)):
+    width = max(len(sides.left), len("replay"))
+    for name, record in ((sides.left, pair.left), ("replay", pair.right)):
         if record is not None:
             out.out(f"  {name:<{width}}  {_shown(record)}", highlight=False)
-    for field in one.fields:
-        out.out(f"  {field.field}: {field.stream} -> {field.batch}", highlight=False)
-
-
-def _described(against: str, one: ReplayComparison) -> dict[str, object]:
-    return {
-        "against": against,
-        "category": one.category,
-        "equal": one.equal,
-        "only_theirs": one.count(ONLY_THEIRS),
-        "only_ours": one.count(ONLY_OURS),
-        "different": one.count(DIFFERENT),
-        "fields": one.fields(),
-        "differing": [
-            {
-                "key": differing.slot.key,
-                "event_time": differing.slot.event_time,
-                "kind": differing.kind,
-                "theirs": differing.theirs,
-                "ours": differing.ours,
-            }
-            for differing in one.differing
-        ],
-    }
+    for field in pair.fields:
+        out.out(f"  {field.field}: {field.left} -> {field.right}", highlight=False)
 
 
 def _shown(value: object) -> str:

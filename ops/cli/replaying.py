@@ -19,11 +19,11 @@ from ...transport.bus import Bus
 from ..replay.call_hooks import only
 from ..replay.counts import ReplayCounts
 from ..replay.debugger import Debugger
-from ..replay.differences import OutputSlot, compare
+from ..replay.differences import compare
 from ..replay.errors import ReplayStopped
 from ..replay.event_source import Span
 from ..replay.initial_state import Start
-from ..replay.live_outputs import LiveOutputs, Replayed, live_of
+from ..replay.live_outputs import LiveComparison, Replayed, compare_with_live
 from ..replay.output_collector import Give, OutputCollector
 from ..replay.outputs import OutputRecord
 from ..replay.pacing import paced
@@ -334,15 +334,13 @@ def _differ(
 ) -> bool:
     """Compare, and show how the replay differs; tell whether it does."""
     if theirs is None:
-        live = live_of(
+        found = compare_with_live(
             Replayed(asked.processor, taking.ours, taking.warming, taking.inputs, asked.is_part, asked.span.until_ms),
             bus,
         )
     else:
-        live = LiveOutputs(theirs, frozenset())
-    ours = [one for one in taking.ours if OutputSlot(one.category, one.key, one.event_time) not in live.open]
-    found = compare(asked.processor, live.told, ours)
+        found = LiveComparison(compare(asked.processor, theirs, taking.ours), 0)
     file = Path(against)
     named = "/".join(file.parts[-2:]) if file.suffix == ".py" else against
-    show_differences(named, found, len(live.open), limit, json=json)
-    return any(one.differing for one in found)
+    show_differences(named, found.comparisons, found.open_windows, limit, json=json)
+    return not all(comparison.agrees for comparison in found.comparisons)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...backfill.spark.java import INSTALL, OLDEST, candidates, version_of
+from ...backfill.spark.prerequisites import INSTALL, OLDEST, java_candidates, java_version
 from .errors import JavaMissingError, JavaTooOldError, ServiceFailedError
 from .service import MARKER
 
@@ -100,7 +100,7 @@ def find_java() -> Java:
         JavaMissingError: neither leads to a `java` that runs.
         JavaTooOldError: what was found is older than 17.
     """
-    found = [Java(path, major) for path in candidates() if (major := version_of(path)) is not None]
+    found = [Java(path, major) for path in java_candidates() if (major := java_version(path)) is not None]
     for java in found:
         if java.major >= OLDEST:
             return java

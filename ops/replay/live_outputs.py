@@ -1,103 +1,117 @@
-"""What the live processor gave for the events of a span, as far as that can be told from its output categories.
+"""Outputs of the live processor that belong to the replayed range of events.
 
-A record does not say which event it comes of. So it is told from when it arrived, and from its key and its event time:
+An output does not contain its input event. The rules below use its arrival, its key and its event time:
 
-    arrived before the span began                                   not of the span
-    same category, key and event time as one that the replay gave   of the span
-    arrived in the span, or before the last of the former           of the span if its event time and its key are those of its events; or, where
-                                                                    outputs have others than their events, at all
-    the same as one that the replay gave while it warmed up         not of the span, whenever it arrived
+    arrived before the range begins                                  does not belong
+    has the category, key and event time of a replayed output        belongs
+    arrived in the range, or before the last of the former           belongs if its key and event time are those of an input event, or if
+                                                                     outputs have other keys and times than their inputs
+    equals an output that the replay made while it warmed up         does not belong, whenever it arrived
 
-Of updates, one that is the same as the replay's counts, since checkpoints fall where they fall; a window that went on after the span is left
-out where none is.
+Checkpoints divide updates arbitrarily: among the updates of a window, one that equals the replay's final update is used. A window that
+received events after the range is excluded if no update equals the replay's.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from math import inf
+from typing import NamedTuple
 
 import msgspec
 
+from ...backfill.compare.comparer import identical, writes_updates
+from ...backfill.compare.summary import Comparison
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...transport.bus import Bus
 from ...transport.codecs.by_category import Codecs
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange, read_offset_range
-from .differences import OutputSlot, by_slot, updates_of
+from .differences import OutputSlot, by_slot, compare
 from .input_summary import InputSummary
 from .outputs import OutputRecord, plain
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
-@dataclass(frozen=True)
-class LiveOutputs:
-    """What was found.
+class LiveComparison(NamedTuple):
+    """A replay compared with the live processor.
 
     Args:
-        told: what the live processor gave for the span.
-        open: where windows went on after the span, so that neither side is to be compared.
+        comparisons: one per category.
+        open_windows: the number of windows that received events after the range, excluded on both sides.
     """
 
-    told: Sequence[OutputRecord]
-    open: frozenset[OutputSlot]
+    comparisons: Sequence[Comparison]
+    open_windows: int
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay gave.
+    """The result of a replay.
 
     Args:
         processor: the processor.
-        ours: for the events of the span.
-        warming: for those before, while it warmed up.
-        inputs: the events of the span.
+        outputs: its outputs for the events of the range.
+        warm_up: its outputs for earlier events, while it warmed up.
+        inputs: the events of the range.
         is_part: whether only some keys or buckets were replayed.
-        until_ms: when the span ends (milliseconds since 1970, UTC); None where it ends with what there is.
+        until_ms: the end of the range (milliseconds since 1970, UTC); None for the end of the buckets.
     """
 
     processor: type[Processor]
-    ours: Sequence[OutputRecord]
-    warming: Sequence[OutputRecord]
+    outputs: Sequence[OutputRecord]
+    warm_up: Sequence[OutputRecord]
     inputs: InputSummary
     is_part: bool
     until_ms: int | None
 
+    @property
+    def horizon_ms(self) -> float:
+        """The end of the range, or infinity."""
+        return inf if self.until_ms is None else self.until_ms
 
-def live_of(replayed: Replayed, bus: Bus) -> LiveOutputs:
-    """Find what the live processor gave for the events that were replayed."""
+
+def compare_with_live(replayed: Replayed, bus: Bus) -> LiveComparison:
+    """Compare a replay with the outputs of the live processor for the same events."""
+    live, is_open = _live_outputs(replayed, bus)
+    outputs = [output for output in replayed.outputs if _slot(output) not in is_open]
+    return LiveComparison(compare(replayed.processor, live, outputs), len(is_open))
+
+
+def _live_outputs(replayed: Replayed, bus: Bus) -> tuple[list[OutputRecord], frozenset[OutputSlot]]:
+    """Return the live outputs that belong to the range, and the windows to exclude."""
     since_ms = replayed.inputs.first_ms
     if since_ms is None:
-        return LiveOutputs([], frozenset())
-    found = [one for category in replayed.processor.outputs() for one in _arrived(bus, category, since_ms)]
-    updated = updates_of(replayed.processor)
-    appended = [one for one in found if one.told.category not in updated]
-    updates = [one for one in found if one.told.category in updated]
-    chosen, is_open = _settled(replayed, updates)
-    return LiveOutputs([*_appended(replayed, appended), *chosen], is_open)
+        return [], frozenset()
+    appended: list[_Arrived] = []
+    updates: list[_Arrived] = []
+    for category in replayed.processor.outputs():
+        arrived = updates if writes_updates(replayed.processor, category.name) else appended
+        arrived += _arrived_since(bus, category, since_ms)
+    chosen, is_open = _chosen_updates(replayed, updates)
+    return [*_chosen_appended(replayed, appended), *chosen], is_open
 
 
-@dataclass(frozen=True)
-class _Arrived:
-    told: OutputRecord
+class _Arrived(NamedTuple):
+    output: OutputRecord
     arrived_ms: int
 
     @property
     def slot(self) -> OutputSlot:
-        return _slot(self.told)
+        return _slot(self.output)
 
 
-def _slot(told: OutputRecord) -> OutputSlot:
-    return OutputSlot(told.category, told.key, told.event_time)
+def _slot(output: OutputRecord) -> OutputSlot:
+    return OutputSlot(output.category, output.key, output.event_time)
 
 
-def _arrived(bus: Bus, category: AnyCategory, since_ms: int) -> Iterator[_Arrived]:
-    """Give what arrived in a category since a time; what does not decode is none of ours."""
+def _arrived_since(bus: Bus, category: AnyCategory, since_ms: int) -> Iterator[_Arrived]:
+    """Yield the outputs that arrived since a time; messages that do not decode are skipped, since a replay makes none."""
     starts = bus.catalog.at_time(category.name, datetime.fromtimestamp(since_ms / 1000, timezone.utc))
     codec = Codecs(bus).of(category)
     for number, end in bus.catalog.stable_ends(category.name).items():
@@ -110,52 +124,53 @@ def _arrived(bus: Bus, category: AnyCategory, since_ms: int) -> Iterator[_Arrive
                 yield _Arrived(OutputRecord(category.name, number, key, time, plain(event)), arrivals[at])
 
 
-def _appended(replayed: Replayed, found: Sequence[_Arrived]) -> Iterator[OutputRecord]:
-    inputs, given = replayed.inputs, {_slot(one) for one in replayed.ours}
-    explained = Counter(map(_identity, replayed.warming))
-    names_keys = replayed.is_part or bool(replayed.ours)
-    passes_keys = all(one.key in inputs.keys for one in replayed.ours)
-    passes_times = all(one.event_time in inputs.times for one in replayed.ours)
-    # A processor that was behind wrote until long after the span: up to the last record that the replay gave, too.
-    reached_ms = max((one.arrived_ms + 1 for one in found if one.slot in given), default=0)
-    horizon_ms = inf if replayed.until_ms is None else max(replayed.until_ms, reached_ms)
-    for one in found:
-        if explained[_identity(one.told)] > 0:
-            explained[_identity(one.told)] -= 1
-        elif one.slot in given:
-            yield one.told
-        elif passes_keys and names_keys and one.told.key not in inputs.keys:
+def _chosen_appended(replayed: Replayed, arrived: Sequence[_Arrived]) -> Iterator[OutputRecord]:
+    """Yield the outputs that belong to the range, of categories without updates."""
+    inputs, slots = replayed.inputs, {_slot(output) for output in replayed.outputs}
+    warm_up = Counter(map(_identity, replayed.warm_up))
+    same_keys = all(output.key in inputs.keys for output in replayed.outputs)
+    same_times = all(output.event_time in inputs.times for output in replayed.outputs)
+    # Without replayed outputs, only a partial replay limits the keys.
+    keys_matter = same_keys and (replayed.is_part or bool(replayed.outputs))
+    # A processor that was behind wrote long after the range: the last slot of the replay extends the horizon.
+    last_ms = max((one.arrived_ms + 1 for one in arrived if one.slot in slots), default=0)
+    horizon_ms = max(replayed.horizon_ms, last_ms)
+    for one in arrived:
+        identity = _identity(one.output)
+        if warm_up[identity]:
+            warm_up[identity] -= 1
+        elif one.slot in slots:
+            yield one.output
+        elif keys_matter and one.output.key not in inputs.keys:
             continue
-        elif replayed.is_part and not passes_keys:
-            continue  # whose it is cannot be told
-        elif one.arrived_ms < horizon_ms and (one.told.event_time in inputs.times or not passes_times):
-            yield one.told
+        elif replayed.is_part and not same_keys:
+            continue  # its input event may belong to a part that was not replayed
+        elif one.arrived_ms < horizon_ms and (one.output.event_time in inputs.times or not same_times):
+            yield one.output
 
 
-def _identity(told: OutputRecord) -> tuple[OutputSlot, bytes]:
-    return _slot(told), _encode(told.value)
+def _identity(output: OutputRecord) -> tuple[OutputSlot, bytes]:
+    return _slot(output), _encode(output.value)
 
 
-def _is_inside(replayed: Replayed, one: _Arrived) -> bool:
-    return replayed.until_ms is None or one.arrived_ms < replayed.until_ms
-
-
-def _settled(replayed: Replayed, updates: Iterable[_Arrived]) -> tuple[list[OutputRecord], frozenset[OutputSlot]]:
-    """Return of each window the update that counts, and the windows of which none does."""
-    by_window: dict[OutputSlot, list[_Arrived]] = {}
-    for one in updates:
-        by_window.setdefault(one.slot, []).append(one)
-    ours = by_slot(replayed.processor, replayed.ours)
-    warming = {_slot(one) for one in replayed.warming}
+def _chosen_updates(
+    replayed: Replayed, updates: Iterable[_Arrived]
+) -> tuple[list[OutputRecord], frozenset[OutputSlot]]:
+    """Return the update to compare of each window, and the windows to exclude."""
+    by_window: defaultdict[OutputSlot, list[_Arrived]] = defaultdict(list)
+    for update in updates:
+        by_window[update.slot].append(update)
+    final = by_slot(replayed.processor, replayed.outputs)
+    warm_up = {_slot(output) for output in replayed.warm_up}
     chosen: list[OutputRecord] = []
     is_open: set[OutputSlot] = set()
-    for slot, found in by_window.items():
-        if slot in ours:
-            same = next((one for one in found if _encode(one.told.value) == _encode(ours[slot][-1])), None)
-            if same is None and not _is_inside(replayed, found[-1]):
+    for slot, arrived in by_window.items():
+        if slot in final:
+            equal = next((one for one in arrived if identical(one.output.value, final[slot][-1])), None)
+            if equal is None and arrived[-1].arrived_ms >= replayed.horizon_ms:
                 is_open.add(slot)
             else:
-                chosen.append((same or found[-1]).told)
-        elif slot not in warming and not replayed.is_part and _is_inside(replayed, found[0]):
-            chosen.append(found[-1].told)
+                chosen.append((equal or arrived[-1]).output)
+        elif slot not in warm_up and not replayed.is_part and arrived[0].arrived_ms < replayed.horizon_ms:
+            chosen.append(arrived[-1].output)
     return chosen, frozenset(is_open)

@@ -16,11 +16,13 @@ import pytest
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.compare.comparison import Comparison, compare
+from penstock.backfill.compare.comparer import Kind
+from penstock.backfill.compare.comparison import compare
 from penstock.backfill.compare.explanation import explain
+from penstock.backfill.compare.summary import Comparison
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.spark.progress import Reached, Stage, silent
+from penstock.backfill.spark.progress import Stage, StageProgress, no_progress
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
@@ -165,10 +167,10 @@ class World:
             for number, end in driver.bus.describe(category.name).ends.items()
         }
         Archiver(driver.bus, categories, self.warehouse, segment_events=300).run(lambda it: it.has_reached(ends))
-        self.told: list[Reached] = []
+        self.told: list[StageProgress] = []
         self.results = {result.processor: result for result in self.backfill(APP, "batch", self.told.append)}
 
-    def backfill(self, app: AppName, output: str, progress: Any = silent, **options: Any) -> list[NodeResult]:
+    def backfill(self, app: AppName, output: str, progress: Any = no_progress, **options: Any) -> list[NodeResult]:
         return run_backfill(
             app,
             self.warehouse,
@@ -234,7 +236,7 @@ def test_a_node_tells_what_it_did(world: World) -> None:
 
     assert (sort.events_in, sort.events_out, sort.note) == (len(within), len(within), "")
     assert (follow.events_in, follow.events_out) == (len(within), len(within))
-    assert "archive's beginning" in follow.note
+    assert "from its beginning" in follow.note
     assert {result.kind for result in world.results.values()} == {"stateless", "stateful", "aggregator"}
 
 
@@ -290,7 +292,7 @@ def test_an_input_is_taken_from_an_earlier_output(world: World, tmp_path: Path) 
     ]
     within = [row for row in parts[1] if row["_event_time"] + 7 * DAY_MS // 24 <= START_MS + 4 * DAY_MS]
 
-    assert "long_visits is taken from file://" in result.note
+    assert "long_visits is read from file://" in result.note
     assert len(within) > 50
     assert [row | {"spent": pytest.approx(row["spent"])} for row in parts[0][: len(within)]] == within
 
@@ -298,7 +300,7 @@ def test_an_input_is_taken_from_an_earlier_output(world: World, tmp_path: Path) 
 def test_existing_output_is_replaced_only_on_request(world: World) -> None:
     """A second backfill into the same folder is refused before it starts; with overwrite it takes the place."""
     app = AppName(Path(__file__), "CountVisits")
-    with pytest.raises(BackfillRefused, match=r"has counted already\. Nothing was started"):
+    with pytest.raises(BackfillRefused, match=r"already has counted\. Nothing was started"):
         world.backfill(app, "batch")
     world.backfill(app, "batch", overwrite=True)
     [again] = world.compare(app, "batch")
@@ -322,9 +324,11 @@ def test_an_altered_result_is_found(world: World, tmp_path: Path) -> None:
     examples = {example.kind: example for example in comparison.examples}
 
     assert not comparison.agrees
-    assert (comparison.different, comparison.only_stream, comparison.only_batch) == (1, 1, 1)
-    assert examples["different"].batch["smoothed"] - examples["different"].stream["smoothed"] == pytest.approx(1e-12)
-    assert (examples["only stream"].key, examples["only batch"].key) == (gone["_key"], extra["_key"])
+    assert (comparison.different, comparison.only_left, comparison.only_right) == (1, 1, 1)
+    assert examples[Kind.DIFFERENT].right["smoothed"] - examples[Kind.DIFFERENT].left["smoothed"] == pytest.approx(
+        1e-12
+    )
+    assert (examples[Kind.ONLY_LEFT].key, examples[Kind.ONLY_RIGHT].key) == (gone["_key"], extra["_key"])
     assert [(field.field, field.differing, field.beyond_error) for field in comparison.fields] == [
         ("smoothed", 1, None)
     ]
@@ -332,8 +336,8 @@ def test_an_altered_result_is_found(world: World, tmp_path: Path) -> None:
     assert comparison.share == pytest.approx(3 / (comparison.equal + 3))
     assert {kind: (row["key"], row["field"]) for kind, row in written.items()} == {
         "different": (changed["_key"], "smoothed"),
-        "only stream": (gone["_key"], None),
-        "only batch": (extra["_key"], None),
+        "only in stream": (gone["_key"], None),
+        "only in batch": (extra["_key"], None),
     }
 
 
@@ -342,8 +346,8 @@ def test_what_spark_wrote_is_explained_without_spark(world: World) -> None:
     trees = open_warehouse(world.folder / "warehouse"), open_warehouse(world.folder / "batch")
     found = explain(AppName(Path(__file__), "CountVisits"), *trees, "page 3", Days(FIRST, LAST), limit=10_000)
 
-    assert {outcome.verdict for outcome in found.outcomes} == {"equal"}
-    assert sum(outcome.stream["visits"] for outcome in found.outcomes) > len(found.events) // 2 > 20
+    assert {output.pair.kind for output in found.outputs} == {Kind.EQUAL}
+    assert sum(output.pair.left["visits"] for output in found.outputs) > len(found.events) // 2 > 20
     assert any(event.behind_ms for event in found.events)
 
 
@@ -359,5 +363,5 @@ def test_an_altered_aggregate_is_found(world: World) -> None:
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     [comparison] = world.compare(AppName(Path(__file__), "CountVisits"), "miscounted")
 
-    assert (comparison.different, comparison.only_stream, comparison.only_batch) == (1, 0, 0)
+    assert (comparison.different, comparison.only_left, comparison.only_right) == (1, 0, 0)
     assert [(example.key, example.event_time) for example in comparison.examples] == [(wrong["_key"], wrong["window"])]

@@ -153,7 +153,7 @@ class Ends(ps.Aggregator):
 
 
 class Regroup(ps.Stateful):
-    """Reads a category that was archived under another key."""
+    """Reads a category that was archived with another key."""
 
     reads, writes = rekeyed, outputs["regrouped"]
     state = int
@@ -240,7 +240,7 @@ def test_events_that_are_to_be_left_out_are_counted(archive: Warehouse, tmp_path
     """Where the stream would write a dead letter, the batch run goes on and tells how many."""
     result = backfill(archive, "Spare", tmp_path)
 
-    assert (result.events_in, result.events_out, result.set_aside) == (20, 19, 1)
+    assert (result.events_in, result.events_out, result.rejected) == (20, 19, 1)
 
 
 @pytest.fixture
@@ -336,18 +336,18 @@ def test_what_is_looked_up_is_asked_for_where_events_are_processed(
     assert sorted((row["value"], row["unit"]) for row in rows) == [
         (n, ["roof", "", "cellar"][n % 3]) for n in range(20) if n % 3 != 1
     ]
-    assert (result.events_in, result.events_out, result.set_aside) == (20, 13, 7)
+    assert (result.events_in, result.events_out, result.rejected) == (20, 13, 7)
 
 
 def test_an_output_that_fits_no_column_fails_with_a_sentence(archive: Warehouse, tmp_path: Path) -> None:
     """The stream would send it; the warehouse cannot keep it."""
-    with pytest.raises(BackfillFailed, match=r"An output of Misfit does not fit the category it goes to"):
+    with pytest.raises(BackfillFailed, match=r"An output of Misfit does not fit its category"):
         backfill(archive, "Misfit", tmp_path)
 
 
 def test_a_changed_key_fails_with_a_sentence(archive: Warehouse, tmp_path: Path) -> None:
     """Events are brought together by the key they were archived with: under another one, the result would be wrong."""
-    with pytest.raises(BackfillFailed, match=r"Category rekeyed was archived under another key"):
+    with pytest.raises(BackfillFailed, match=r"Category rekeyed was archived with another key"):
         backfill(archive, "Regroup", tmp_path)
 
 
@@ -355,7 +355,7 @@ def test_a_changed_key_fails_with_a_sentence(archive: Warehouse, tmp_path: Path)
     ("processor", "order", "reason"),
     [
         ("Ends", Order.EVENT_TIME, r"reads several categories \(readings, others\)"),
-        ("Announced", Order.ARRIVAL, "goes by what was promised"),
+        ("Announced", Order.ARRIVAL, "uses upstream watermarks"),
         ("Unarchived", None, "others, which is not in the warehouse"),
     ],
 )
@@ -371,7 +371,7 @@ def test_what_cannot_be_done_is_refused_before_it_starts(
 
 def test_a_range_of_no_day_is_refused(archive: Warehouse, tmp_path: Path) -> None:
     """The days were given the wrong way round."""
-    with pytest.raises(BackfillRefused, match="No day lies between"):
+    with pytest.raises(BackfillRefused, match="is later than the last day"):
         run_backfill(
             AppName(Path(__file__)), archive, first=date(1970, 1, 2), last=DAY, output=str(tmp_path), master="local[2]"
         )

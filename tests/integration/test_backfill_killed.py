@@ -127,7 +127,7 @@ def test_a_run_that_ends_in_the_middle_leaves_nothing_to_be_seen(
     else:
         with spark_session("local[2]"):
             assert backfill(site) == list(range(EVENTS))
-        assert f"was left by a run that died (process {run.pid})" in caplog.text
+        assert f"belonged to a crashed run (process {run.pid})" in caplog.text
         assert [path.name for path in (site / "out").iterdir()] == ["category=passed"]
 
 
@@ -143,7 +143,7 @@ def test_a_worker_that_is_killed_fails_the_run_and_not_the_next(site: Path, wait
         killing = threading.Thread(target=kill)
         killing.start()
         with pytest.raises(
-            BackfillFailed, match=r"Pass failed in Spark: .*Python worker.*Nothing of its output was published"
+            BackfillFailed, match=r"Pass failed in Spark: .*Python worker.*None of its output was published"
         ):
             backfill(site)
         killing.join()

@@ -13,7 +13,8 @@ from support import shop
 from support.shop import FIRST, HOUR_MS, LAST, Payment, Purchase, made_up
 
 from penstock.backfill.archive.archiver import Archiver
-from penstock.backfill.compare.comparison import Comparison, compare
+from penstock.backfill.compare.comparison import compare
+from penstock.backfill.compare.summary import Comparison
 from penstock.backfill.run.backfill import NodeResult, run_backfill
 from penstock.backfill.run.plans import Order
 from penstock.backfill.spark.session import spark_session
@@ -106,5 +107,5 @@ def test_in_order_of_event_time_nothing_is_late(world: World) -> None:
     ]
 
     assert found["hourly"].different > 0
-    assert found["late_orders"].only_stream > 0 == found["late_orders"].only_batch
+    assert found["late_orders"].only_left > 0 == found["late_orders"].only_right
     assert sorted(pair for pair in map(str, pairs) if "None" not in pair) == sorted(truth)

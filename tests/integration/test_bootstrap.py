@@ -18,7 +18,7 @@ from support.warehouses import Killed
 
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.bootstrap import Bootstrapped, Destination, bootstrap
+from penstock.backfill.run.bootstrap import BootstrapResult, BootstrapTarget, bootstrap
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.backfill.warehouse.listing import Listing
@@ -112,10 +112,10 @@ class World:
             lambda it: it.has_reached(ends)
         )
 
-    def bootstrap(self, processor: type[Processor], **more: Any) -> Bootstrapped:
+    def bootstrap(self, processor: type[Processor], **more: Any) -> BootstrapResult:
         """Build a processor's states."""
         app = AppName(APP.path, processor.__name__)
-        return bootstrap(app, self.warehouse, Destination(self.bus, self.place), master="local[2]", **more)
+        return bootstrap(app, self.warehouse, BootstrapTarget(self.bus, self.place), master="local[2]", **more)
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Halves:
 
     streamed: dict[str, Counter[Any]]
     went_on: dict[str, Counter[Any]]
-    built: dict[str, Bootstrapped]
+    built: dict[str, BootstrapResult]
 
 
 @pytest.fixture(scope="module")

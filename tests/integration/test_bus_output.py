@@ -13,7 +13,7 @@ from support.batches import write_batch
 import penstock as ps
 from penstock.backfill.errors import BackfillFailed, BackfillRefused
 from penstock.backfill.outputs import bus_output
-from penstock.backfill.outputs.bus_output import SentCategory, is_to_be_computed, send_batch
+from penstock.backfill.outputs.bus_output import SentCategory, must_compute, send_batch
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.processors.declare.partitioner import bucket_of
@@ -119,11 +119,11 @@ def test_each_record_is_on_the_bus_once_wherever_the_sending_dies(
     monkeypatch.setattr(bus_output, "CHUNK_RECORDS", 7)
     records = totals(80)
     batch = world.write(records)
-    assert is_to_be_computed(world.bus, batch, [world.category], DAYS)
+    assert must_compute(world.bus, batch, [world.category], DAYS)
     for after in (False, True, False, True):
         with pytest.raises(Killed):
             world.send(batch, bus=Dying(world.bus, 1, after=after))
-        assert not is_to_be_computed(world.bus, batch, [world.category], DAYS)
+        assert not must_compute(world.bus, batch, [world.category], DAYS)
     done = world.send(batch)
 
     found = world.on_bus()
@@ -138,19 +138,19 @@ def test_each_record_is_on_the_bus_once_wherever_the_sending_dies(
 def test_what_is_on_the_bus_is_not_sent_again(world: World) -> None:
     """Neither the batch, nor another of its days; other days are sent."""
     with pytest.raises(BackfillRefused, match="writes to a category"):
-        is_to_be_computed(world.bus, open_warehouse(world.folder), [], DAYS)
+        must_compute(world.bus, open_warehouse(world.folder), [], DAYS)
     batch = world.write(totals(10))
     world.send(batch)
-    with pytest.raises(BackfillRefused, match="is on the bus already, all 10 records"):
-        is_to_be_computed(world.bus, batch, [world.category], DAYS)
+    with pytest.raises(BackfillRefused, match="All 10 records of the batch"):
+        must_compute(world.bus, batch, [world.category], DAYS)
     another = world.write(totals(12), "another")
     for days in (DAYS, Days(DAYS.last, LATER.last)):
         with pytest.raises(BackfillRefused, match="cannot be taken back"):
-            is_to_be_computed(world.bus, another, [world.category], days)
+            must_compute(world.bus, another, [world.category], days)
         with pytest.raises(BackfillRefused, match="cannot be taken back"):
             world.send(another, days)
     later = world.write(totals(3, first_day=2), "later")
-    assert is_to_be_computed(world.bus, later, [world.category], LATER)
+    assert must_compute(world.bus, later, [world.category], LATER)
     world.send(later, LATER)
     with pytest.raises(BackfillRefused, match="2013-01-01 to 2013-01-02 is on the bus already"):
         world.send(another)
@@ -177,8 +177,8 @@ def test_a_batch_without_records_is_sent_once_too(world: World) -> None:
     nothing = open_warehouse(world.folder / "nothing")
     assert world.send(nothing).records == 0
 
-    with pytest.raises(BackfillRefused, match="all 0 records"):
-        is_to_be_computed(world.bus, nothing, [world.category], DAYS)
+    with pytest.raises(BackfillRefused, match="All 0 records"):
+        must_compute(world.bus, nothing, [world.category], DAYS)
 
 
 class Refusing(Dying):
@@ -192,5 +192,5 @@ class Refusing(Dying):
 def test_a_bus_that_fails_is_told_with_what_it_means(world: World) -> None:
     """How much is on the bus, and that the next run goes on there."""
     batch = world.write(totals(10))
-    with pytest.raises(BackfillFailed, match=r"up to 0 of 10 records\. Start the same backfill again"):
+    with pytest.raises(BackfillFailed, match=r"first 0 of 10 records .* Run the same backfill again"):
         world.send(batch, bus=Refusing(world.bus, 0, after=False))

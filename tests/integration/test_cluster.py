@@ -21,7 +21,7 @@ from support.spark_cluster import SETTINGS, SparkCluster, running_cluster
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.category_archive import group_of
 from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.run.bootstrap import Destination, bootstrap
+from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
 from penstock.backfill.warehouse.warehouse import Warehouse, open_warehouse
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
@@ -213,7 +213,7 @@ def test_a_cluster_gives_what_the_stream_gave(world: World, by_command: dict[str
 
 def test_what_was_done_on_a_cluster_is_told(by_command: dict[str, Any]) -> None:
     """Each event counts once."""
-    assert {name: (one["events_in"], one["set_aside"]) for name, one in by_command.items()} == {
+    assert {name: (one["events_in"], one["rejected"]) for name, one in by_command.items()} == {
         "FindPlace": (EVENTS, sum(n % 7 == 6 for n in range(EVENTS))),
         "Number": (EVENTS, 0),
         "SumUp": (EVENTS, 0),
@@ -262,7 +262,7 @@ def test_executors_store_the_states_that_they_build(world: World) -> None:
     """A worker finds a backup of each bucket in the place that it shares with them."""
     bus, place = not_run(world), LocalFileStore(world.folder / "backups")
     done = bootstrap(
-        AppName(world.app, "Number"), world.warehouse, Destination(bus, place), master=world.cluster.master
+        AppName(world.app, "Number"), world.warehouse, BootstrapTarget(bus, place), master=world.cluster.master
     )
 
     assert sum(shard.events for shard in done.shards) == EVENTS

@@ -49,6 +49,6 @@ def test_stream_and_batch_agree_on_hdfs(cli: Cli, app: Path, prefix: str, hdfs: 
     }
     assert [found["equal"] for found in compared][:2] == [kept, kept]
     results = [json.loads(line) for line in both.splitlines()]
-    assert {outcome["verdict"] for outcome in explained["outputs"]} == {"equal"}
-    assert [result["record"] for result in results] == [outcome["batch"] for outcome in explained["outputs"]]
+    assert {output["kind"] for output in explained["outputs"]} == {"equal"}
+    assert [result["record"] for result in results] == [output["batch"] for output in explained["outputs"]]
     assert {(result["event_time"] // DAY_MS, result["from"]) for result in results} == {(0, "batch"), (1, "live")}

@@ -64,15 +64,15 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
     assert "begins with backup" in live.stderr
     found = [json.loads(line) for line in other.stdout.splitlines()]
     assert other.returncode == 1, other.stderr
-    assert {one["key"] for one in found[0]["differing"]} == {"m3"}
-    assert [one["theirs"]["litres"] - one["ours"]["litres"] for one in found[0]["differing"][:3]] == [1, 2, 3]
+    assert {one["key"] for one in found[0]["examples"]} == {"m3"}
+    assert [one["other"]["litres"] - one["replay"]["litres"] for one in found[0]["examples"][:3]] == [1, 2, 3]
     assert (first.returncode, scratch.returncode) == (0, 0), first.stderr + scratch.stderr
     summary = json.loads(first.stdout)["summary"]
     assert len((cli.folder / "outputs.jsonl").read_text().splitlines()) == summary["outputs"]
-    assert summary["outputs"] == found[0]["equal"] + len(found[0]["differing"]) == summary["events"] > 0
+    assert summary["outputs"] == found[0]["equal"] + len(found[0]["examples"]) == summary["events"] > 0
     kept = {place[0]: place for place in untouched()}  # type: ignore[attr-defined]  # a list
     scratched = kept.pop(f"{prefix}.scratch.{name}")
-    assert sum(scratched[1].values()) == len(found[0]["differing"])
+    assert sum(scratched[1].values()) == len(found[0]["examples"])
     assert list(kept.values()) == before
 
 

@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.store_backfill import Refilled, StoreDestination, bootstrap_store, refill_store
+from penstock.backfill.run.store_backfill import StoreBackfillResult, StoreTarget, backfill_store, bootstrap_store
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.warehouse.layout import DAY_MS
 from penstock.backfill.warehouse.warehouse import open_warehouse
@@ -121,7 +121,7 @@ class World:
         self.bus.create(CategorySpec.of(uses))
         create_missing_categories(self.bus, WATERMARKS)
         self.warehouse = open_warehouse(folder / "warehouse")
-        self.destination = StoreDestination(self.bus, url)
+        self.destination = StoreTarget(self.bus, url)
 
     def send(self, events: list[Use]) -> None:
         """Let events come."""
@@ -153,9 +153,9 @@ class World:
             state = states.open(ShardIdentity(processor.name, bucket, processor.state_shape()))
             state.save({encode_slot(key, start): processor.monoid.encode(processor.monoid.lift(observation))})
 
-    def refill(self, processor: type[Aggregator], first: date, last: date) -> Refilled:
+    def refill(self, processor: type[Aggregator], first: date, last: date) -> StoreBackfillResult:
         """Replace some days of a processor's store."""
-        return refill_store(app(processor), self.warehouse, self.destination, first=first, last=last, master=MASTER)
+        return backfill_store(app(processor), self.warehouse, self.destination, first=first, last=last, master=MASTER)
 
 
 def app(processor: type[Aggregator]) -> AppName:
@@ -215,13 +215,13 @@ def test_a_store_that_was_filled_from_the_archive_is_gone_on_with(
     world.send(events[:400])
     world.archive()
     world.send(events[400:])
-    with pytest.raises(BackfillRefused, match="has counted nothing yet"):
+    with pytest.raises(BackfillRefused, match="has no values in its store yet"):
         world.refill(processor, START, SECOND_DAY)
     break_off(world, processor)
     with pytest.raises(ForeignState, match="being built"):
         world.run(processor)
     world.bus.kill_members(processor.name)  # its session ends
-    with pytest.raises(BackfillRefused, match="being built"):
+    with pytest.raises(BackfillRefused, match="was interrupted"):
         world.refill(processor, START, SECOND_DAY)
     filled = bootstrap_store(app(processor), world.warehouse, world.destination, master=MASTER)
     assert world.results(processor) == truth(processor, events[:400])
@@ -256,17 +256,17 @@ def test_what_would_be_wrong_is_refused(world: World) -> None:
     world.send(measured(50))
     world.run(Refused)
     before = world.results(Refused)
-    with pytest.raises(BackfillRefused, match=r"has counted uses/\d up to offset \d+, and it is archived up to 0"):
+    with pytest.raises(BackfillRefused, match=r"has counted uses/\d up to offset \d+, but it is archived up to 0"):
         world.refill(Refused, START, SECOND_DAY)
     member = world.bus.reader(Refused.name, [uses.name], Nobody())
     with closing(member), pytest.raises(GroupInUse):
         world.refill(Refused, START, SECOND_DAY)
-    with pytest.raises(BackfillRefused, match="give the earlier one first"):
+    with pytest.raises(BackfillRefused, match="is later than the last day"):
         world.refill(Refused, SECOND_DAY, START)
     world.archive()
     other = open_warehouse(world.folder / "other")
     with pytest.raises(BackfillRefused, match="does not record that it has the events before"):
-        refill_store(app(Refused), other, world.destination, first=START, last=START, master=MASTER)
+        backfill_store(app(Refused), other, world.destination, first=START, last=START, master=MASTER)
 
     assert world.results(Refused) == before
 

@@ -22,9 +22,9 @@ import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.run.backfill import NodeResult, run_backfill
-from penstock.backfill.run.bootstrap import Destination, bootstrap
+from penstock.backfill.run.bootstrap import BootstrapTarget, bootstrap
 from penstock.backfill.sources.bus_part import BusPart
-from penstock.backfill.sources.handoff_offsets import borders_of
+from penstock.backfill.sources.handoff_offsets import handoff_offsets
 from penstock.backfill.sources.source import Source
 from penstock.backfill.spark.session import spark_session
 from penstock.backfill.spark.shipped_app import ShippedApp
@@ -148,7 +148,7 @@ class World:
         self.transaction(self.sent[900:1300], commit=True)
         self.transaction(ghosts(), commit=False)
         self.archive()
-        self.archived = borders_of(bus, self.warehouse, calls.name).offsets
+        self.archived = handoff_offsets(bus, self.warehouse, calls.name).offsets
         self.transaction(self.sent[1300:1700], commit=True)
         self.undecodable()
         self.plain(calls, self.sent[1700:])
@@ -325,7 +325,7 @@ def test_it_is_said_how_much_came_from_where(world: World, results: dict[str, No
 
     assert f"{calls.name}: {archived:,} events from the warehouse, {live:,} from the bus" in results["Number"].note
     assert (
-        f"{calls.name}: 3 messages on the bus do not decode and were left out, the first at offset"
+        f"{calls.name}: 3 messages on the bus do not decode and were skipped, the first at offset"
         in results["Number"].note
     )
     assert results["Copy"].note == f"{unarchived.name}: 0 events from the warehouse, 300 from the bus"
@@ -335,7 +335,7 @@ def test_a_state_is_built_of_both_sides_and_the_stream_goes_on_behind(
     world: World, results: dict[str, NodeResult]
 ) -> None:
     """Its positions are those up to which the bus was read; what comes then is numbered on."""
-    destination = Destination(world.bus, LocalFileStore(world.folder / "built"))
+    destination = BootstrapTarget(world.bus, LocalFileStore(world.folder / "built"))
     built = bootstrap(AppName(APP.path, "Number"), world.warehouse, destination, master=MASTER, until_now=world.bus)
     more = [Call(f"caller {n % 60}", START_MS + 4 * DAY_MS + n, 3000 + n) for n in range(200)]
     world.plain(calls, more)
@@ -358,7 +358,9 @@ def test_an_archiver_may_go_on_meanwhile(world: World, results: dict[str, NodeRe
         ]
 
     assert (
-        borders_of(world.bus, world.warehouse, calls.name).offsets != bus.borders[calls.name].offsets == world.archived
+        handoff_offsets(world.bus, world.warehouse, calls.name).offsets
+        != bus.handoffs[calls.name].offsets
+        == world.archived
     )
     assert read == [Counter(range(2400))] * 2
 
@@ -416,18 +418,18 @@ def test_what_is_in_neither_is_refused(world: World, tmp_path: Path) -> None:
     warehouse = open_warehouse(tmp_path)
     Archiver(world.bus, [category], warehouse).run(lambda it: it.has_reached({Bucket(category.name, 0): 100}))
     world.plain(category, world.sent[:100])
-    whole = borders_of(world.bus, warehouse, category.name).by_bucket
+    whole = handoff_offsets(world.bus, warehouse, category.name).by_bucket
     admin, first = AdminClient(world.bus.settings.for_admin()), TopicPartition(category.name, 0, 130)
     admin.delete_records([first])[first].result(LIMIT_S)
 
     assert whole == {0: (100, 200)}
     with pytest.raises(
         BackfillRefused,
-        match=r"short_lived/0 is archived up to offset 100, but the bus keeps it only from offset 130 on: 30 offsets",
+        match=r"short_lived/0 is archived up to offset 100, but starts at offset 130 on the bus: 30 offsets",
     ):
-        borders_of(world.bus, warehouse, category.name)
-    with pytest.raises(BackfillRefused, match=r"does not record that it has the events before. Nothing was started"):
-        borders_of(world.bus, open_warehouse(tmp_path / "other"), category.name)
+        handoff_offsets(world.bus, warehouse, category.name)
+    with pytest.raises(BackfillRefused, match=r"has no note that the earlier events are archived. Nothing was started"):
+        handoff_offsets(world.bus, open_warehouse(tmp_path / "other"), category.name)
 
 
 def test_a_state_until_another_day_is_refused() -> None:

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.backfill.archive.archived_ends import archived_ends
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.sources.handoff_offsets import borders_of
+from penstock.backfill.sources.handoff_offsets import handoff_offsets
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import table_of
 from penstock.backfill.warehouse.warehouse import Warehouse
@@ -91,7 +91,7 @@ def archiver(bus: Bus, categories: list[ps.Category[Any]], files: Any, clock: Si
 
 def handed_over(bus: Bus, warehouse: MemoryWarehouse, category: str) -> Mapping[int, int]:
     """Return up to where a bootstrap, begun now, would take each bucket from the archive."""
-    return borders_of(bus, warehouse, category).archive_only().ends
+    return handoff_offsets(bus, warehouse, category).archive_only().ends
 
 
 def events_in(warehouse: MemoryWarehouse, category: str) -> Counter[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Counts of a batch run, whose tasks may run again."""
+"""Counters of a batch run with repeated tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def merged(told: list[Totals]) -> Totals:
 
 @given(reports, st.data())
 def test_reports_may_come_in_any_order_and_more_than_once(told: list[Totals], data: st.DataObject) -> None:
-    """Of a task that ran again, or was told of while it ran, the highest total counts."""
+    """The highest total of a repeated task counts."""
     again = [*told, *data.draw(st.lists(st.sampled_from(told), max_size=3) if told else st.just([]))]
 
     assert merged(data.draw(st.permutations(again))) == merged(told)

@@ -1,4 +1,4 @@
-"""Processors that take columns, and the files that their tasks read: the same as event by event."""
+"""Processors with columns, and the files that their tasks read: the same results as event by event."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from support.step_counts import counters
 
 import penstock as ps
 from penstock.backfill.archive.archived_rows import archive_schema
-from penstock.backfill.sources.files import Files, Planned, in_tasks
+from penstock.backfill.sources.files import Files, PlannedFiles, task_numbers
 from penstock.backfill.spark.batches import Transform
-from penstock.backfill.spark.failures import FailedInWorker
+from penstock.backfill.spark.failures import WorkerFailure
 from penstock.backfill.spark.shipped_app import ShippedApp
-from penstock.backfill.steps.aggregation import file_partials, merger
+from penstock.backfill.steps.aggregation import file_partials_step, merge_step
 from penstock.backfill.steps.grouped_partials import partials_of
-from penstock.backfill.steps.stateless_mapper import file_mapper
+from penstock.backfill.steps.stateless_mapper import file_mapper_step
 from penstock.backfill.steps.step import Step
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days, StoredFile, day_of
@@ -222,7 +222,7 @@ def step_of(processor: type[ps.Processor]) -> Step:
     return Step(ShippedApp(AppName(Path(__file__))), processor.__name__, "sales", counters())
 
 
-def tasks_of(planned: Planned) -> list[pa.RecordBatch]:
+def tasks_of(planned: PlannedFiles) -> list[pa.RecordBatch]:
     """Return the rows that Spark gives each task."""
     return [pa.RecordBatch.from_pydict({"id": [task]}) for task in range(len(planned.tasks))]
 
@@ -236,7 +236,7 @@ def mapped(processor: type[ps.Processor], files: Files) -> tuple[list[dict[str, 
     """Return what a stateless processor gives of the first two days, and what was counted."""
     step = step_of(processor)
     planned = files.planned(DAYS, 3)
-    rows = outputs(file_mapper(step, planned), tasks_of(planned))
+    rows = outputs(file_mapper_step(step, planned), tasks_of(planned))
     return rows, (step.counters.events_in.value, step.counters.events_out.value)
 
 
@@ -244,15 +244,15 @@ def merged(processor: type[ps.Processor], files: Files) -> list[dict[str, Any]]:
     """Return what an aggregator gives of the first two days."""
     step = step_of(processor)
     planned = files.planned(DAYS, 3)
-    partials = [part for task in tasks_of(planned) for part in file_partials(step, planned)(iter([task]))]
+    partials = [part for task in tasks_of(planned) for part in file_partials_step(step, planned)(iter([task]))]
     ordered = pa.Table.from_batches(partials).sort_by(
         [(name, "ascending") for name in ("key", "start", "bucket", "offset")]
     )
-    return outputs(merger(step), ordered.to_batches())
+    return outputs(merge_step(step), ordered.to_batches())
 
 
-def test_a_stateless_processor_gives_the_same_in_columns(files: Files) -> None:
-    """Keys, days, what has a default since, and what is counted, included."""
+def test_a_stateless_processor_has_the_same_outputs_in_columns(files: Files) -> None:
+    """Including keys, days, defaults and counters."""
     one_by_one, at_once = mapped(OneByOne, files), mapped(AtOnce, files)
 
     assert at_once == one_by_one
@@ -261,10 +261,10 @@ def test_a_stateless_processor_gives_the_same_in_columns(files: Files) -> None:
 
 
 @pytest.mark.parametrize(("one_by_one", "at_once"), [(SumOneByOne, SumAtOnce), (DaysOneByOne, DaysAtOnce)])
-def test_an_aggregator_gives_the_same_in_columns(
+def test_an_aggregator_has_the_same_results_in_columns(
     files: Files, one_by_one: type[ps.Processor], at_once: type[ps.Processor]
 ) -> None:
-    """Windows in which an event lies once, or several times, and keys that are numbers."""
+    """For events in one window or in several, and for numeric keys."""
     expected, found = merged(one_by_one, files), merged(at_once, files)
 
     assert len(expected) > 8
@@ -280,27 +280,25 @@ def plain(row: dict[str, Any]) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("processor", "says"),
     [
-        (Otherwise, r"Otherwise: process_columns gives .* where process gives .*They have to agree"),
+        (Otherwise, r"Otherwise: process_columns returns .* where process returns .*batch and stream would differ"),
         (Raising, r"Raising\.process_columns raised KeyError: .* from sales/0 at offset 0 to sales/0 at offset 199"),
-        (Unfitting, r"Unfitting\.process_columns gives does not fit dear, .*total: double"),
+        (Unfitting, r"The result of Unfitting.process_columns does not fit dear, .*total: double"),
     ],
 )
-def test_columns_that_are_not_what_process_gives_are_told(
-    files: Files, processor: type[ps.Processor], says: str
-) -> None:
-    """Before anything is published."""
-    with pytest.raises(FailedInWorker, match=says):
+def test_columns_that_differ_from_process_fail(files: Files, processor: type[ps.Processor], says: str) -> None:
+    """Before any output is published."""
+    with pytest.raises(WorkerFailure, match=says):
         mapped(processor, files)
 
 
-def test_observations_that_differ_are_told(files: Files) -> None:
-    """The first of them."""
-    with pytest.raises(FailedInWorker, match=r"SumOtherwise: observe_columns gives .* where observe gives None"):
+def test_observations_that_differ_fail(files: Files) -> None:
+    """The error shows the first difference."""
+    with pytest.raises(WorkerFailure, match=r"SumOtherwise: observe_columns returns .* where observe returns None"):
         merged(SumOtherwise, files)
 
 
-def test_what_columns_cannot_do_is_refused_where_it_is_declared() -> None:
-    """Unknown fields, keys that are functions, several outputs."""
+def test_unsupported_column_declarations_are_refused() -> None:
+    """Unknown fields, functions as keys, several outputs."""
 
     class Unknown(AtOnce):
         columns = ("shop", "colour")
@@ -345,10 +343,10 @@ OBSERVED: list[tuple[Monoid[Any], st.SearchStrategy[Any], pa.DataType]] = [
 @pytest.mark.parametrize(("monoid", "values", "kind"), OBSERVED, ids=[repr(monoid) for monoid, _, _ in OBSERVED])
 @settings(max_examples=40)
 @given(data=st.data())
-def test_partials_of_groups_are_those_of_folding(
+def test_partials_of_groups_equal_folding(
     monoid: Monoid[Any], values: st.SearchStrategy[Any], kind: pa.DataType, data: st.DataObject
 ) -> None:
-    """For every monoid that Arrow computes, numbers too large for it included, and one that it does not."""
+    """For every monoid that Arrow computes, including overflowing numbers, and one that it does not."""
     observations = data.draw(st.lists(values, max_size=30))
     drawn = [data.draw(st.integers(0, 4)) for _ in observations]
     numbers = {group: number for number, group in enumerate(dict.fromkeys(drawn))}
@@ -378,9 +376,9 @@ def entries(observation: Any) -> Any:
 
 
 @given(st.lists(st.integers(1, 100 * 2**20), min_size=1), st.integers(1, 40))
-def test_tasks_are_neighbours_and_none_is_too_large(sizes: list[int], least: int) -> None:
-    """Each begins where the one before it ends, and one of several files is within the limit."""
-    tasks = list(in_tasks(sizes, least))
+def test_tasks_have_neighbouring_files_up_to_a_limit(sizes: list[int], least: int) -> None:
+    """A task with several files stays within the limit."""
+    tasks = list(task_numbers(sizes, least))
     held = [sum(size for size, of in zip(sizes, tasks, strict=True) if of == task) for task in range(tasks[-1] + 1)]
 
     assert tasks == sorted(tasks)

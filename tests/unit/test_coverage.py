@@ -1,4 +1,4 @@
-"""What of the days that a batch run reads is missing: refused where it lies between others, told at the ends."""
+"""Missing days of a batch run: gaps are refused, open ends are noted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.archive.completeness import LatenessAllowance
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.run.plans import Order, days_read
-from penstock.backfill.sources.coverage import EVER, WantedDays, covered, noted
+from penstock.backfill.sources.coverage import ALL_DAYS, WantedDays, check_coverage, joined_notes
 from penstock.backfill.warehouse.layout import DAY_MS, By, Days, OtherFile, day_of
 from penstock.backfill.warehouse.listing import Listing
 from penstock.backfill.warehouse.schema_evolution import content_of, table_of
@@ -61,111 +61,116 @@ def lose(warehouse: MemoryWarehouse, day: int) -> MemoryWarehouse:
 
 def said(warehouse: MemoryWarehouse, days: Days, *, allow_missing: bool = False) -> str:
     """Return what is said of the category."""
-    return covered(warehouse, [WantedDays(readings, days, days)], allow_missing=allow_missing).get("readings", "")
-
-
-def test_of_days_that_are_there_and_complete_nothing_is_said() -> None:
-    """The last of these is not complete, and not asked for."""
-    assert said(archive_of(range(1, 11)), Days.of("1970-01-02", "1970-01-09")) == ""
-
-
-def test_days_that_were_lost_between_others_are_refused_by_name() -> None:
-    """And taken as they are where that is asked for."""
-    warehouse = lose(lose(lose(archive_of(range(1, 11)), 3), 5), 6)
-    with pytest.raises(
-        BackfillRefused,
-        match=r"category=readings has nothing of 1970-01-03, 1970-01-05 to 1970-01-06, .* 6 offsets are missing.*`--allow-missing`",
-    ):
-        said(warehouse, TEN_DAYS)
-
-    assert "has nothing of 1970-01-03, 1970-01-05 to 1970-01-06" in said(warehouse, TEN_DAYS, allow_missing=True)
-    assert said(warehouse, Days.of("1970-01-07", "1970-01-08")) == ""
-
-
-def test_days_on_which_nothing_happened_are_not_refused() -> None:
-    """All offsets are there, so that no event can have been lost between."""
-    assert said(archive_of([1, 2, 7, 8, 9, 10]), Days.of("1970-01-01", "1970-01-09")) == (
-        "readings has nothing of 1970-01-03 to 1970-01-06"
+    return check_coverage(warehouse, [WantedDays(readings, days, days)], allow_missing=allow_missing).get(
+        "readings", ""
     )
 
 
-def test_what_others_wrote_without_offsets_is_refused_with_its_gaps() -> None:
-    """Whether anything happened on the day between cannot be known."""
+def test_complete_days_have_no_note() -> None:
+    """The last day is incomplete, and not requested."""
+    assert said(archive_of(range(1, 11)), Days.of("1970-01-02", "1970-01-09")) == ""
+
+
+def test_lost_days_are_refused_by_name() -> None:
+    """Unless missing days are allowed."""
+    warehouse = lose(lose(lose(archive_of(range(1, 11)), 3), 5), 6)
+    with pytest.raises(
+        BackfillRefused,
+        match=r"category=readings has no files of 1970-01-03, 1970-01-05 to 1970-01-06 .* 6 offsets are missing.*`--allow-missing`",
+    ):
+        said(warehouse, TEN_DAYS)
+
+    assert "has no files of 1970-01-03, 1970-01-05 to 1970-01-06" in said(warehouse, TEN_DAYS, allow_missing=True)
+    assert said(warehouse, Days.of("1970-01-07", "1970-01-08")) == ""
+
+
+def test_days_without_events_are_not_refused() -> None:
+    """Contiguous offsets prove that no event is missing."""
+    assert said(archive_of([1, 2, 7, 8, 9, 10]), Days.of("1970-01-01", "1970-01-09")) == (
+        "readings has no files of 1970-01-03 to 1970-01-06"
+    )
+
+
+def test_gaps_in_files_without_offsets_are_refused() -> None:
+    """Without offsets, a missing event cannot be excluded."""
     warehouse = MemoryWarehouse()
     [source] = [archive_of([1])]
     table = table_of(source.read(Listing.of(source, "readings").files[0]))
     for day in ("1970-01-01", "1970-01-03"):
         warehouse.write(OtherFile("readings", day, "part-0.parquet"), content_of(table))
-    with pytest.raises(BackfillRefused, match=r"has nothing of 1970-01-02, .* is not known"):
+    with pytest.raises(BackfillRefused, match=r"has no files of 1970-01-02 .* events may be missing"):
         said(warehouse, Days.of("1970-01-01", "1970-01-03"))
 
     assert said(warehouse, Days.of("1970-01-03", "1970-01-03")) == ""  # they mark no days, and need not
 
 
-def test_days_that_lie_further_apart_than_a_year_have_no_gap() -> None:
-    """An event whose time is wrong lies far from all others."""
+def test_days_more_than_a_year_apart_have_no_gap() -> None:
+    """An event with a wrong time is far from all others."""
     warehouse = lose(archive_of([1, 2, 3, 4, 20_000]), 3)
-    with pytest.raises(BackfillRefused, match="has nothing of 1970-01-03, though"):
-        said(warehouse, EVER)
+    with pytest.raises(BackfillRefused, match="has no files of 1970-01-03 between"):
+        said(warehouse, ALL_DAYS)
 
-    assert said(archive_of([1, 2, 3, 20_000]), EVER) == (
-        "readings is not complete yet, so that more may come, for 1970-01-03, 2024-10-03"
+    assert said(archive_of([1, 2, 3, 20_000]), ALL_DAYS) == (
+        "readings may still receive events for 1970-01-03, 2024-10-03"
     )
 
 
-def test_a_day_that_is_half_written_is_refused_where_later_ones_are_complete() -> None:
-    """A copy that broke off, or an archiver that died before it marked the day."""
+def test_an_incomplete_day_before_complete_days_is_refused() -> None:
+    """It results from an interrupted copy or a crashed archiver."""
     warehouse = archive_of(range(1, 11))
     del warehouse.stored["category=readings/ds=1970-01-04/_SUCCESS"]
-    with pytest.raises(BackfillRefused, match=r"1970-01-04 is not complete \(_SUCCESS is missing\)"):
+    with pytest.raises(BackfillRefused, match=r"1970-01-04 is incomplete \(_SUCCESS is missing\)"):
         said(warehouse, TEN_DAYS)
 
-    assert "is not complete, though later days are, for 1970-01-04" in said(warehouse, TEN_DAYS, allow_missing=True)
+    assert "is incomplete before complete days, for 1970-01-04" in said(warehouse, TEN_DAYS, allow_missing=True)
 
 
-def test_the_open_end_and_what_lies_beyond_is_told() -> None:
-    """It is what an archiver leaves that goes on, or that has run until the end."""
+def test_the_open_end_and_unarchived_days_are_noted() -> None:
+    """They are normal for a running archiver."""
     assert said(archive_of(range(3, 9)), TEN_DAYS) == (
-        "readings is not complete yet, so that more may come, for 1970-01-08, and is not archived for 1970-01-01 to 1970-01-02, "
+        "readings may still receive events for 1970-01-08, and is not archived for 1970-01-01 to 1970-01-02, "
         "1970-01-09 to 1970-01-10"
     )
 
 
 @pytest.mark.parametrize("days", [("1970-02-01", "1970-02-03"), ("1969-01-01", "1969-01-01")])
-def test_days_of_which_nothing_at_all_is_archived_are_refused(days: tuple[str, str]) -> None:
-    """They are mostly mistyped."""
+def test_unarchived_days_are_refused(days: tuple[str, str]) -> None:
+    """They are usually typing errors."""
     with pytest.raises(
-        BackfillRefused, match=r"Nothing is archived of .* There is readings from 1970-01-03 to 1970-01-08"
+        BackfillRefused, match=r"No events are archived from .* The archive has readings from 1970-01-03 to 1970-01-08"
     ):
         said(archive_of(range(3, 9)), Days.of(*days))
 
     assert "is not archived for" in said(archive_of(range(3, 9)), Days.of(*days), allow_missing=True)
 
 
-def test_one_category_that_is_silent_does_not_keep_the_others_back() -> None:
-    """An output that is seldom written ends earlier than what it is made from."""
+def test_a_rarely_written_category_does_not_refuse_the_run() -> None:
+    """An output may end earlier than its inputs."""
     warehouse, days = archive_of(range(1, 6)), Days.of("1970-01-04", "1970-01-04")
     warehouse.write(OtherFile("others", "1970-01-02", "part-0.parquet"), b"PAR1")
-    notes = covered(warehouse, [WantedDays(one, days, days) for one in (readings, others)], allow_missing=False)
+    notes = check_coverage(warehouse, [WantedDays(one, days, days) for one in (readings, others)], allow_missing=False)
 
     assert notes == {"others": "others is not archived for 1970-01-04"}
-    assert noted(notes, [readings, others, others], "all of it") == "all of it; others is not archived for 1970-01-04"
+    assert (
+        joined_notes(notes, [readings, others, others], "all of it")
+        == "all of it; others is not archived for 1970-01-04"
+    )
 
 
 @pytest.mark.parametrize("by", By)
 def test_an_empty_file_is_refused_by_name(by: By) -> None:
-    """Spark would pass over it without a word; on days that are not read it does no harm."""
+    """Spark would silently skip it. On days outside the run it is ignored."""
     warehouse = archive_of([1, 2, 3], by=by)
     path = min(path for path in warehouse.stored if path.endswith(".parquet"))
     warehouse.stored[path] = b""
     with pytest.raises(BackfillRefused, match=rf"{path} does not read as Parquet: it is empty"):
-        said(warehouse, EVER)
+        said(warehouse, ALL_DAYS)
 
     assert by is By.ARRIVAL or said(warehouse, Days.of("1970-01-02", "1970-01-02")) == ""
 
 
-def test_days_of_arrival_say_nothing_of_event_times() -> None:
-    """All events came on one day; which of event time are missing is not known."""
+def test_days_of_arrival_are_not_checked() -> None:
+    """They do not show which event times are missing."""
     assert said(archive_of([1, 5], by=By.ARRIVAL), TEN_DAYS) == ""
 
 
@@ -207,7 +212,7 @@ class Pass(ps.Stateless):
         (Keep, Order.ARRIVAL, date.min, date.max),
     ],
 )
-def test_a_run_needs_the_days_that_its_kind_reads(
+def test_the_days_to_read_depend_on_the_kind_of_processor(
     processor: type[ps.Stateless], order: Order | None, first: date, last: date
 ) -> None:
     """For the seventh and eighth day."""

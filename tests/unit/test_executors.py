@@ -1,4 +1,4 @@
-"""What executors lack is told in our words, whatever Spark's own are around it."""
+"""Missing requirements of executors, from Spark's error text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from penstock.backfill.errors import BackfillFailed
-from penstock.backfill.spark.failures import told
+from penstock.backfill.spark.failures import translated_errors
 
 MISSING = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -25,12 +25,12 @@ NO_PYTHON = 'java.io.IOException: Cannot run program "/srv/venv/bin/python": err
 @pytest.mark.parametrize(
     ("spark", "ours"),
     [
-        (MISSING, r"does not have the module msgspec, .*spark\.archives.*Nothing of its output was published"),
-        (OTHER_PYTHON, r"different version: 3\.10 than that in driver: 3\.11\. Both have to be of one minor version"),
-        (NO_PYTHON, r"no Python at /srv/venv/bin/python on a machine of the cluster\. Set PYSPARK_PYTHON"),
+        (MISSING, r"lacks the module msgspec, .*spark\.archives.*None of its output was published"),
+        (OTHER_PYTHON, r"different version: 3\.10 than that in driver: 3\.11\. Both need the same minor version"),
+        (NO_PYTHON, r"A machine of the cluster has no Python at /srv/venv/bin/python\. Set PYSPARK_PYTHON"),
     ],
 )
-def test_what_an_executor_lacks_is_named(spark: str, ours: str) -> None:
-    """With what to do about it."""
-    with pytest.raises(BackfillFailed, match=f"^Totals failed.*{ours}"), told("Totals"):
+def test_missing_requirements_of_an_executor_are_named(spark: str, ours: str) -> None:
+    """With a remedy."""
+    with pytest.raises(BackfillFailed, match=f"^Totals failed.*{ours}"), translated_errors("Totals"):
         raise PythonException(message=spark)

@@ -14,7 +14,7 @@ from support.machines import Machine, created, read, write
 
 import penstock as ps
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.run.bootstrap import refuse_begun
+from penstock.backfill.run.bootstrap import refuse_if_started
 from penstock.ops.testing import Crash, Driver
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.resume_checks import PositionsExpired
@@ -371,7 +371,7 @@ def test_a_bootstrap_does_not_take_it_for_new(machine: Machine) -> None:
     expired(machine, Totals)
 
     with pytest.raises(BackfillRefused, match="has run already"):
-        refuse_begun(Totals, machine.bus)
+        refuse_if_started(Totals, machine.bus)
 
 
 def test_a_state_that_is_behind_what_the_bus_keeps_is_refused(machine: Machine) -> None:

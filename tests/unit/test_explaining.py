@@ -1,4 +1,4 @@
-"""What lies behind one key's outputs, from real files and without Spark. This file is the app."""
+"""Explanations of one key's outputs, from real files and without Spark. This file is the app."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from support.batches import write_batch
 
 import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
+from penstock.backfill.compare.comparer import Kind
 from penstock.backfill.compare.explanation import Explanation, explain
 from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.backfill.warehouse.layout import By, Days
@@ -29,7 +30,7 @@ DAYS = Days(date(1970, 1, 2), date(1970, 1, 3))
 
 
 class Tick(ps.Record, frozen=True):
-    """A meter ticks."""
+    """A tick of a meter."""
 
     meter: str
     at: ps.EventTime
@@ -37,7 +38,7 @@ class Tick(ps.Record, frozen=True):
 
 
 class Hourly(ps.Record, frozen=True):
-    """How often a meter ticked in an hour."""
+    """The number of ticks in an hour."""
 
     meter: str
     hour: ps.EventTime
@@ -45,7 +46,7 @@ class Hourly(ps.Record, frozen=True):
 
 
 class Doubled(Tick, frozen=True):
-    """A tick, said twice."""
+    """A tick that is written twice."""
 
 
 ticks = ps.Category("ticks", Tick, key="meter", event_time="at", buckets=1)
@@ -111,8 +112,8 @@ def explained(root: Path, key: str, processor: str | None = None, limit: int = 5
     return explain(app, open_warehouse(root / "archive"), open_warehouse(root / "batch"), key, DAYS, limit=limit)
 
 
-def test_the_events_of_a_key_are_shown_with_how_late_they_were(root: Path) -> None:
-    """As far as the newest event of their bucket tells, of other keys and other days too; in order of event time."""
+def test_events_of_a_key_have_their_lateness(root: Path) -> None:
+    """Relative to the newest event of their bucket, including other keys and days; in order of event time."""
     found = explained(root, "a")
 
     assert [(event.offset, event.behind_ms) for event in found.events] == [
@@ -124,41 +125,41 @@ def test_the_events_of_a_key_are_shown_with_how_late_they_were(root: Path) -> No
     assert not found.more_events
 
 
-def test_the_last_update_of_each_window_stands_beside_the_batch_result(root: Path) -> None:
-    """What agrees too: one wants to see where the two part."""
+def test_last_updates_are_paired_with_batch_results(root: Path) -> None:
+    """Equal pairs are included."""
     found = explained(root, "a", "Hours")
 
     assert [
-        (o.event_time // HOUR, o.verdict, o.stream and o.stream["ticks"], o.batch and o.batch["ticks"])
-        for o in found.outcomes
+        (p.event_time // HOUR, p.kind, p.left and p.left["ticks"], p.right and p.right["ticks"])
+        for _, p in found.outputs
     ] == [
-        (24, "equal", 2, 2),
-        (48, "different", 1, 2),
-        (50, "only batch", None, 1),
+        (24, Kind.EQUAL, 2, 2),
+        (48, Kind.DIFFERENT, 1, 2),
+        (50, Kind.ONLY_RIGHT, None, 1),
     ]
 
 
-def test_records_that_occur_twice_are_shown_twice(root: Path) -> None:
-    """An equal one finds its twin, and the rest is only on its side."""
+def test_repeated_records_are_paired_one_by_one(root: Path) -> None:
+    """An equal record has one counterpart, and the surplus is on one side only."""
     found = explained(root, "a", "Double")
 
-    assert [outcome.verdict for outcome in found.outcomes if outcome.event_time == int(24.25 * HOUR)] == [
-        "equal",
-        "only stream",
+    assert [pair.kind for _, pair in found.outputs if pair.event_time == int(24.25 * HOUR)] == [
+        Kind.EQUAL,
+        Kind.ONLY_LEFT,
     ]
-    assert {outcome.verdict for outcome in found.outcomes} == {"equal", "only stream"}
+    assert {pair.kind for _, pair in found.outputs} == {Kind.EQUAL, Kind.ONLY_LEFT}
 
 
-def test_no_more_is_shown_than_asked_for(root: Path) -> None:
-    """And that there is more is said."""
+def test_the_limit_applies_to_events_and_outputs(root: Path) -> None:
+    """Flags report further events and outputs."""
     found = explained(root, "a", limit=2)
 
     assert [event.offset for event in found.events] == [1, 3]
-    assert (len(found.outcomes), found.more_events, found.more_outcomes) == (2, True, True)
+    assert (len(found.outputs), found.more_events, found.more_outputs) == (2, True, True)
 
 
-def test_by_arrival_and_half_compacted_the_same_is_found(root: Path, tmp_path: Path) -> None:
-    """The days of the archive's folders are not those of event time, and a replaced file that is still there counts for nothing."""
+def test_an_archive_by_arrival_and_half_compacted_gives_the_same_explanation(root: Path, tmp_path: Path) -> None:
+    """Its folders are not days of event time, and replaced files that still exist are ignored."""
     driver = Driver(sys.modules[__name__])
     for event in EVENTS:
         driver.send(ticks, [event])
@@ -177,17 +178,17 @@ def test_by_arrival_and_half_compacted_the_same_is_found(root: Path, tmp_path: P
             there, here = explained(root, "a", processor, limit), explained(tmp_path, "a", processor, limit)
             arrived = {(event.category, event.offset): event.arrived for event in here.events}
             expected = [event._replace(arrived=arrived[event.category, event.offset]) for event in there.events]
-            assert (list(here.events), here.outcomes) == (expected, there.outcomes)
+            assert (list(here.events), here.outputs) == (expected, there.outputs)
 
 
-def test_a_key_that_is_nowhere_is_refused(root: Path) -> None:
-    """With where it was looked for."""
-    with pytest.raises(BackfillRefused, match=r"Nothing has the key 'nobody' from 1970-01-02 to 1970-01-03"):
+def test_an_unknown_key_is_refused(root: Path) -> None:
+    """The error names the locations."""
+    with pytest.raises(BackfillRefused, match=r"No record from 1970-01-02 to 1970-01-03 has the key 'nobody'"):
         explained(root, "nobody")
 
 
-def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
-    """So that it can be looked at."""
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    """The error contains its path."""
     day = tmp_path / "category=hours" / "ds=1970-01-02"
     day.mkdir(parents=True)
     (day / "part-0.parquet").write_bytes(b"rubbish")

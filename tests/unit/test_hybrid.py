@@ -1,4 +1,4 @@
-"""Results from batch and stream as if from one. This file is the app."""
+"""Hybrid results of batch and stream. This file is the app."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ def nobody(since_ms: int) -> Mapping[HybridSource, Any]:
 
 @settings(max_examples=25, deadline=None)
 @given(complete=st.sets(st.sampled_from(NAMES)), stored=st.sets(st.sampled_from(NAMES), min_size=1))
-def test_each_key_and_window_is_there_once_whatever_is_complete(
+def test_each_key_and_window_appears_once(
     complete: set[str], stored: set[str], driver: Driver, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """What the batch has of complete days is from there, all else from the stream, in order of time."""
+    """Complete days come from the batch, others from the stream, in order of time."""
     of_batch = [count for count in STREAMED if NAMES[count.start // DAY_MS] in stored]
     batch = root_with(tmp_path_factory.mktemp("hybrid"), complete, batch=of_batch)
     found = hybrid_results(Hours, batch, live_from_bus(lambda: driver.bus, hours), DAYS)
@@ -143,8 +143,8 @@ def test_each_key_and_window_is_there_once_whatever_is_complete(
     assert {NAMES[result.event_time // DAY_MS] for result in found if result.source == "batch"} == complete & stored
 
 
-def test_the_stream_is_not_asked_where_all_is_complete(tmp_path: Path) -> None:
-    """By the archive's marks, or by word; then only the key that is asked for comes."""
+def test_the_stream_is_not_read_if_all_days_are_complete(tmp_path: Path) -> None:
+    """By the archive's marks or by declaration; a requested key limits the results."""
     batch = root_with(tmp_path, NAMES[:2], batch=STREAMED)
 
     assert len(hybrid_results(Hours, batch, nobody, Days.of(*NAMES[:2]))) == 16
@@ -152,8 +152,8 @@ def test_the_stream_is_not_asked_where_all_is_complete(tmp_path: Path) -> None:
     assert [result.key for result in hybrid_results(Hours, said, nobody, DAYS, "a")] == ["a"] * 16
 
 
-def test_a_live_result_outside_the_days_is_left_out(driver: Driver, tmp_path: Path) -> None:
-    """The bus is read from before the first day to its end, which is more than is asked for."""
+def test_live_results_outside_the_days_are_omitted(driver: Driver, tmp_path: Path) -> None:
+    """The bus is read from before the first day to its end."""
     batch = root_with(tmp_path, [], batch=STREAMED[:1])
     found = hybrid_results(Hours, batch, live_from_bus(lambda: driver.bus, hours), Days.of(NAMES[1], NAMES[2]), "b")
 
@@ -161,10 +161,8 @@ def test_a_live_result_outside_the_days_is_left_out(driver: Driver, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("complete", "source"), [(NAMES[:1], "live"), (NAMES[:2], "batch")])
-def test_a_window_that_reaches_into_the_next_day_needs_that_day_too(
-    tmp_path: Path, complete: list[str], source: str
-) -> None:
-    """Else the batch may have counted half of it."""
+def test_a_window_into_the_next_day_needs_that_day(tmp_path: Path, complete: list[str], source: str) -> None:
+    """Otherwise the batch might have counted half of it."""
     batch = root_with(tmp_path, complete, batch=[Count("a", 0, 12)], category=spans)
     [found] = hybrid_results(Spans, batch, lambda _: {("a", 0): Count("a", 0, 12)}, Days.of(*NAMES[:1] * 2))
 
@@ -172,15 +170,15 @@ def test_a_window_that_reaches_into_the_next_day_needs_that_day_too(
 
 
 def test_a_window_without_an_end_is_never_complete(tmp_path: Path) -> None:
-    """It is the stream's business."""
+    """Its results come from the stream."""
     batch = root_with(tmp_path, NAMES, batch=[Count("a", DAY_MS, 9)], category=totals)
     [found] = hybrid_results(Totals, batch, lambda _: {("a", DAY_MS): Count("a", DAY_MS, 12)}, DAYS)
 
     assert found == Result("a", DAY_MS, Count("a", DAY_MS, 12), "live")
 
 
-def test_a_batch_that_was_never_run_is_told(tmp_path: Path) -> None:
-    """With where it was looked for."""
+def test_a_missing_batch_output_is_refused(tmp_path: Path) -> None:
+    """The error names the location."""
     empty = open_warehouse(tmp_path)
     with pytest.raises(BackfillRefused, match=r"has no hours, the output of Hours\. Run the backfill first"):
         hybrid_results(Hours, BatchSide(empty, empty), nobody, DAYS)
@@ -188,10 +186,10 @@ def test_a_batch_that_was_never_run_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("processor", "says"),
-    [(Pass, "is not an aggregator"), (Steps, "writes differences, not results")],
+    [(Pass, "is not an aggregator"), (Steps, "writes differences instead of results")],
 )
-def test_what_has_no_results_is_refused(processor: type[Any], says: str) -> None:
-    """With what it would take."""
+def test_processors_without_results_are_refused(processor: type[Any], says: str) -> None:
+    """The error names the required declaration."""
     with pytest.raises(DeclarationError, match=says):
         expect_results("app.py:P", processor)
 
@@ -205,13 +203,13 @@ def test_what_has_no_results_is_refused(processor: type[Any], says: str) -> None
         ({"of_both": True, "day": "1970-01-01", "batch_until": "soon"}, "'soon' is not a day"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], says: str) -> None:
-    """Before anything is read."""
+def test_conflicting_options_are_refused(options: dict[str, Any], says: str) -> None:
+    """Before any data is read."""
     with pytest.raises(typer.BadParameter, match=says):
         query(f"{__file__}:Hours", **options)
 
 
-def test_one_processor_has_to_be_named() -> None:
-    """Where a file has several."""
+def test_a_file_with_several_processors_needs_a_name() -> None:
+    """The error shows the format."""
     with pytest.raises(AppFileError, match=r"has \d processors. Name one as APP.py:PROCESSOR"):
         query(__file__, of_both=True, day="1970-01-01")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.spark.java import expect_java, major_version
+from penstock.backfill.spark.prerequisites import expect_java, major_version
 from penstock.ops.dev_services import JavaMissingError, JavaTooOldError
 from penstock.ops.dev_services.java import find_java
 
@@ -80,7 +80,7 @@ def test_spark_is_not_started_on_a_java_that_it_would_fail_on(
     at_home, on_path = java_of(tmp_path / "home", version), java_of(tmp_path / "path", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(on_path.parent))
-    with pytest.raises(BackfillRefused, match=rf"{at_home}, which it would run on, {why}\. Nothing was started"):
+    with pytest.raises(BackfillRefused, match=rf"would use {at_home}, which {why}\. Nothing was started"):
         expect_java()
 
     monkeypatch.delenv("JAVA_HOME")
@@ -92,5 +92,7 @@ def test_spark_is_not_started_without_java(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(BackfillRefused, match=r"there is none .* Nothing was started\. Install a Java runtime"):
+    with pytest.raises(
+        BackfillRefused, match=r"neither JAVA_HOME nor PATH has one.* Nothing was started\. Install a Java runtime"
+    ):
         expect_java()

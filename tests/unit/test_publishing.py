@@ -1,4 +1,4 @@
-"""The output of a batch run is the old one or the new one, whole, wherever its writer dies; and the next run clears up."""
+"""Output of a batch run: complete categories after a crash of the writer, and recovery by the next run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 from support.warehouses import Killed
 
 from penstock.backfill.errors import BackfillRefused
-from penstock.backfill.outputs.output_folder import OutputFolder
-from penstock.backfill.outputs.stale_runs import RunOwner
+from penstock.backfill.outputs.output_folder import OutputFolder, RunOwner
 from penstock.backfill.spark.hadoop import Folders
 
 NAMES = ("hours", "totals")
@@ -87,10 +86,10 @@ def published(root: Path) -> dict[str, str]:
     return {path.parts[-3].removeprefix("category="): path.read_text() for path in root.glob("category=*/*/*.parquet")}
 
 
-def test_a_writer_that_dies_anywhere_leaves_whole_categories_and_the_next_run_is_as_if_it_had_not(
+def test_a_crash_leaves_complete_categories_and_the_next_run_recovers(
     tmp_path: Path, dead: RunOwner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it was about to replace is put back where nothing has its place."""
+    """A category that was being replaced is restored if it has no successor."""
     for changes in count(1):
         root = tmp_path / str(changes)
         publish(LocalFolders(root), "before", RunOwner.this())
@@ -109,12 +108,12 @@ def test_a_writer_that_dies_anywhere_leaves_whole_categories_and_the_next_run_is
         break
 
     assert changes > 7
-    assert f"was left by a run that died (process {dead.pid}), and is removed" in caplog.text
-    assert "hours was put back" in caplog.text
+    assert f"belonged to a crashed run (process {dead.pid}) and was removed" in caplog.text
+    assert "hours was restored" in caplog.text
 
 
-def test_what_is_being_written_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """By this process, or by one on another machine, of which nothing can be known; that is said."""
+def test_folders_of_running_writers_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of this process, and of other machines, which are logged."""
     writers = [RunOwner.this(), RunOwner("elsewhere", 1, 0.0)]
     for writer in writers:
         OutputFolder(LocalFolders(tmp_path), overwrite=False, writer=writer).begin(NAMES)
@@ -122,22 +121,22 @@ def test_what_is_being_written_is_left_alone(tmp_path: Path, caplog: pytest.LogC
     OutputFolder(LocalFolders(tmp_path), overwrite=False).begin(NAMES)
 
     assert len(list(tmp_path.glob("_aside-*/_writer.json"))) == 3
-    assert "a run on elsewhere (process 1) has written so far" in caplog.text
-    assert "_aside-0 is what nobody knows which run has written so far" in caplog.text
+    assert "is the temporary folder of a run on elsewhere (process 1)" in caplog.text
+    assert "_aside-0 is the temporary folder of an unknown run" in caplog.text
 
 
-def test_a_number_that_came_again_is_not_the_same_process(tmp_path: Path) -> None:
-    """The system gives the numbers of processes anew."""
+def test_a_reused_process_id_is_another_process(tmp_path: Path) -> None:
+    """The start time distinguishes them."""
     other = msgspec.structs.replace(RunOwner.this(), begun=1.0)
 
     assert RunOwner.this().lives
     assert not other.lives
 
 
-def test_what_is_there_is_overwritten_only_on_request(tmp_path: Path) -> None:
-    """And where that is refused, nothing is left."""
+def test_existing_categories_are_overwritten_only_on_request(tmp_path: Path) -> None:
+    """A refused run leaves no files."""
     publish(LocalFolders(tmp_path), "before", RunOwner.this())
-    with pytest.raises(BackfillRefused, match="has hours, totals already"):
+    with pytest.raises(BackfillRefused, match="already has hours, totals"):
         OutputFolder(LocalFolders(tmp_path), overwrite=False).begin(NAMES)
 
     assert published(tmp_path) == dict.fromkeys(NAMES, "before")

@@ -1,4 +1,4 @@
-"""What is computed for a remote store, without Spark and without the store: of exactly the events that each shard has counted."""
+"""Values for a remote store, without Spark and without the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.backfill.archive.archived_rows import archive_schema
 from penstock.backfill.spark.shipped_app import ShippedApp
 from penstock.backfill.steps import store_loader
 from penstock.backfill.steps.step import Step
-from penstock.backfill.steps.store_loader import SHARD_PARTIALS, Refill, sharder
+from penstock.backfill.steps.store_loader import SHARD_PARTIALS, StoreLoad, shard_partials
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.processors.declare.apps import AppName
@@ -78,15 +78,15 @@ def stored(events: list[tuple[int, int, Word]], size: int) -> list[pa.RecordBatc
 
 @pytest.mark.parametrize("flush_events", [1, 20, 1000])
 @pytest.mark.parametrize("within", [DAYS, None])
-def test_values_are_those_of_the_events_before_each_shards_position(
+def test_values_include_the_events_before_each_shards_position(
     monkeypatch: pytest.MonkeyPatch, flush_events: int, within: Days | None
 ) -> None:
-    """Shard by shard, in bus order, however the events were cut into tasks and batches; a shard that is not named has none."""
+    """In bus order, for any split into tasks and batches; other shards have no values."""
     monkeypatch.setattr(store_loader, "FLUSH_EVENTS", flush_events)
     step = Step(ShippedApp(AppName(Path(__file__))), "Newest", "heard", counters())
     said = in_bus_order()
-    refill = Refill("postgresql://nowhere", POSITIONS, within)
-    tasks = [sharder(step, refill)(iter(stored(part, 7))) for part in (said[:50], said[50:])]
+    refill = StoreLoad("postgresql://nowhere", POSITIONS, within)
+    tasks = [shard_partials(step, refill)(iter(stored(part, 7))) for part in (said[:50], said[50:])]
     rows = [row for task in tasks for batch in task for row in batch.to_pylist()]
     order = SHARD_PARTIALS.names[:3]
     rows.sort(key=lambda row: [row[name] for name in order])

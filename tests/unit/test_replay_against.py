@@ -1,4 +1,4 @@
-"""What is shown of how a replay differs: from the live processor, from another file, from another commit."""
+"""Comparison of a replay with the live processor, another file, or another commit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from support.replays import Replayed as Ran
 from support.replays import Wish, at
 
 import penstock as ps
-from penstock.ops.replay.differences import DIFFERENT, ONLY_OURS, ONLY_THEIRS, OutputSlot, ReplayComparison, compare
+from penstock.backfill.compare.comparer import Kind
+from penstock.backfill.compare.summary import Comparison
+from penstock.ops.replay.differences import compare
 from penstock.ops.replay.errors import ReplayRefused
 from penstock.ops.replay.event_source import Span
 from penstock.ops.replay.initial_state import AtStart
-from penstock.ops.replay.live_outputs import Replayed, live_of
+from penstock.ops.replay.live_outputs import Replayed, compare_with_live
 from penstock.ops.replay.outputs import OutputRecord
 from penstock.ops.replay.versions import version
 from penstock.ops.testing import Driver
@@ -121,48 +123,46 @@ def lived(processor: type[ps.Processor], seconds: int = 6) -> Driver:
     return driver
 
 
-def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wishes: object) -> list[ReplayComparison]:
+def against_live(changed: type[ps.Processor], driver: Driver, span: Span, **wishes: object) -> list[Comparison]:
     """Replay a changed processor, and compare with what the live one gave."""
     ran: Ran = Wish(changed, driver.bus, span, AtStart(None), **wishes).run()  # type: ignore[arg-type]  # as given
     taking = ran.taking
     is_part = bool(wishes)
-    live = live_of(Replayed(changed, taking.ours, taking.warming, taking.inputs, is_part, span.until_ms), driver.bus)
-    return compare(
-        changed, live.told, [o for o in taking.ours if OutputSlot(o.category, o.key, o.event_time) not in live.open]
-    )
+    replayed = Replayed(changed, taking.ours, taking.warming, taking.inputs, is_part, span.until_ms)
+    return list(compare_with_live(replayed, driver.bus).comparisons)
 
 
-def counts(found: list[ReplayComparison]) -> tuple[int, int, int, int]:
-    """Return how many are equal, only theirs, only ours, different."""
+def counts(found: list[Comparison]) -> tuple[int, int, int, int]:
+    """Return the numbers of equal records, of those only in the live outputs, only in the replay, and of different ones."""
     [one] = found
-    return one.equal, one.count(ONLY_THEIRS), one.count(ONLY_OURS), one.count(DIFFERENT)
+    return one.equal, one.only_left, one.only_right, one.different
 
 
 MIDDLE = Span(at(START_MS + 2000), at(START_MS + 5000))
 
 
-def test_the_same_code_agrees_with_the_live_processor() -> None:
-    """In a piece of its past, though what lies before and behind it is in its categories, too."""
+def test_unchanged_code_agrees_with_the_live_processor() -> None:
+    """For a part of its past, although its categories contain earlier and later outputs."""
     for processor in (Scorer, Filter, Hours):
         [found] = against_live(processor, lived(processor), MIDDLE)
-        assert not found.differing, processor
+        assert found.agrees, processor
         assert found.equal, processor
 
 
 def test_changed_code_differs_by_key_and_field() -> None:
-    """What it leaves out is only on the live side."""
+    """Omitted outputs are on the live side only."""
     [found] = against_live(Changed, lived(Scorer), MIDDLE)
 
     assert counts([found]) == (3, 3, 0, 3)
-    assert found.keys() == {"b": 3, "c": 3}
-    assert found.fields() == {"score": 3}
-    assert [(one.slot.key, one.theirs["score"], one.ours["score"]) for one in found.differing if one.ours] == [
+    assert found.examples_by_key() == {"b": 3, "c": 3}
+    assert [(field.field, field.differing) for field in found.fields] == [("score", 3)]
+    assert [(pair.key, pair.left["score"], pair.right["score"]) for pair in found.examples if pair.right] == [
         ("b", 1.0, 1.5)
     ] * 3
 
 
-def test_what_is_left_out_is_told_also_where_the_live_processor_was_behind() -> None:
-    """It wrote its outputs long after the span: they are those of the span by the events that they belong to."""
+def test_outputs_of_a_live_processor_that_was_behind_are_compared() -> None:
+    """It wrote them long after the range; their events place them in it."""
     driver = Driver(Filter, start_ms=START_MS)
     driver._write(readings, [Reading("a", n, n) for n in range(4)])
     driver.clock.advance(60.0)
@@ -172,7 +172,7 @@ def test_what_is_left_out_is_told_also_where_the_live_processor_was_behind() -> 
 
 
 def test_a_key_or_a_bucket_is_compared_alone() -> None:
-    """Nobody else's records are missing in it."""
+    """Records of other keys and buckets do not count as missing."""
     driver = lived(Scorer)
 
     assert counts(against_live(Changed, driver, MIDDLE, key="b")) == (0, 0, 0, 3)
@@ -180,33 +180,33 @@ def test_a_key_or_a_bucket_is_compared_alone() -> None:
     assert [counts(against_live(Scorer, driver, MIDDLE, numbers=[n])) for n in (0, 1)] == [(9, 0, 0, 0), (0, 0, 0, 0)]
 
 
-def test_windows_that_went_on_after_the_span_are_left_out() -> None:
-    """Where no update of theirs says the same; one that does counts."""
+def test_windows_that_continued_after_the_range_are_excluded() -> None:
+    """Unless one of their updates is equal."""
     driver = lived(Hours, 9)
 
     [same] = against_live(Hours, driver, MIDDLE)
     [changed] = against_live(Doubling, driver, Span(at(START_MS + 2000)))
 
-    assert (same.equal, len(same.differing)) == (3, 0)
-    assert {one.kind for one in changed.differing} == {DIFFERENT}
-    assert (changed.equal, len(changed.differing)) == (0, 6)
+    assert (same.equal, same.differing) == (3, 0)
+    assert {pair.kind for pair in changed.examples} == {Kind.DIFFERENT}
+    assert (changed.equal, changed.differing) == (0, 6)
 
 
-def test_of_several_records_in_one_place_those_that_are_the_same_find_each_other() -> None:
-    """And what is left over is only on one side."""
+def test_equal_records_of_one_slot_are_paired_first() -> None:
+    """The surplus is on one side only."""
 
-    def told(*scores: float) -> list[OutputRecord]:
+    def outputs(*scores: float) -> list[OutputRecord]:
         return [OutputRecord("scored", 0, "a", 1, {"score": score}) for score in scores]
 
-    [found] = compare(Scorer, told(1.0, 2.0, 2.0), told(2.0, 3.0))
-    assert (found.equal, [(one.kind, one.theirs, one.ours) for one in found.differing]) == (
+    [found] = compare(Scorer, outputs(1.0, 2.0, 2.0), outputs(2.0, 3.0))
+    assert (found.equal, [(pair.kind, pair.left, pair.right) for pair in found.examples]) == (
         1,
-        [(DIFFERENT, {"score": 1.0}, {"score": 3.0}), (ONLY_THEIRS, {"score": 2.0}, None)],
+        [(Kind.ONLY_LEFT, {"score": 2.0}, None), (Kind.DIFFERENT, {"score": 1.0}, {"score": 3.0})],
     )
 
 
-def test_a_window_that_changed_only_before_the_span_is_not_of_it() -> None:
-    """Though no checkpoint was due between."""
+def test_a_window_that_changed_only_before_the_range_is_excluded() -> None:
+    """Although no checkpoint was due in between."""
     driver = Driver(Hours, start_ms=START_MS)
     for n in range(2):
         driver.send(readings, [Reading("a", n * 60_000, 1)])
@@ -216,8 +216,8 @@ def test_a_window_that_changed_only_before_the_span_is_not_of_it() -> None:
     assert [one.minute for one in ran.records] == [60_000]
 
 
-def test_an_input_is_idle_after_its_time() -> None:
-    """By when events arrived; the only one is never waited for."""
+def test_an_input_is_idle_after_its_limit() -> None:
+    """By arrival times; a single input is never idle."""
 
     class Two(Filter):
         """Reads two."""
@@ -239,8 +239,8 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def test_a_version_is_a_file_or_what_a_commit_has_beside_it(tmp_path: Path) -> None:
-    """With the files beside it as they were; nothing of the working tree is touched."""
+def test_a_version_is_a_file_or_a_commit(tmp_path: Path) -> None:
+    """With the files next to it at that commit; the working tree is unchanged."""
     folder = tmp_path / "repository" / "apps"
     folder.mkdir(parents=True)
     git(folder.parent, "init", "-q")

@@ -1,4 +1,4 @@
-"""What of an app goes to executors, and how a worker finds it there."""
+"""Shipping of an app to executors."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def said(processor: object) -> list[str]:
     return [one.word for one in processor.process(word)]  # type: ignore[attr-defined]
 
 
-def test_what_can_be_imported_from_beside_the_app_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules, packages with all that is in them, and what was imported; not what else lies in the folder."""
+def test_importable_files_next_to_the_app_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules, complete packages and imported files; other files are not sent."""
     app = write(
         tmp_path,
         {
@@ -130,8 +130,8 @@ def test_what_can_be_imported_from_beside_the_app_is_sent(tmp_path: Path, monkey
     }
 
 
-def test_an_archive_is_what_is_in_it(tmp_path: Path) -> None:
-    """Of the same files at another time it is the same to the byte; of others it has another name."""
+def test_an_archive_is_reproducible(tmp_path: Path) -> None:
+    """Equal files result in equal bytes, other files in another name."""
     files = {"app.py": write(tmp_path, {"app.py": "one"}) / "app.py"}
     first = Contents(files)
     first.pack(tmp_path / "first.zip")
@@ -145,8 +145,8 @@ def test_an_archive_is_what_is_in_it(tmp_path: Path) -> None:
     assert Contents(files).digest != first.digest
 
 
-def test_a_worker_that_has_run_older_code_runs_the_new(tmp_path: Path, executor: Executor) -> None:
-    """Also where only a module beside the app is another, whose name is the same; and the older again after that."""
+def test_a_worker_loads_changed_code(tmp_path: Path, executor: Executor) -> None:
+    """Also if only a module next to the app changed, and if it changes back."""
     app = write(tmp_path / "driver", speaking("!") | {"dictionary.csv": "word,means\nmill,wheel\n"}) / "app.py"
     table = {"tables-0/dictionary.csv": app.with_name("dictionary.csv")}
     lookup = ShippedTable("define", "tables-0/dictionary.csv")
@@ -157,12 +157,12 @@ def test_a_worker_that_has_run_older_code_runs_the_new(tmp_path: Path, executor:
     assert [said(one.opened("Define")) for one in (older, newer, older)] == [["wheel!"], ["wheel?"], ["wheel!"]]
 
 
-def test_workers_that_see_the_file_itself_take_it_as_it_is_now(tmp_path: Path, executor: Executor) -> None:
-    """So it is on one machine, where nothing is sent."""
+def test_workers_with_shared_files_load_the_current_file(tmp_path: Path, executor: Executor) -> None:
+    """As with a local master, where no archive is sent."""
     app = write(tmp_path / "driver", speaking("!")) / "app.py"
 
     def module_of_now() -> object:
-        now = ShippedApp(AppName(app), state=Contents(code_beside(app)).digest).load()
+        now = ShippedApp(AppName(app), version=Contents(code_beside(app)).digest).load()
         return sys.modules[now.processors[0].__module__].spoken_there.say("wheel")
 
     assert module_of_now() == "wheel!"
@@ -170,10 +170,10 @@ def test_workers_that_see_the_file_itself_take_it_as_it_is_now(tmp_path: Path, e
     assert module_of_now() == "wheel went round"
 
 
-def test_a_store_is_asked_at_the_address_that_was_handed_on(
+def test_a_lookup_uses_the_address_of_the_driver(
     tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the executor's own environment says goes first; the address is shown nowhere."""
+    """The executor's own environment takes precedence; the address appears in no output."""
     app = write(tmp_path / "driver", speaking("!")) / "app.py"
     address = HandedAddress("ask", "WORDS_AT", "redis://:s3cret@127.0.0.1:1/0")
     there = placed(app, executor.unpack(app), address)
@@ -187,8 +187,8 @@ def test_a_store_is_asked_at_the_address_that_was_handed_on(
         there.opened("Ask")
 
 
-def test_a_module_that_an_executor_lacks_is_named(tmp_path: Path, executor: Executor) -> None:
-    """The app is fine where it was started: what is to be done is to bring the module to the executors."""
+def test_a_missing_module_of_an_executor_is_named(tmp_path: Path, executor: Executor) -> None:
+    """The error explains how to install it there."""
     app = write(tmp_path / "driver", {"app.py": "import geohash_of_nobody"}) / "app.py"
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The steps that run in Spark's workers, without Spark: any cut into batches gives the same."""
+"""Steps of Spark's workers, without Spark: the same results for any split into batches."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from penstock.backfill.spark.batches import Transform
 from penstock.backfill.spark.shipped_app import ShippedApp
 from penstock.backfill.steps import aggregation, arrival_order
 from penstock.backfill.steps.arrival_order import arrival_order_step
-from penstock.backfill.steps.event_time_order import timer
+from penstock.backfill.steps.event_time_order import event_time_step
 from penstock.backfill.steps.inputs import Inputs
-from penstock.backfill.steps.stateful_reducer import reducer
-from penstock.backfill.steps.stateless_mapper import mapper
+from penstock.backfill.steps.stateful_reducer import reducer_step
+from penstock.backfill.steps.stateless_mapper import mapper_step
 from penstock.backfill.steps.step import Step
 from penstock.backfill.warehouse.columns import MARKS, Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
@@ -92,9 +92,9 @@ class Silence(ps.Stateful):
         context.timer(event.at + 3_600_000)
         return (state or 0) + 1, []
 
-    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[None, list[Said]]:
+    def on_timer(self, event_time_step: ps.Timer, state: int, context: ps.Context) -> tuple[None, list[Said]]:
         """Tell of it, and begin anew."""
-        return None, [Said(context.key, timer.at, "silence", state)]
+        return None, [Said(context.key, event_time_step.at, "silence", state)]
 
 
 class Retold(ps.Stateful):
@@ -279,31 +279,31 @@ def outputs(transform: Transform, batches: Iterable[pa.RecordBatch]) -> list[dic
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_reducer_carries_a_keys_state_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Also where the core lets go of every state it has saved; words before the range count, but give nothing."""
+    """Although the operator drops saved states; words before the range count without output."""
     monkeypatch.setattr(stateful, "CACHED_KEYS", 0)
     numbered: list[Said] = []
     by_speaker = sorted(enumerate(said_words()), key=lambda said: (said[1].speaker, said[0]))
     for _, own in groupby(by_speaker, key=lambda said: said[1].speaker):
         numbered += [Said(w.speaker, w.at, w.word, n) for n, (_, w) in enumerate(own, 1) if DAYS.holds(w.at)]
     step = step_of("Number")
-    given = outputs(reducer(step, DAYS), stored(by_speaker, size))
+    given = outputs(reducer_step(step, DAYS), stored(by_speaker, size))
 
     assert [Said(**record) for record in given] == numbered
     assert step.counters.events_in.value == step.counters.events_out.value == len(numbered)
 
 
 @pytest.mark.parametrize("flush_events", [1, 30, 1000])
-def test_partials_merge_in_bus_order_however_they_were_cut(monkeypatch: pytest.MonkeyPatch, flush_events: int) -> None:
-    """Two tasks, each with its stretch of the bus, and partials handed on by turns, give the last word of all."""
+def test_partials_merge_in_bus_order(monkeypatch: pytest.MonkeyPatch, flush_events: int) -> None:
+    """Two tasks with a range each, and partials emitted in turns, result in the last word."""
     monkeypatch.setattr(aggregation, "FLUSH_EVENTS", flush_events)
     said, step = list(enumerate(said_words())), step_of("Newest")
-    tasks = [aggregation.partials(step)(iter(stored(part, 10))) for part in (said[:120], said[120:])]
+    tasks = [aggregation.partials_step(step)(iter(stored(part, 10))) for part in (said[:120], said[120:])]
     rows = sorted(
         (row for task in tasks for batch in task for row in batch.to_pylist()),
         key=lambda row: (row["key"], row["start"], row["bucket"], row["offset"]),
     )
     shuffled = pa.RecordBatch.from_pylist(rows, schema=aggregation.PARTIALS)
-    given = outputs(aggregation.merger(step), [shuffled.slice(0, 5), shuffled.slice(5)])
+    given = outputs(aggregation.merge_step(step), [shuffled.slice(0, 5), shuffled.slice(5)])
     slots: dict[tuple[str, int], list[str]] = {}
     for _, word in said:
         slots.setdefault((word.speaker, word.at - word.at % 3_600_000), []).append(word.word)
@@ -315,11 +315,11 @@ def test_partials_merge_in_bus_order_however_they_were_cut(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize("processor", ["Silence", "Talks"])
-def test_timers_fire_between_the_events_they_lie_between(processor: str, size: int) -> None:
-    """Sessions end likewise: in order of event time, key by key, however batches are cut; those that lie behind the newest event of all do not."""
+def test_timers_fire_between_events(processor: str, size: int) -> None:
+    """Sessions end likewise; timers after the newest event do not fire."""
     said = sorted(enumerate(said_words()), key=lambda word: (word[1].speaker, word[1].at, word[0]))
     newest = max(word.at for _, word in said)
-    given = outputs(timer(Inputs([step_of(processor)]), DAYS, newest), met(stored(said, size)))
+    given = outputs(event_time_step(Inputs([step_of(processor)]), DAYS, newest), met(stored(said, size)))
 
     truth = []
     for speaker, of_speaker in groupby((word for _, word in said), key=lambda word: word.speaker):
@@ -335,14 +335,14 @@ def test_timers_fire_between_the_events_they_lie_between(processor: str, size: i
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_sliding_windows_of_a_batch_are_those_of_the_stream(size: int) -> None:
-    """Also that of a key's last time; and of words of one time the first is the one that came first."""
+def test_sliding_windows_equal_the_streams(size: int) -> None:
+    """Including a key's last window; at the same time, the first word counts first."""
     said = [Word(word.speaker, word.at // 3_600_000 * 3_600_000, word.word) for word in said_words()]
     core = open_operator(Recently(), MemoryShardState())
     core.feed(words, said, stop_at_error=True)
     streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
     archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
-    given = outputs(timer(Inputs([step_of("Recently")]), DAYS, FIRST_DAY_MS), met(stored(archived, size)))
+    given = outputs(event_time_step(Inputs([step_of("Recently")]), DAYS, FIRST_DAY_MS), met(stored(archived, size)))
 
     assert [Said(**one) for one in given] == sorted(
         (one for one in streamed if DAYS.holds(one.at)), key=lambda one: (one.speaker, one.at)
@@ -350,14 +350,14 @@ def test_sliding_windows_of_a_batch_are_those_of_the_stream(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_ordered_events_are_reduced_as_they_are_delivered(size: int) -> None:
-    """Those of one time, too: what a worker gives, however they came to it, batch gives."""
+def test_ordered_events_are_reduced_in_delivery_order(size: int) -> None:
+    """Including events of the same time, in any order of arrival."""
     said = [Word(word.speaker, word.at // (DAY_MS // 8) * (DAY_MS // 8), word.word) for word in said_words()]
     core = open_operator(Retold(), MemoryShardState())
     core.feed(words, said, stop_at_error=True)
     streamed = core.advance({"words": FIRST_DAY_MS + 9 * DAY_MS}, ()).outputs
     archived = sorted(enumerate(said), key=lambda word: (word[1].speaker, word[1].at, word[0]))
-    given = outputs(timer(Inputs([step_of("Retold")]), DAYS, FIRST_DAY_MS), met(stored(archived, size)))
+    given = outputs(event_time_step(Inputs([step_of("Retold")]), DAYS, FIRST_DAY_MS), met(stored(archived, size)))
 
     assert [(one["speaker"], one["at"], one["word"]) for one in given] == sorted(
         ((one.speaker, one.at, one.word) for one in streamed if DAYS.holds(one.at)), key=itemgetter(0)
@@ -366,10 +366,10 @@ def test_ordered_events_are_reduced_as_they_are_delivered(size: int) -> None:
 
 @pytest.mark.parametrize(("size", "drained"), [(1, 1), (7, 50), (1000, 100_000)])
 @pytest.mark.parametrize("processor", ["Silence", "Talks", "RetoldSoon", "RecentlySoon"])
-def test_a_bucket_in_order_of_arrival_gives_what_its_shard_gave(
+def test_a_bucket_in_order_of_arrival_has_its_shards_outputs(
     monkeypatch: pytest.MonkeyPatch, processor: str, size: int, drained: int
 ) -> None:
-    """What was late for the shard is late again, whatever is drained to disk on the way."""
+    """Late events are late again, and checkpoints do not change the result."""
     monkeypatch.setattr(arrival_order, "DRAINED_EVENTS", drained)
     said = nearly_in_order()
     shard = open_operator(globals()[processor](), MemoryShardState())
@@ -381,45 +381,45 @@ def test_a_bucket_in_order_of_arrival_gives_what_its_shard_gave(
     assert given == [msgspec.structs.asdict(one) for one in fed.outputs if DAYS.holds(one.at)]
 
 
-def test_events_far_ahead_of_their_arrival_are_left_out_and_counted() -> None:
-    """As a worker sets them aside."""
+def test_events_far_ahead_of_their_arrival_are_rejected() -> None:
+    """As in a worker."""
     step = step_of("Echo")
     [batch] = stored(list(enumerate(said_words()[:10])), 64)
     arrived = pa.array([0] * 3 + batch.column("_arrived").to_pylist()[3:], pa.int64())
     late = batch.set_column(batch.schema.get_field_index("_arrived"), batch.schema.field("_arrived"), arrived)
-    kept = [row for kept in step.taken(iter([late])) for row in kept.column("_offset").to_pylist()]
+    kept = [row for kept in step.accepted(iter([late])) for row in kept.column("_offset").to_pylist()]
 
     assert kept == list(range(3, 10))
-    assert step.counters.set_aside.value == 3
+    assert step.counters.rejected.value == 3
 
 
-def test_a_mapper_leaves_out_the_event_that_raises() -> None:
-    """What it gave before it raised does not count either, as in the stream."""
+def test_a_mapper_rejects_a_failing_event() -> None:
+    """Including its outputs before the error, as in the stream."""
     step = step_of("Echo")
-    given = outputs(mapper(step), stored(list(enumerate(said_words())), 64))
+    given = outputs(mapper_step(step), stored(list(enumerate(said_words())), 64))
 
     assert len(given) == 2 * 199
-    assert (step.counters.events_in.value, step.counters.set_aside.value) == (200, 1)
+    assert (step.counters.events_in.value, step.counters.rejected.value) == (200, 1)
 
 
 def test_a_mapper_looks_up_as_a_worker_does() -> None:
-    """It asks again while there is no answer, and counts what is left out for having no row."""
+    """It retries a failed lookup, and counts events without a row as rejected."""
     step = step_of("Define")
     step.opened.processor.source.failures = 3  # type: ignore[attr-defined]  # that of this file, imported as an app
-    given = outputs(mapper(step), stored(list(enumerate(said_words())), 64))
+    given = outputs(mapper_step(step), stored(list(enumerate(said_words())), 64))
 
     assert [one["word"] for one in given] == [f"w{number}!" for number in range(0, 200, 10)]
-    assert (step.counters.events_in.value, step.counters.set_aside.value) == (200, 180)
+    assert (step.counters.events_in.value, step.counters.rejected.value) == (200, 180)
 
 
-def test_a_mapper_stops_where_there_is_no_row_or_no_answer() -> None:
-    """It says which event that was; an answer is missing for a batch."""
+def test_a_mapper_stops_without_a_row_or_an_answer() -> None:
+    """The error names the event, or the first event of a failed request."""
     step = step_of("DefineOrStop")
     stops = list(enumerate(said_words()))[10:]
     with pytest.raises(
         Exception, match=r"words/0 at offset 11: there is no row for key 'w11'.*on_miss = OnMiss.DEAD_LETTER"
     ):
-        outputs(mapper(step), stored(stops, 64))
+        outputs(mapper_step(step), stored(stops, 64))
     step.opened.processor.source.failures = 1  # type: ignore[attr-defined]
-    with pytest.raises(Exception, match=r"words/0 at offset 10: The dictionary is away.*The backfill stops there"):
-        outputs(mapper(step), stored(stops, 64))
+    with pytest.raises(Exception, match=r"words/0 at offset 10: The dictionary is away.*The backfill stopped there"):
+        outputs(mapper_step(step), stored(stops, 64))
