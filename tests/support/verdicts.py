@@ -185,7 +185,7 @@ def state_of(folder: Path, processor: str) -> dict[bytes, Any]:
     found: dict[bytes, Any] = {}
     for shard in sorted((folder / processor).glob("[0-9]*")):
         options = Options(raw_mode=True)
-        families = dict.fromkeys(("positions", "prepared", "identity"), options)
+        families = dict.fromkeys(("position", "prepared", "identity"), options)
         database = Rdict(str(max(shard.glob("[0-9]*"))), options, families, access_type=AccessType.read_only())
         for key, value in database.items():
             encoded = bytes(key)  # type: ignore[arg-type]  # raw mode gives bytes

@@ -7,10 +7,12 @@ import sys
 
 FIRST_READ = """
 import sys, threading
+from penstock.processors.shard.position import StatePosition
 from penstock.state.backups.manifest import FORMAT, Manifest
 from penstock.state.protocols import ShardIdentity
 
-manifest = Manifest(FORMAT, ShardIdentity("scorer", 3, "float by route"), {"lines/3": 17}, 1, 2, 3, ())
+position = StatePosition({"lines/3": 17})
+manifest = Manifest(FORMAT, ShardIdentity("scorer", 3, "float by route"), position, 1, 2, 3, ())
 encoded = manifest.encode()
 together = threading.Barrier(8)
 read = []
