@@ -276,7 +276,7 @@ def mistype(file: Path) -> None:
         (
             "SumUpLately",
             mistype,
-            "column value holds string, and the record has int64 there",
+            "column value has type string, which does not fit the record's int64",
         ),
     ],
 )
