@@ -1,4 +1,4 @@
-"""What the page of guarantees claims, and which tests break where a claim does not hold."""
+"""The claims of the guarantees page, and the tests that fail if a claim is wrong."""
 
 from __future__ import annotations
 
@@ -41,43 +41,43 @@ ROWS = {
         "contract/test_remote_fencing.py::test_a_zombie_changes_nothing",
     ),
     "stateless": (DEATHS, KILLS),
-    "a worker is killed and comes back within its session (45 s)": (
+    "a worker is killed and restarts within its session (45 s)": (
         "faults/test_moving.py::test_a_quick_restart_moves_nothing",
         KILLS,
     ),
-    "a worker is killed while it lets go of buckets, and comes back within its session": (
+    "a worker is killed while it gives up buckets, and restarts within its session": (
         "faults/test_moving.py::test_a_bucket_whose_owner_died_while_it_let_go_of_it_finds_another",
     ),
-    "a worker is killed for good": ("faults/test_killed_worker.py::test_killed_workers_lose_nothing",),
+    "a worker is killed and does not restart": ("faults/test_killed_worker.py::test_killed_workers_lose_nothing",),
     "a worker is stopped (SIGTERM, Ctrl-C)": (
         "integration/test_run.py::test_sigterm_ends_with_a_last_checkpoint",
         "faults/test_broker_outage.py::test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time",
         "unit/test_stopping.py::test_one_that_hangs_in_a_call_is_ended",
     ),
-    "a worker stands still longer than its session, and goes on": (
+    "a worker pauses for longer than its session, then continues": (
         ZOMBIES,
         "contract/test_remote_fencing.py::test_a_zombie_changes_nothing",
         "contract/test_backup_owners.py::test_an_owner_that_was_paused_takes_nothing_from_a_later_one",
     ),
-    "the only replica of a bucket is killed, with transactions open": (
+    "the only replica of a bucket is killed with open transactions": (
         "faults/test_killed_broker.py::test_what_a_killed_broker_left_open_neither_counts_nor_blocks",
         "unit/test_sweeping.py::test_what_silent_workers_left_open_is_ended_once_it_is_older_than_a_transaction_may_be",
     ),
-    "an archiver stands still longer than its session, and goes on": (
+    "an archiver pauses for longer than its session, then continues": (
         "faults/test_archiver_zombies.py::test_a_paused_archiver_changes_nothing_of_its_successors",
         "unit/test_warehouse_fencing.py::test_a_paused_archiver_changes_nothing_of_its_successors",
     ),
-    "one of three brokers is killed, and leads buckets, or coordinates groups or transactions": (
+    "one of three brokers is killed while it leads buckets or coordinates groups or transactions": (
         "faults/test_three_brokers.py::test_each_event_counts_once_while_one_broker_after_another_is_killed",
         "faults/test_three_brokers.py::test_a_category_outlives_the_loss_of_any_broker",
     ),
-    "the broker goes away, for however long": (
+    "Kafka is unreachable, for any length of time": (
         "faults/test_broker_outage.py::test_workers_of_every_row_outlast_a_long_outage",
         "faults/test_broker_outage.py::test_a_worker_that_starts_while_the_broker_is_away_waits",
         "unit/test_archiver_bus_outage.py::test_an_archiver_outlasts_what_passes",
         "unit/test_idleness.py::test_nothing_is_late_after_outages_that_are_longer_than_silence_may_be",
     ),
-    "a disk or a store fails in the middle of a checkpoint": (
+    "a disk or a store fails during a checkpoint": (
         "unit/test_worker_failures.py::test_a_failure_of_any_one_operation_breaks_no_promise",
         "unit/test_worker_failures.py::test_a_full_disk_under_rocksdb_breaks_no_promise",
     ),
@@ -93,26 +93,26 @@ ROWS = {
         "contract/test_backups.py::test_of_a_large_state_a_part_is_read_with_each_backup",
         "integration/test_state_command.py::test_verify_finds_a_good_backup_behind_a_damaged_one",
     ),
-    "the place of backups is down": (
+    "the backup store is unreachable": (
         "faults/test_hdfs_outage.py::test_an_hdfs_that_hangs_for_long_costs_nothing",
         "faults/test_hdfs_outage.py::test_a_lost_state_waits_for_an_hdfs_that_hangs",
         "contract/test_backup_waiting.py::test_a_missing_state_waits_for_its_place_and_says_so_seldom",
     ),
-    "PostgreSQL or Redis is down": (
+    "PostgreSQL or Redis is unreachable": (
         "contract/test_remote_outages.py::test_a_save_whose_answer_is_lost_counts_once",
         "faults/test_stores.py::test_a_worker_waits_for_its_store_and_goes_on_by_itself",
     ),
-    "the state is another processor's, or of another type, window or key, or a newer format": (
+    "the state belongs to another processor, or has another type, window or key, or a newer format": (
         "contract/test_state.py::test_state_of_another_shape_is_refused_and_kept",
         "contract/test_state.py::test_a_state_of_another_format_is_refused",
         "contract/test_remote_writing.py::test_state_of_another_shape_is_refused_and_kept",
         "contract/test_backups.py::test_a_backup_of_another_shape_is_refused",
     ),
-    "a position lies before what the bus keeps": (
+    "a position is before the first offset that Kafka retains": (
         "unit/test_resuming.py::test_events_that_are_gone_are_left_out_only_when_told_so",
         "integration/test_run.py::test_a_position_that_the_bus_no_longer_keeps_is_refused",
     ),
-    "a position lies behind the end of a bucket: another cluster, or the bus has lost events": (
+    "a position is after the end of a bucket: another cluster, or Kafka has lost events": (
         "unit/test_resuming.py::test_a_position_that_the_bus_never_came_to_is_refused",
         "unit/test_resuming.py::test_state_of_another_bus_is_left_as_it_is",
     ),
@@ -122,17 +122,17 @@ ROWS = {
         "integration/test_wrong_bus.py::test_local_state_of_a_category_that_was_made_anew_is_refused",
         "integration/test_wrong_bus.py::test_remote_state_of_a_category_that_was_made_anew_is_refused",
     ),
-    "somebody adds partitions to a category that is read or written": (
+    "another tool adds partitions to an input or output category": (
         "unit/test_topics.py::test_buckets_added_by_others_are_not_read",
         "unit/test_topics.py::test_a_worker_without_new_buckets_stops_too",
     ),
-    "a lost disk, no backup, and the bus no longer has the first event": (
+    "the disk is lost, there is no backup, and Kafka no longer retains the first event": (
         "faults/test_lost_machine.py::test_without_its_backup_it_refuses",
     ),
-    "an input is compacted, and a lost state would be built from it again": (
+    "an input is compacted, and a lost state would have to be rebuilt from it": (
         "unit/test_compacted_inputs.py::test_a_state_that_could_not_be_built_again_is_refused_before_the_first_event",
     ),
-    "no worker has run for a week, and Kafka has dropped the group's positions": (
+    "no worker has run for a week, and Kafka has expired the group's positions": (
         "unit/test_expired.py::test_another_machine_restores_the_backup",
         "unit/test_expired.py::test_the_worker_that_ran_last_goes_on_with_its_state",
         "unit/test_expired.py::test_without_state_it_does_not_begin_anew",
@@ -146,7 +146,7 @@ ROWS = {
         "unit/test_worker.py::test_an_event_without_event_time_stops_the_worker",
         EVERY_EVENT,
     ),
-    "an event for which the processor raises": (
+    "an event for which the processor raises an exception": (
         "unit/test_worker.py::test_what_raises_stops_the_worker_with_all_before_it_saved",
         "unit/test_worker.py::test_a_processor_may_send_what_raises_to_the_dead_letters",
         EVERY_EVENT,
@@ -155,147 +155,149 @@ ROWS = {
         "unit/test_lookups.py::test_each_event_meets_the_row_of_its_key",
         "unit/test_lookups.py::test_events_without_a_row_may_stop_the_worker",
     ),
-    "a batch of a lookup join whose rows cannot be had": (
+    "a batch of a lookup join whose rows cannot be fetched": (
         "unit/test_lookups.py::test_without_an_answer_the_worker_stops_where_it_was",
     ),
-    "an event time more than a day (`max_future`) ahead of the event's arrival on the bus": (
+    "an event time more than a day (`max_future`) after the event's arrival in Kafka": (
         "unit/test_worker.py::test_an_event_far_ahead_is_set_aside_and_does_not_drag_the_watermark",
         "unit/test_worker.py::test_an_event_far_ahead_may_stop_the_worker",
     ),
-    "an event time outside of the years 1 to 9999 (with `max_future = None`: beyond 62 bits)": (
+    "an event time outside the years 1 to 9999 (with `max_future = None`: beyond 62 bits)": (
         "unit/test_values.py::test_an_event_time_that_no_calendar_has_is_set_aside",
         "unit/test_values.py::test_without_a_limit_all_times_of_62_bits_are_taken",
     ),
-    "an event that does not lie in the bucket of its key, where a state is kept by key": (
+    "an event that is not in the bucket of its key, for processors with state per key": (
         "unit/test_placement.py::test_an_event_outside_of_its_keys_bucket_stops_the_worker",
     ),
     "more rejected events than `dead_letter_limit` allows": (
         "unit/test_rejections.py::test_a_stream_of_another_codec_is_not_drained_into_the_dead_letters",
         "unit/test_rejections.py::test_more_than_half_of_the_last_thousand_are_too_many",
     ),
-    "a message of a table (`ps.TableJoin`) that has a key and no value": (
+    "a message of a table (`ps.TableJoin`) with a key and no value": (
         "unit/test_tables.py::test_a_message_without_a_value_deletes_the_row",
         DEATHS,
     ),
 }
-"""By the first cell of a row in the page's tables."""
+"""Tests per row; the key is the first cell of a row in the page's tables."""
 
 SENTENCES = {
-    "Other pairs are refused before the first event, with the reason": (
+    "Penstock refuses other pairs before the first event, and gives the reason": (
         "unit/test_declarations.py::test_a_declaration_that_cannot_work_is_refused",
     ),
-    "A checkpoint falls after a second, 500,000 events or 256 MiB of input, whichever comes first": (
+    "A checkpoint starts after one second, 500,000 events or 256 MiB of input, whichever comes first": (
         "unit/test_worker.py::test_a_checkpoint_falls_at_whichever_limit_comes_first",
     ),
     "While a checkpoint is being saved, the worker reads and computes on": (
         "unit/test_worker.py::test_work_goes_on_while_a_checkpoint_is_being_saved",
     ),
-    "no other worker gets them before": (
+    "No other worker receives a bucket earlier": (
         "unit/test_worker.py::test_two_workers_share_buckets_and_state_follows",
         "faults/test_moving.py::test_buckets_move_while_they_are_opened",
     ),
-    "are seen once by readers of committed data": ("contract/test_bus.py::test_a_transaction_counts_as_a_whole", KILLS),
-    "outputs at least once of several inputs are, since these need not come interleaved as before": (DEATHS,),
-    "A lost state is rebuilt from there, just as it was committed": (
+    "appear once to readers of committed data": ("contract/test_bus.py::test_a_transaction_counts_as_a_whole", KILLS),
+    "the inputs may interleave differently, so their outputs may repeat": (DEATHS,),
+    "A lost state is rebuilt from the changelog, exactly as it was committed": (
         DEATHS,
         "unit/test_changelog_in_sight.py::test_a_state_is_rebuilt_up_to_what_was_committed",
     ),
-    "a state that may be further behind than half of that is made anew of the whole changelog": (
+    "A state that may be further behind than half of that time is rebuilt from the whole changelog": (
         "unit/test_changelog_deletions.py::test_a_key_deleted_long_ago_does_not_come_back",
     ),
-    "is declared otherwise, writes its whole state there": (
+    "A processor that had no changelog before and now needs one first writes its whole state to it": (
         "unit/test_worker.py::test_a_changelog_that_begins_late_holds_the_state_of_before",
         "faults/test_every_gap.py::test_a_changelog_that_begins_late_holds_what_was_before",
     ),
     "With exactly-once outputs no update is written twice": (DEATHS, KILLS),
-    "the next one commits them when it opens the bucket": (
+    "the next owner commits them when it opens the bucket": (
         "unit/test_going_back.py::test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state",
     ),
-    "every state and every partial of a checkpoint is checked before any of it is saved": (
+    "the worker checks every state and every partial of a checkpoint before it saves any of them": (
         "unit/test_values.py::test_a_partial_that_cannot_be_saved_stops_the_worker_and_is_named",
         "unit/test_values.py::test_no_state_of_another_type_is_saved_beside_good_ones",
         "unit/test_values.py::test_a_state_that_cannot_be_saved_stops_the_worker_and_is_named",
     ),
-    "the event that gave it is set aside": (
+    "the event that produced it becomes a dead letter": (
         "unit/test_values.py::test_an_observation_that_cannot_be_saved_is_set_aside_however_it_is_kept",
     ),
-    "perhaps behind newer ones of its successor": (
+    "perhaps after newer outputs of its successor": (
         "unit/test_going_back.py::test_a_worker_that_stood_still_before_it_sent_its_outputs",
     ),
-    "those that have caught up wait for the others before their new events are read": (
+    "inputs that have caught up wait for the others before the worker reads their new events": (
         "unit/test_going_back.py::test_a_store_that_went_back_does_not_swallow_new_events",
         "unit/test_going_back.py::test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events",
         "unit/test_going_back.py::test_updates_come_once_where_transactions_end_between_events",
         "unit/test_meeting.py::test_an_input_that_is_ahead_waits_at_its_border",
     ),
-    "a remote store that has gone back": ("contract/test_remote_fencing.py::test_a_store_that_went_back_is_noticed",),
-    "by its own arithmetic for `Count`, `Sum`, `Mean`, `Min` and": (
+    "a worker whose remote store went back refuses to continue": (
+        "contract/test_remote_fencing.py::test_a_store_that_went_back_is_noticed",
+    ),
+    "the store merges `Count`, `Sum`, `Mean`, `Min` and `Max` by its own arithmetic": (
         "contract/test_remote_merging.py::test_any_series_of_saves_folds_as_the_monoid_does",
     ),
     "Redis needs `appendonly yes`": ("contract/test_remote_refusals.py::test_a_redis_that_forgets_is_warned_of_once",),
-    "a different number of buckets is": (
+    "A different number of buckets is refused": (
         "integration/test_run.py::test_co_partitioned_inputs_must_have_the_same_buckets",
     ),
-    "Keys are assigned as Kafka's own producers do it (murmur2)": (
+    "Keys are assigned to buckets as Kafka's own producers assign them (murmur2)": (
         "unit/test_time_and_place.py::test_murmur2_is_kafkas",
     ),
-    "A timer fires once, in order of time, and not before the watermark has come to it": (
+    "A timer fires once, in order of time, and not before the watermark reaches it": (
         "unit/test_timers.py::test_timers_fire_once_in_order_and_not_early",
         DEATHS,
     ),
-    "Early results (`AtWatermark(early=…)`) that are pending, and when they are due, are part of the state": (
+    "Pending early results (`AtWatermark(early=…)`), and the times at which they are due, are also part of the state": (
         "unit/test_windows_end.py::test_pending_early_results_outlive_a_restart",
         "unit/test_windows_end.py::test_early_results_are_committed_in_silence",
     ),
-    "Silence because something is away is not idleness": (
+    "Outages are not idleness": (
         "unit/test_idleness.py::test_nothing_is_late_when_all_workers_have_stood_still",
         "unit/test_idleness.py::test_nothing_is_late_of_an_upstream_processor_that_was_stopped",
         "faults/test_silence.py::test_nothing_is_late_because_all_workers_stood_still",
     ),
-    "A dead letter keeps the message's bytes, key, category, bucket, offset and the reason": (
+    "A dead letter contains the message's bytes, key, category, bucket, offset and the reason": (
         "contract/test_codecs.py::test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes",
         "unit/test_worker.py::test_what_does_not_decode_becomes_a_dead_letter",
     ),
-    "Which events were rejected decides, not how they were read": (
+    "The decision depends on the rejected events, not on batch boundaries": (
         "unit/test_rejections.py::test_where_it_stops_does_not_depend_on_batches",
     ),
-    "Whole numbers have 64 bits with their sign, and floats are finite": (
+    "Integers have 64 bits, signed, and floats are finite": (
         "contract/test_codecs.py::test_whole_numbers_have_64_bits",
         "contract/test_codecs.py::test_a_float_that_is_not_finite_is_refused_wherever_it_stands",
         "unit/test_values.py::test_a_backfill_refuses_what_the_stream_refuses",
     ),
-    "Every record that is written is checked against its type": (
+    "Every output record is checked against its type": (
         "contract/test_codecs.py::test_every_record_of_a_batch_is_checked",
         "unit/test_values.py::test_an_output_that_is_not_finite_stops_the_worker_with_nothing_of_its_batch_sent",
     ),
-    "Processors without state do not check": (
+    "Stateless processors do not check": (
         "unit/test_placement.py::test_a_stateless_processor_takes_events_from_any_bucket",
     ),
-    "every attribute of a processor is of its type and none is nearly named as one that counts": (
+    "every attribute of a processor has its declared type, and no attribute is a near miss of a known name": (
         "unit/test_declared.py::test_a_value_of_another_type_is_refused",
         "unit/test_declared.py::test_a_name_that_is_nearly_one_that_counts_is_refused",
     ),
-    "that a monoid keeps its laws": (
+    "that the monoid satisfies its laws": (
         "unit/test_worker.py::test_a_monoid_that_breaks_a_law_is_refused_before_anything_is_saved",
     ),
-    "event times are not in seconds, micro- or nanoseconds": (
+    "event times are not in seconds, microseconds or nanoseconds": (
         "unit/test_worker.py::test_event_times_in_another_unit_are_refused",
     ),
-    "An event time\nbefore 1970 is an event time like any other": (
+    "Event times before 1970 are valid": (
         "unit/test_worker.py::test_event_times_before_1970_are_event_times",
         DEATHS,
     ),
 }
-"""By words of the page."""
+"""Tests per sentence; the key is a part of the sentence."""
 
-TABLES = ("| state / output | what is made durable", "| what happens |", "| what | by default |")
+TABLES = ("| state / output | durable steps", "| failure |", "| event | default |")
 
 
 def first_cells() -> Iterator[str]:
-    """Give the first cells of the page's tables that claim something."""
+    """Yield the first cell of each row in the page's tables of claims."""
     for table in TABLES:
         _, found, rest = PAGE.partition(f"\n{table}")
-        assert found, f"there is no table any more that begins with {table}"
+        assert found, f"the page has no table that begins with {table}"
         rows = rest.split("\n\n", 1)[0].splitlines()[2:]
         yield from (row.split(" | ")[0].removeprefix("| ") for row in rows)
 
@@ -308,19 +310,19 @@ def names_in(path: Path) -> frozenset[str]:
 
 
 def test_each_row_of_the_page_has_tests_that_break_it() -> None:
-    """A row that is new, gone or worded otherwise is one whose tests are to be thought over."""
+    """Review the tests of a row when you add, remove or reword it."""
     assert sorted(first_cells()) == sorted(ROWS)
 
 
 @pytest.mark.parametrize("words", SENTENCES)
 def test_what_is_tested_is_claimed(words: str) -> None:
-    """The words are on the page, however its lines are broken."""
+    """Each sentence is on the page, whatever its line breaks."""
     assert re.sub(r"\s+", " ", words) in re.sub(r"\s+", " ", PAGE)
 
 
 @pytest.mark.parametrize("test", sorted({test for tests in (*ROWS.values(), *SENTENCES.values()) for test in tests}))
 def test_the_tests_of_the_page_are_there(test: str) -> None:
-    """None was renamed or removed without a look at what it stands for."""
+    """Update this map when you rename or remove a test."""
     path, name = test.split("::")
 
     assert name in names_in(ROOT / "tests" / path)
