@@ -15,7 +15,7 @@ help:
 	@echo "make day     play the life of a day on it: deploy, load, alert, scale, kill, roll back, replay, reset, undeploy"
 	@echo "make test    run all tests; they start the services they need"
 	@echo "make docs    build the documentation with the API reference into artifacts/site; links are checked"
-	@echo "make check   lint, types, and the rule of imports"
+	@echo "make check   lint, types, the rule of imports, and the word list"
 	@echo "make simulate  SEEDS=1000 runs in a simulation of brokers, machines and all that goes wrong; SEED=n repeats one and makes it small"
 	@echo "make test-gaps  kill every kind of processor in every gap of a checkpoint on a real Kafka (20 minutes)"
 	@echo "make soak    three workers under random trouble for SECONDS=600; prints the seed"
@@ -73,7 +73,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy penstock tests examples benchmarks
-	$(BIN)/python -m pytest -q tests/unit/test_imports.py
+	$(BIN)/python -m pytest -q tests/unit/test_imports.py tests/unit/test_language.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/throughput.py

@@ -1,0 +1,85 @@
+"""Phrases that plain sentences have replaced, and the folders that no longer contain them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+REWRITES = {
+    r"whoever": "name the process or person: the worker, the owner, the reader",
+    r"(?:some|any|no)body": "name the process or person, or use the passive: a user, no worker",
+    r"those that|those who": "repeat the noun: events that, workers that",
+    r"that of": "repeat the noun: the offset of",
+    r"(?:is|are|was|were|be|been) told": "receives, is configured with, is reported",
+    r"tells? (?:of|somebody)": "report",
+    r"what becomes of": "the action for, the result of",
+    r"(?:comes?|came) to (?:lie|an? end|its end|their end|nothing|pass)": "ends, reaches, is",
+    r"mends?|mended|mending": "repair, fix",
+    r"heirs?": "successor, next owner",
+    r"(?:stands?|stood|standing) still": "pauses, hangs, does not advance",
+    r"is of (?:use|before)": "is useful; is outdated",
+    r"of before": "earlier, outdated, previous",
+    r"(?:is|are|be) not to be had": "is unavailable",
+    r"to be had": "available",
+    r"made anew|makes anew": "recreate, rebuild",
+    r"made good": "restored, repaired",
+    r"goes by (?:the|what|arrival|promises)": "uses, depends on",
+    r"lets? go of": "gives up, releases, is revoked",
+    r"(?:is|are) waited for": "waits for",
+    r"without a word|in silence": "silently, without an error",
+    r"one's own": "your own",
+    r"are gone|is gone": "has expired, is missing, was deleted",
+    r"with nobody|by nobody": "without an owner",
+    r"in bad order|in good order": "cleanly",
+}
+"""Rewrites by regular expression; each matches whole words, in any case."""
+
+REWRITTEN = ("README.md", "CHANGELOG.md", "docs", "examples")
+"""Clean folders and files. Add `processors`, `transport`, `state`, `backfill` and `ops` when each is clean."""
+
+NOT_SCANNED = ("docs/decisions/",)
+"""Decisions are dated records, so they keep their words."""
+
+READ = (".py", ".md", ".js", ".html")
+PATTERNS = {re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE): rewrite for phrase, rewrite in REWRITES.items()}
+
+
+def tracked(place: str) -> list[str]:
+    """Return the tracked text files of a folder, or the file itself."""
+    listed = subprocess.run(["git", "ls-files", "--", place], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for path in listed.stdout.splitlines() if path.endswith(READ) and not path.startswith(NOT_SCANNED)]
+
+
+def replaced_phrases(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the line number, the phrase and its rewrite for each replaced phrase, also across a line break."""
+    for pattern, rewrite in PATTERNS.items():
+        for match in re.finditer(pattern.pattern.replace(" ", r"\s+"), text, pattern.flags):
+            yield text.count("\n", 0, match.start()) + 1, " ".join(match[0].split()), rewrite
+
+
+def complaints(path: str) -> list[str]:
+    """Return one line per replaced phrase of a tracked file."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return [f"{path}:{line}: “{phrase}”: {rewrite}" for line, phrase, rewrite in sorted(replaced_phrases(text))]
+
+
+@pytest.mark.parametrize("place", REWRITTEN)
+def test_rewritten_folders_contain_no_replaced_phrase(place: str) -> None:
+    """A clean folder stays clean; the failure lists file, line, phrase and rewrite."""
+    files = tracked(place)
+
+    assert files
+    assert not [complaint for path in files for complaint in complaints(path)]
+
+
+def test_a_replaced_phrase_is_reported_with_its_line() -> None:
+    """Case and line breaks do not hide a phrase; parts of longer words do not match."""
+    text = "The worker recommends theirs.\nNobody reads it; the worker is\ntold."
+
+    assert [(line, phrase) for line, phrase, _ in sorted(replaced_phrases(text))] == [(2, "Nobody"), (2, "is told")]
