@@ -1,5 +1,5 @@
 # make demo   the flights pipeline on a real Kafka and again in Spark
-# make day    the same pipeline as those who run it see it: deployed, loaded, killed, rolled back, replayed, reset
+# make day    the same pipeline as its operators see it: deployed, loaded, killed, rolled back, replayed, reset
 # make test   all tests, with every service they need started by the tests themselves
 # make help   the rest
 

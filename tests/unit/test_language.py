@@ -40,7 +40,7 @@ REWRITES = {
 }
 """Rewrites by regular expression; each matches whole words, in any case."""
 
-REWRITTEN = ("README.md", "CHANGELOG.md", "docs", "examples")
+REWRITTEN = ("README.md", "CHANGELOG.md", "docs", "examples/*.md")
 """Clean folders and files. Add `processors`, `transport`, `state`, `backfill` and `ops` when each is clean."""
 
 NOT_SCANNED = ("docs/decisions/",)
