@@ -70,7 +70,7 @@ def _breaches(rules: Iterable[Alert], picture: ClusterStatus) -> Iterator[tuple[
 
 def _said(rule: Alert, standing: ProcessorStatus, figure: float, picture: ClusterStatus) -> str:
     """Return the figure, and what is known to be wrong with the processor."""
-    found = " ".join(finding.says for finding in picture.wrong if finding.processor == standing.node.name)
+    found = " ".join(finding.message for finding in picture.findings if finding.processor == standing.node.name)
     return f"{rule.measure} of {standing.node.name} is {figure:,.6g}, {rule.limit}. {found}".rstrip()
 
 

@@ -101,7 +101,7 @@ def _show(picture: ClusterStatus, *, buckets: bool, workers: bool, json: bool) -
 
 
 def _laid_out(picture: ClusterStatus, *, buckets: bool, workers: bool) -> RenderableType:
-    parts: list[RenderableType] = [_wrong(picture.wrong), _processors(picture.standings)]
+    parts: list[RenderableType] = [_findings(picture.findings), _processors(picture.standings)]
     if workers:
         parts += ["", _workers(picture.standings)]
     if buckets:
@@ -109,11 +109,11 @@ def _laid_out(picture: ClusterStatus, *, buckets: bool, workers: bool) -> Render
     return Group(*parts)
 
 
-def _wrong(findings: tuple[Finding, ...]) -> RenderableType:
+def _findings(findings: tuple[Finding, ...]) -> RenderableType:
     if not findings:
-        return Text("Nothing is wrong.\n", style="green")
+        return Text("No findings.\n", style="green")
     lines = [
-        f"[{_STYLES[finding.weight]}]{finding.kind:<13}[/] [bold]{escape(finding.processor)}[/]  {escape(finding.says)}"
+        f"[{_STYLES[finding.severity]}]{finding.kind:<13}[/] [bold]{escape(finding.processor)}[/]  {escape(finding.message)}"
         for finding in findings
     ]
     return Text.from_markup("\n".join(lines) + "\n")
@@ -130,8 +130,8 @@ def _processor(it: ProcessorStatus) -> dict[str, object]:
         "workers": len(it.running),
         "in/s": round(it.total("rate_in")),
         "out/s": round(it.total("rate_out")),
-        "left": UNKNOWN if it.behind is None else it.behind,
-        "waiting": human_duration_or_unknown(it.behind_s) if it.behind != 0 else "",
+        "backlog (events)": UNKNOWN if it.behind is None else it.behind,
+        "lag (time)": human_duration_or_unknown(it.behind_s) if it.behind != 0 else "",
         "event time (UTC)": _time(it.low_ms),
         "held back by": _holder(it) if it.shards and (it.low_ms is not None or it.holder.held_by) else "",
         "saved": f"{human_duration(max(saved))} ago" if saved else "",
@@ -180,8 +180,8 @@ def _bucket(standing: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
         "owner": shard.owner or "nobody",
         "in/s": round(shard.rate_in),
         "out/s": round(shard.rate_out),
-        "left": UNKNOWN if shard.behind is None else shard.behind,
-        "waiting": human_duration_or_unknown(shard.behind_s) if shard.behind != 0 else "",
+        "backlog (events)": UNKNOWN if shard.behind is None else shard.behind,
+        "lag (time)": human_duration_or_unknown(shard.behind_s) if shard.behind != 0 else "",
         "event time (UTC)": _time(shard.low_ms),
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
         "backup": "" if shard.backup_age_s is None else f"{human_duration(shard.backup_age_s)} ago",

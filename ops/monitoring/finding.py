@@ -1,38 +1,34 @@
-"""One problem that monitoring found: severity, processor, and what to do."""
+"""A problem that monitoring found."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 class Severity(IntEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     NOTE = 0
-    """Worth knowing."""
+    """Needs no action."""
     WARNING = 1
-    """It will be worse if nobody does anything."""
+    """Gets worse without action."""
     CRITICAL = 2
-    """Events are not processed, or are about to be lost."""
+    """Events are not processed, or will expire soon."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """A problem of one processor.
 
     Args:
-        weight: how bad it is.
-        kind: what it is, in a word that does not change while the figures do.
-        processor: whose.
-        says: what it is, what it means, and what to do.
+        severity: the urgency of the problem.
+        kind: a stable name of the problem, without figures.
+        processor: the name of the processor.
+        message: the problem, its consequence, and the action to take.
     """
 
-    weight: Severity
+    severity: Severity
     kind: str
     processor: str
-    says: str
+    message: str

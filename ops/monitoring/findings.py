@@ -1,4 +1,4 @@
-"""What is wrong with processors, in words: what it is, what it means, what to do."""
+"""Checks that turn the status of processors into findings."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ if TYPE_CHECKING:
     from .status import ProcessorStatus
 
 LAG_S = 300.0
-"""How long the oldest event may wait."""
+"""The lag above which a processor gets a finding."""
 LATE_CHECKPOINT = 3
-"""How many intervals a checkpoint may be old while there is something to save; and never less than the next figure."""
+"""The number of checkpoint intervals after which unsaved progress is late."""
 LATE_CHECKPOINT_S = 30.0
+"""The least age of unsaved progress that is late, however short the interval."""
 RETENTION_S = 3_600.0
-"""How long before an unread event leaves the bus that is said."""
+"""The remaining retention of an unread event below which a processor gets a finding."""
 NOT_BEGUN_S = 60.0
-"""How long a worker may run without a watermark."""
+"""The time that a worker may run without a watermark."""
 MANY_RESTARTS = 3
-"""How many in an hour are too many."""
+"""The number of restarts in an hour that is too high."""
 
 
-def findings_of(standings: Iterable[ProcessorStatus]) -> tuple[Finding, ...]:
-    """Return what is wrong with processors, the worst first."""
-    found = [finding for standing in standings for look in _LOOKS for finding in look(standing)]
-    return tuple(sorted(found, key=lambda finding: (-finding.weight, finding.processor, finding.kind)))
+def findings_of(processors: Iterable[ProcessorStatus]) -> tuple[Finding, ...]:
+    """Return the findings of processors, the most severe first."""
+    found = [finding for processor in processors for check in _CHECKS for finding in check(processor)]
+    return tuple(sorted(found, key=lambda finding: (-finding.severity, finding.processor, finding.kind)))
 
 
 def _unreadable(it: ProcessorStatus) -> Iterator[Finding]:
@@ -38,8 +39,8 @@ def _unreadable(it: ProcessorStatus) -> Iterator[Finding]:
             Severity.WARNING,
             "unknown",
             it.node.name,
-            f"The bus did not say {'; '.join(it.unread)}. These figures are shown as unknown and raise no alert; the others are right. They are "
-            "asked for again with each look.",
+            f"Kafka did not return {'; '.join(it.unread)}. These figures are unknown and fire no alert; all other figures are correct. Monitoring "
+            "retries with every poll.",
         )
 
 
@@ -49,14 +50,14 @@ def _not_run(it: ProcessorStatus) -> Iterator[Finding]:
             Severity.CRITICAL,
             "no input",
             it.node.name,
-            f"None of its inputs is on the bus: {', '.join(it.node.inputs)}. Create the app's categories with `penstock category create`.",
+            f"None of its input categories exists: {', '.join(it.node.inputs)}. Create the app's categories with `penstock category create`.",
         )
     elif not it.running and it.behind:
         yield Finding(
             Severity.CRITICAL,
             "not running",
             it.node.name,
-            f"Nobody runs it, and {_left(it)}. Start it with `penstock run` or `penstock deploy`.",
+            f"No worker runs it, and {_backlog(it)}. Start it with `penstock run` or `penstock deploy`.",
         )
 
 
@@ -66,9 +67,9 @@ def _recreated(it: ProcessorStatus) -> Iterator[Finding]:
             Severity.CRITICAL,
             "recreated",
             it.node.name,
-            f"{', '.join(it.recreated)} was deleted and created again since it was read: its positions stand for other events now. Nothing of the "
-            "new topic is processed. Begin with its first event: `penstock reset APP:PROCESSOR --to earliest`, with `--state empty` where it "
-            "keeps state.",
+            f"{', '.join(it.recreated)} was deleted and created again: the committed offsets belong to the old topic. The processor reads nothing from "
+            "the new topic. Start at its first event with `penstock reset APP:PROCESSOR --to earliest`; add `--state empty` if the processor "
+            "is stateful.",
         )
 
 
@@ -79,7 +80,7 @@ def _failed(it: ProcessorStatus) -> Iterator[Finding]:
                 Severity.WARNING if it.running else Severity.CRITICAL,
                 "failed",
                 it.node.name,
-                f"Worker {worker.worker} on {worker.host} ended {human_duration(worker.silent_s)} ago: {worker.ended}",
+                f"Worker {worker.worker} on {worker.host} failed {human_duration(worker.silent_s)} ago: {worker.ended}",
             )
 
 
@@ -90,8 +91,8 @@ def _silent(it: ProcessorStatus) -> Iterator[Finding]:
                 Severity.CRITICAL,
                 "silent",
                 it.node.name,
-                f"Worker {worker.worker} on {worker.host} (process {worker.pid}) has said nothing for {human_duration(worker.silent_s)}: it hangs, was "
-                "killed, or does not reach the bus. If it is gone, its buckets go to others when its session ends.",
+                f"Worker {worker.worker} on {worker.host} (process {worker.pid}) has not reported for {human_duration(worker.silent_s)}: it hangs, was "
+                "killed, or cannot reach Kafka. If it was killed, other workers take over its buckets when its session times out.",
             )
 
 
@@ -103,8 +104,8 @@ def _unowned(it: ProcessorStatus) -> Iterator[Finding]:
             Severity.WARNING,
             "without owner",
             it.node.name,
-            f"No worker has bucket {buckets} open, and {sum(shard.behind or 0 for shard in lost):,} events wait there. Buckets that move are opened "
-            "within seconds; those of a worker that died when its session ends; a state that has to be restored takes as long as that takes.",
+            f"No worker owns bucket {buckets}; its backlog is {sum(shard.behind or 0 for shard in lost):,} events. A rebalance takes seconds. The "
+            "buckets of a killed worker move when its session times out. Restoring state takes longer.",
         )
 
 
@@ -112,18 +113,18 @@ def _lagging(it: ProcessorStatus) -> Iterator[Finding]:
     if it.behind_s is not None and it.behind_s > LAG_S and it.running:
         worst = max(it.shards, key=lambda shard: shard.behind_s or 0.0)
         rate = it.total("rate_in")
-        pace = f"it reads {rate:,.0f} events/s" if rate else "it reads nothing"
+        throughput = f"its throughput is {rate:,.0f} events/s" if rate else "it reads nothing"
         yield Finding(
             Severity.WARNING,
             "lag",
             it.node.name,
-            f"{_left(it)}, the oldest for {human_duration(it.behind_s)} (bucket {worst.bucket}); {pace}. Give it more workers, up to {len(it.shards)}, "
-            "or look what holds it up.",
+            f"I{_backlog(it)[1:]}; its lag is {human_duration(it.behind_s)} (bucket {worst.bucket}); {throughput}. Add workers, up to "
+            f"{len(it.shards)}, or find the bottleneck in the worker's log.",
         )
 
 
 def _expiring(it: ProcessorStatus) -> Iterator[Finding]:
-    # More than half of its time there is gone as well: a category may be kept for minutes only.
+    # Also require that half of the retention has passed: a category may have a retention of minutes.
     near = [
         (shard.expires_s, shard.bucket)
         for shard in it.shards
@@ -135,8 +136,8 @@ def _expiring(it: ProcessorStatus) -> Iterator[Finding]:
             Severity.CRITICAL,
             "retention",
             it.node.name,
-            f"Unread events of bucket {bucket} leave the bus {'now' if expires_s <= 0 else f'in {human_duration(expires_s)}'}. What is gone is not "
-            "processed: raise the category's retention, or see that they are read.",
+            f"Unread events of bucket {bucket} expire {'now' if expires_s <= 0 else f'in {human_duration(expires_s)}'}. Expired events are never "
+            "processed. Raise the category's retention, or add workers.",
         )
 
 
@@ -149,8 +150,8 @@ def _unsaved(it: ProcessorStatus) -> Iterator[Finding]:
                 Severity.WARNING,
                 "checkpoint",
                 it.node.name,
-                f"Worker {worker.worker} reads, but has saved nothing for {human_duration(unsaved_s)}; a checkpoint is due every "
-                f"{it.node.checkpoint_s:g} s. After a crash all since then is done again. Its log says what it waits for.",
+                f"Worker {worker.worker} reads, but has completed no checkpoint for {human_duration(unsaved_s)}; the interval is "
+                f"{it.node.checkpoint_s:g} s. After a crash it processes these events again. Its log contains the cause.",
             )
 
 
@@ -161,7 +162,7 @@ def _stuck(it: ProcessorStatus) -> Iterator[Finding]:
             Severity.NOTE,
             "held back",
             it.node.name,
-            f"Its event time is {human_duration(it.watermark_lag_s)} behind the time of day; bucket {holder.bucket} is held back by {holder.held_by}.",
+            f"Its watermark lag is {human_duration(it.watermark_lag_s)}; bucket {holder.bucket} is held back by {holder.held_by}.",
         )
 
 
@@ -173,8 +174,8 @@ def _not_begun(it: ProcessorStatus) -> Iterator[Finding]:
             Severity.NOTE,
             "no watermark",
             it.node.name,
-            f"Its event time has not begun: bucket {holder.bucket} is held back by {holder.held_by}. Windows and timers wait until it does, and so "
-            "does what reads its outputs by event time. Where events are few, declare `watermark = penstock.watermarks.BoundedOutOfOrderness(…)`.",
+            f"It has no watermark yet: bucket {holder.bucket} is held back by {holder.held_by}. Its windows and timers wait, and so do processors "
+            "that read its outputs by event time. For inputs with few events, declare `watermark = penstock.watermarks.BoundedOutOfOrderness(…)`.",
         )
 
 
@@ -186,27 +187,28 @@ def _not_backed_up(it: ProcessorStatus) -> Iterator[Finding]:
             Severity.WARNING,
             "backup",
             it.node.name,
-            f"The newest backup of a shard is {human_duration(age_s)} old; one is made every {max(intervals):g} s. If the disk is lost, all since then "
-            "is read again from the bus. Look whether the place of backups answers.",
+            f"The newest backup of a shard is {human_duration(age_s)} old; the interval is {max(intervals):g} s. After the loss of a disk, workers read all "
+            "later changes from Kafka. Check that the backup store is reachable.",
         )
 
 
-def _setting_aside(it: ProcessorStatus) -> Iterator[Finding]:
+def _dead_letters(it: ProcessorStatus) -> Iterator[Finding]:
     rate, share = it.total("letters_rate"), it.dead_letters_share
     if not rate and it.dead_letters:
         yield Finding(
             Severity.NOTE,
             "dead letters",
             it.node.name,
-            f"{it.dead_letters:,} events that it set aside are kept, and none was added lately. Look at them with `penstock category tail "
+            f"Kafka stores {it.dead_letters:,} dead letters of it; none is recent. Read them with `penstock category tail "
             f"{it.node.dead_letters} --from 0`.",
         )
     if rate > 0:
+        stored = "" if it.dead_letters is None else f"; Kafka stores {it.dead_letters:,} dead letters"
         yield Finding(
             Severity.WARNING,
             "dead letters",
             it.node.name,
-            f"It sets events aside, {rate * 60:,.0f} in a minute{f', {share:.1%} of what it reads' if share else ''}{'' if it.dead_letters is None else f'; {it.dead_letters:,} are kept'}. Look at them with "
+            f"It rejects {rate * 60:,.0f} events per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read them with "
             f"`penstock category tail {it.node.dead_letters}`.",
         )
 
@@ -218,22 +220,22 @@ def _restarting(it: ProcessorStatus) -> Iterator[Finding]:
                 Severity.WARNING,
                 "restarts",
                 it.node.name,
-                f"Worker {worker.worker} was started again {worker.restarts} times in the last hour after it ended unasked; its log says why.",
+                f"Worker {worker.worker} restarted {worker.restarts} times in the last hour after failures. Its log contains the cause.",
             )
 
 
 def _versions(it: ProcessorStatus) -> Iterator[Finding]:
-    versions = sorted({worker.deployment or "started by hand" for worker in it.running})
+    versions = sorted({worker.deployment or "started manually" for worker in it.running})
     if len(versions) > 1:
         yield Finding(
             Severity.NOTE,
             "versions",
             it.node.name,
-            f"Its workers run different versions: {', '.join(versions)}. That is so while a deployment rolls on; afterwards stop those that are left.",
+            f"Its workers run different versions: {', '.join(versions)}. This is normal during a rolling update. After it, stop the workers of the old version.",
         )
 
 
-_LOOKS: tuple[Callable[[ProcessorStatus], Iterator[Finding]], ...] = (
+_CHECKS: tuple[Callable[[ProcessorStatus], Iterator[Finding]], ...] = (
     _unreadable,
     _not_run,
     _recreated,
@@ -246,12 +248,12 @@ _LOOKS: tuple[Callable[[ProcessorStatus], Iterator[Finding]], ...] = (
     _stuck,
     _not_begun,
     _not_backed_up,
-    _setting_aside,
+    _dead_letters,
     _restarting,
     _versions,
 )
 
 
-def _left(it: ProcessorStatus) -> str:
+def _backlog(it: ProcessorStatus) -> str:
     size = "" if not it.behind_bytes else f" (about {it.behind_bytes / 1e6:,.1f} MB)"
-    return f"{it.behind:,} events wait{size}"
+    return f"its backlog is {it.behind:,} events{size}"

@@ -1,4 +1,4 @@
-"""The graph of processors and the categories between them, drawn with what flows and what is left."""
+"""Drawings of processors and categories with throughput and backlog."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def _readers(standings: Iterable[ProcessorStatus]) -> dict[str, list[ProcessorSt
 
 
 def _figures(it: ProcessorStatus) -> str:
-    """Return what is said of a processor in a drawing."""
+    """Return the label of a processor."""
     if not it.running:
         runs = "not running"
     else:
         runs = f"{len(it.running)} worker{'s' * (len(it.running) > 1)}, {it.total('rate_in'):,.0f} in/s, {it.total('rate_out'):,.0f} out/s"
     if it.behind is None:
-        return f"{runs}, what is left is unknown"
-    return f"{runs}, {it.behind:,} left for {human_duration_or_unknown(it.behind_s)}" if it.behind else runs
+        return f"{runs}, backlog unknown"
+    return f"{runs}, backlog {it.behind:,} events, lag {human_duration_or_unknown(it.behind_s)}" if it.behind else runs
 
 
 def _mermaid(standings: Sequence[ProcessorStatus]) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Looking at processors from outside: what their workers report, put beside what the bus itself knows.
+"""The observer of processors: combines the reports of workers with figures from the bus.
 
-reports   -> who runs what, how fast, how old checkpoints and backups are
-promises  -> event time
-the bus   -> how much is left, and for how long that has waited; right also where nobody runs
+reports    -> workers, throughput, ages of checkpoints and backups
+watermarks -> event time
+the bus    -> backlog and lag, correct also without workers
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from .status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 
 HOUR_MS = 3_600_000
 REGISTRATIONS_EVERY_MS = 10_000
-"""How often it is read what is registered of processors."""
+"""The interval between reads of the processors' registrations."""
 
 
 class Observer:
-    """Looks at all processors of a bus, or at some. One thread; close it.
+    """Observes all processors of a bus, or some. One thread; close it.
 
     Args:
-        bus: where they are.
-        nodes: those to look at, also if nobody has run them yet.
-        others: whether to look at all others that have reported, too.
-        now_ms: tells the time, in milliseconds since 1970, UTC; by default the machine's.
-        rates_over_s: the time over which rates are taken.
+        bus: the bus of the processors.
+        nodes: processors to observe, also before their first run.
+        others: whether to observe all other processors that report.
+        now_ms: returns the time in milliseconds since 1970, UTC; by default the machine's.
+        rates_over_s: the time over which rates are averaged.
     """
 
     def __init__(
@@ -70,27 +70,27 @@ class Observer:
         self._now_ms = now_ms or SystemClock().now_ms
         since = datetime.fromtimestamp(self._now_ms() / 1000, timezone.utc) - LOOK_BACK
         self._reports = Reports(bus, since, rates_over_s)
-        self._promises = WatermarkTable(bus)
+        self._watermarks = WatermarkTable(bus)
         self._waiting: dict[Position, int] = {}
-        self._still = StallDetector()
+        self._stalls = StallDetector()
         self._registered: dict[str, Registration] = {}
         self._registered_ms: int | None = None
 
     def look(self) -> ClusterStatus:
-        """Return how all of them stand now."""
+        """Return the current status of all processors."""
         self._read()
         now_ms = self._now_ms()
         stretches = self._reports.stretches(now_ms)
         nodes = self._known(stretch.last for stretch in stretches.values())
         on_bus = self._on_bus(nodes)
         standings = tuple(
-            self._still.noted(
+            self._stalls.observe(
                 _standing(
                     node,
                     now_ms,
                     [stretch for (processor, _), stretch in stretches.items() if processor == node.name],
                     on_bus,
-                    self._promises.newest,
+                    self._watermarks.newest,
                 )
             )
             for node in nodes
@@ -98,12 +98,12 @@ class Observer:
         return ClusterStatus(now_ms, standings, findings_of(standings))
 
     def _read(self) -> None:
-        """Take what was said meanwhile; at first, all that was said before."""
+        """Read new reports and watermarks; the first time, all of them."""
         self._reports.read()
-        self._promises.read_to_end()
+        self._watermarks.read_to_end()
 
     def _known(self, reports: Iterable[Report]) -> list[Node]:
-        """Return what is looked at, upstream first; what a worker runs says more than what was asked for."""
+        """Return the observed processors, upstream first; a worker's report overrides the declaration."""
         nodes = dict(self._nodes)
         for report in reports:
             if self._others or report.node.name in nodes:
@@ -111,36 +111,39 @@ class Observer:
         return in_order(nodes.values())
 
     def _on_bus(self, nodes: Sequence[Node]) -> OnBus:
-        """Ask the bus figure by figure: one that it does not give leaves the others as they are.
+        """Query the bus figure by figure, so that a failed query affects no other figure.
 
         Raises:
-            BusError: it gives none at all.
+            BusError: the bus answers no query.
         """
-        catalog, asked = self._bus.catalog, _Asked()
+        catalog, queries = self._bus.catalog, _Queries()
         existing = set(catalog.names())
         categories: dict[str, CategoryState] = {}
         committed: dict[tuple[str, str], Mapping[int, int]] = {}
         for name in sorted(existing.intersection(name for node in nodes for name in (*node.inputs, node.dead_letters))):
             readers = [node.name for node in nodes if name in (*node.inputs, node.dead_letters)]
-            with asked.isolated(f"category {name}", readers), suppress(MissingCategory):  # deleted since
+            with (
+                queries.isolated(f"category {name}", readers, category=name),
+                suppress(MissingCategory),
+            ):  # deleted since
                 categories[name] = catalog.describe(name)
         for node in nodes:
             for name in categories.keys() & set(node.inputs):
-                with asked.isolated(f"its positions in {name}", [node.name]):
+                with queries.isolated(f"its committed offsets in {name}", [node.name]):
                     committed[node.name, name] = catalog.committed(node.name, name)
-        self._read_registrations(nodes, asked)
-        found = OnBus(categories, committed, {}, asked.unread, self._recreated(nodes, categories))
-        return found._replace(waiting_ms=self._waiting_since(nodes, found, asked))
+        self._read_registrations(nodes, queries)
+        found = OnBus(categories, committed, {}, queries.failed, self._recreated(nodes, categories))
+        return found._replace(waiting_ms=self._waiting_since(nodes, found, queries))
 
-    def _read_registrations(self, nodes: Sequence[Node], asked: _Asked) -> None:
-        """Read what is registered of processors, but not at each look: it changes seldom."""
+    def _read_registrations(self, nodes: Sequence[Node], queries: _Queries) -> None:
+        """Read the registrations of processors at intervals, because they change rarely."""
         now_ms = self._now_ms()
         if self._registered_ms is None or now_ms - self._registered_ms >= REGISTRATIONS_EVERY_MS:
-            with asked.isolated("of which topics its positions are", [node.name for node in nodes]):
+            with queries.isolated("the topics of its committed offsets", [node.name for node in nodes]):
                 self._registered, self._registered_ms = registrations_on(self._bus), now_ms
 
     def _recreated(self, nodes: Sequence[Node], categories: Mapping[str, CategoryState]) -> dict[str, list[str]]:
-        """Return by processor the inputs whose topics are others than those that it has read."""
+        """Return the recreated inputs of each processor."""
         records = {name: list(known.shards.values()) for name, known in self._registered.items()}
         return {
             node.name: [
@@ -155,19 +158,19 @@ class Observer:
             for node in nodes
         }
 
-    def _waiting_since(self, nodes: Sequence[Node], on_bus: OnBus, asked: _Asked) -> dict[Position, int | None]:
-        """Return since when the first unread events wait, None where the bus does not say; a position that has not moved is not asked for again."""
+    def _waiting_since(self, nodes: Sequence[Node], on_bus: OnBus, queries: _Queries) -> dict[Position, int | None]:
+        """Return the arrival times of the first unread events, None if unknown; query only positions that moved."""
         waiting = {node.name: on_bus.unread(node) for node in nodes}
         positions = {position for unread in waiting.values() for position in unread}
         known = {position: at_ms for position, at_ms in self._waiting.items() if position in positions}
         unknown = positions - known.keys()
         try:
             known |= self._bus.catalog.waiting_since(unknown) if unknown else {}
-        except BusError:  # of one category, perhaps: each by itself says which
+        except BusError:  # find the categories that fail
             for name in sorted({position.bucket.category for position in unknown}):
                 of_category = {position for position in unknown if position.bucket.category == name}
                 readers = [reader for reader, unread in waiting.items() if not of_category.isdisjoint(unread)]
-                with asked.isolated(f"since when events of {name} wait", readers):
+                with queries.isolated(f"its lag in {name}", readers):
                     known |= self._bus.catalog.waiting_since(of_category)
                     unknown -= of_category
         else:
@@ -176,19 +179,19 @@ class Observer:
         return {**known, **dict.fromkeys(unknown)}
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop observing."""
         self._reports.close()
-        self._promises.close()
+        self._watermarks.close()
 
 
 class StallDetector:
-    """Notes for how long event time stands still, from one look to the next."""
+    """Measures how long event time stalls between observations."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[int | None, int]] = {}  # low watermark, and since when events wait for another
 
-    def noted(self, it: ProcessorStatus) -> ProcessorStatus:
-        """Return a standing with for how long its low watermark has not moved although events wait."""
+    def observe(self, it: ProcessorStatus) -> ProcessorStatus:
+        """Return a status with the time that its low watermark has stalled despite a backlog."""
         before = self._since.pop(it.node.name, None)
         if not it.behind:
             return it
@@ -197,41 +200,58 @@ class StallDetector:
         return replace(it, watermark_still_s=(it.at_ms - since_ms) / 1000)
 
 
-class _Asked:
-    """Questions to the bus, each by itself, and those that it did not answer, by the processor that they are about."""
+class FailedQuery(NamedTuple):
+    """A query that the bus did not answer.
+
+    Args:
+        subject: the figure that is unknown.
+        error: the answer of the bus.
+        category: the category that could not be described; None for other queries.
+    """
+
+    subject: str
+    error: BusError
+    category: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.subject} ({self.error})"
+
+
+class _Queries:
+    """Queries to the bus that fail independently, and the failures by processor."""
 
     def __init__(self) -> None:
-        self.unread: dict[str, list[str]] = defaultdict(list)
+        self.failed: dict[str, list[FailedQuery]] = defaultdict(list)
 
     @contextmanager
-    def isolated(self, what: str, processors: Iterable[str]) -> Iterator[None]:
-        """Note a question in the block that fails, and go on."""
+    def isolated(self, subject: str, processors: Iterable[str], *, category: str | None = None) -> Iterator[None]:
+        """Record a failure of the block for each processor, and continue."""
         try:
             yield
         except BusError as error:
             for processor in processors:
-                self.unread[processor].append(f"{what} ({error})")
+                self.failed[processor].append(FailedQuery(subject, error, category))
 
 
 class OnBus(NamedTuple):
-    """What the bus knows.
+    """Figures of processors from the bus.
 
     Args:
-        categories: those that exist, as they stand.
-        committed: the positions of processors in their inputs, by bucket.
-        waiting_ms: since when the event at a position waits; None where the bus did not say, left out where no event is readable yet.
-        unanswered: what the bus did not say, by processor.
-        recreated: the inputs whose topics are others than those that were read, by processor.
+        categories: the existing categories.
+        committed: committed offsets by bucket, for each processor and input.
+        waiting_ms: arrival times of the events at positions; None if unknown, absent if no event is readable yet.
+        failed: the queries without an answer, by processor.
+        recreated: the recreated inputs, by processor.
     """
 
     categories: Mapping[str, CategoryState]
     committed: Mapping[tuple[str, str], Mapping[int, int]]
     waiting_ms: Mapping[Position, int | None]
-    unanswered: Mapping[str, Sequence[str]]
+    failed: Mapping[str, Sequence[FailedQuery]]
     recreated: Mapping[str, Sequence[str]]
 
     def unread(self, node: Node) -> list[Position]:
-        """Return where a processor goes on, for the buckets in which something is left."""
+        """Return the positions of a processor in buckets with a backlog."""
         return [
             Position(Bucket(name, bucket), offset)
             for name in node.inputs
@@ -244,18 +264,18 @@ class OnBus(NamedTuple):
         return self.committed[node.name, category].get(bucket, self.categories[category].starts[bucket])
 
     def knows_positions(self, node: Node) -> bool:
-        """Tell whether it is known of each input that exists how far a processor has read it."""
+        """Return whether the committed offsets in all existing inputs are known."""
         return all((node.name, name) in self.committed for name in node.inputs if name in self.categories)
 
     def buckets(self, node: Node) -> int:
-        """Return how many shards a processor has."""
+        """Return the number of a processor's shards."""
         return max((self.categories[name].spec.buckets for name in node.inputs if name in self.categories), default=0)
 
     def dead_letters(self, node: Node) -> int | None:
-        """Return how many messages the dead letters of a processor hold; None where the bus does not say."""
+        """Return the number of dead letters of a processor; None if the bus does not report it."""
         if node.dead_letters in self.categories:
             return self.categories[node.dead_letters].events
-        return None if any(node.dead_letters in what for what in self.unanswered.get(node.name, ())) else 0
+        return None if any(query.category == node.dead_letters for query in self.failed.get(node.name, ())) else 0
 
 
 def _standing(
@@ -279,9 +299,9 @@ def _standing(
         for bucket in range(on_bus.buckets(node))
     )
     workers = tuple(_worker(stretch, now_ms) for stretch in stretches)
-    unanswered = tuple(on_bus.unanswered.get(node.name, ()))
+    unknown = tuple(map(str, on_bus.failed.get(node.name, ())))
     recreated = tuple(on_bus.recreated.get(node.name, ()))
-    return ProcessorStatus(node, now_ms, shards, workers, on_bus.dead_letters(node), unanswered, recreated=recreated)
+    return ProcessorStatus(node, now_ms, shards, workers, on_bus.dead_letters(node), unknown, recreated=recreated)
 
 
 class _Told(NamedTuple):

@@ -1,4 +1,4 @@
-"""The figures of processors as Prometheus scrapes them."""
+"""Prometheus metrics of processors."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ PREFIX = "penstock_"
 
 
 class Scraped(Collector):
-    """Looks each time that it is scraped. One scrape at a time.
+    """Observes the processors at each scrape. One scrape at a time.
 
     Args:
-        observer: what looks.
+        observer: the observer of the processors.
     """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
     def collect(self) -> Iterable[Metric]:
-        """Return every figure as it is now."""
+        """Return the current figures."""
         return families(self._observer.look().standings)
 
 
 def families(standings: Sequence[ProcessorStatus]) -> Iterator[Metric]:
-    """Give every figure of processors, those that are not known left out."""
+    """Yield all figures of processors that are known."""
     yield from _gauges(OF_PROCESSOR, [], [([it.node.name], it) for it in standings])
     shards = [([it.node.name, str(shard.bucket)], shard) for it in standings for shard in it.shards]
     yield from _gauges(OF_SHARD, ["bucket"], shards)
@@ -42,7 +42,7 @@ def _gauges(
     measures: dict[str, Measure[T]], labels: Sequence[str], subjects: Sequence[tuple[list[str], T]]
 ) -> Iterator[Metric]:
     for name, measure in measures.items():
-        family = GaugeMetricFamily(PREFIX + name, measure.says, labels=["processor", *labels])
+        family = GaugeMetricFamily(PREFIX + name, measure.description, labels=["processor", *labels])
         for values, subject in subjects:
             figure = measure.of(subject)
             if figure is not None:

@@ -197,9 +197,9 @@ class ClusterStatus:
     Args:
         at_ms: when (milliseconds since 1970, UTC).
         standings: upstream ones first.
-        wrong: what is wrong, the worst first.
+        findings: the problems found, the most severe first.
     """
 
     at_ms: int
     standings: tuple[ProcessorStatus, ...]
-    wrong: tuple[Finding, ...]
+    findings: tuple[Finding, ...]

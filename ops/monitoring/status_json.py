@@ -12,7 +12,7 @@ def described(picture: ClusterStatus) -> dict[str, Any]:
     """Return a picture as JSON has it."""
     return {
         "at_ms": picture.at_ms,
-        "wrong": [{**asdict(finding), "weight": finding.weight.name.lower()} for finding in picture.wrong],
+        "findings": [{**asdict(finding), "severity": finding.severity.name.lower()} for finding in picture.findings],
         "processors": [_described(standing) for standing in picture.standings],
     }
 

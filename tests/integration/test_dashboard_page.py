@@ -69,7 +69,7 @@ def test_a_person_watches_an_app(
     writer.send(f"{prefix}.readings", [Outgoing(b"m2", BAD)])
     writer.flush()
     cli.start("run", "app.py")
-    wait_until(lambda: browser.text(".graph").count("nothing left") == 3)
+    wait_until(lambda: browser.text(".graph").count("no backlog") == 3)
     look_at_all(browser, "overview")
 
     browser.run(f"document.querySelector('tbody a[href$=\"{prefix}.totals\"]').click()")

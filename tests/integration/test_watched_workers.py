@@ -84,8 +84,8 @@ def test_what_runs_what_is_wrong_and_who_is_told(
     assert scraped["penstock_workers", f"{prefix}.large"] == 1
     assert (told[0]["rule"], told[0]["processor"], told[0]["status"]) == ("unattended", f"{prefix}.large", "firing")
     assert ("unattended", True) in {(one["rule"], one["firing"]) for one in raised}
-    assert "has said nothing for" in shown
-    assert "40 events wait" in shown
+    assert "has not reported for" in shown
+    assert "backlog is 40 events" in shown
     assert f"[{prefix}.large]  1 worker" in drawn
 
 
@@ -95,7 +95,7 @@ def test_what_has_never_run_is_shown_with_what_waits(cli: Cli, app: Path, prefix
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(10))
     shown = cli.ok("status", str(app))
 
-    assert "Nobody runs it, and 10 events wait" in shown
+    assert "No worker runs it, and its backlog is 10 events" in shown
     assert cli("alerts", "unsilence", "nothing").returncode == 1
 
 

@@ -112,7 +112,7 @@ def test_an_alert_says_the_figure_and_what_is_wrong() -> None:
     change = judged([LAG], picture(standing(shard(behind=5, behind_s=400.0))), Alerts())[0]
 
     assert change.now is not None
-    assert change.now.says.startswith("behind_seconds of scorer is 400, above 300. 5 events wait")
+    assert change.now.says.startswith("behind_seconds of scorer is 400, above 300. Its backlog is 5 events")
 
 
 def test_a_rule_is_about_the_processors_that_it_names() -> None:

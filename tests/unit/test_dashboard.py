@@ -285,7 +285,7 @@ def test_the_newest_picture_is_there_for_programs(site: Site, wait_until: Callab
     assert [(alert["processor"], alert["firing"], alert["silenced"]) for alert in content["alerts"]] == [
         ("scorer", True, False)
     ]
-    assert content["wrong"][0]["kind"] == "lag"
+    assert content["findings"][0]["kind"] == "lag"
 
 
 def test_history_keeps_an_hour() -> None:

@@ -147,9 +147,30 @@ def test_a_figure_that_cannot_be_read_hides_no_other(
 
     assert (other.behind, other.behind_s) == left
     assert scorer.behind == 6
-    assert "other" in {finding.processor for finding in picture.wrong if finding.kind == "unknown"}
-    assert "scorer" in {finding.processor for finding in picture.wrong if finding.kind == "not running"}
+    assert "other" in {finding.processor for finding in picture.findings if finding.kind == "unknown"}
+    assert "scorer" in {finding.processor for finding in picture.findings if finding.kind == "not running"}
     assert "unknown" in drawn([other], Drawing.TEXT)
+
+
+def test_dead_letters_are_counted_although_a_category_with_a_longer_name_is_unknown() -> None:
+    """The processor has no dead letters yet; the failed query concerns an input whose name contains theirs."""
+    world = World()
+    node = replace_node(inputs=("enriched", f"{NODE.dead_letters}-copies"))
+    world.bus.catalog.create(CategorySpec(node.inputs[1], 2))
+    refusing = Refusing(world.bus, lambda name, asked: (name, asked) == ("describe", node.inputs[1]))
+    with closing(Observer(refusing, [node], now_ms=lambda: world.now_ms)) as observer:
+        status = observer.look().standings[0]
+
+    assert (len(status.unread), status.dead_letters) == (1, 0)
+
+
+def test_unreadable_dead_letters_are_unknown() -> None:
+    """Their number is not reported as zero."""
+    world = World()
+    world.bus.catalog.create(CategorySpec(NODE.dead_letters, 2))
+    picture = looked_at_two(world, lambda name, asked: (name, asked) == ("describe", NODE.dead_letters))
+
+    assert [it.dead_letters for it in picture.standings if it.node.name == NODE.name] == [None]
 
 
 def test_a_category_that_cannot_be_described_is_not_said_to_be_missing() -> None:
@@ -157,7 +178,7 @@ def test_a_category_that_cannot_be_described_is_not_said_to_be_missing() -> None
     picture = looked_at_two(World(), lambda name, asked: (name, asked) == ("describe", "enriched"))
 
     assert [(it.behind, it.behind_s) for it in picture.standings] == [(None, None), (None, None)]
-    assert {finding.kind for finding in picture.wrong} == {"unknown"}
+    assert {finding.kind for finding in picture.findings} == {"unknown"}
 
 
 def test_a_bus_that_answers_nothing_is_no_picture() -> None:
@@ -209,11 +230,11 @@ def test_a_topic_that_was_created_again_is_seen() -> None:
         world.now_ms += REGISTRATIONS_EVERY_MS
         after = observer.look()
 
-    assert [one.kind for one in (*before.wrong, *after.wrong)] == []
-    [wrong] = recreated.wrong
-    assert (wrong.kind, wrong.weight) == ("recreated", Severity.CRITICAL)
-    assert "enriched was deleted and created again" in wrong.says
-    assert "penstock reset" in wrong.says
+    assert [one.kind for one in (*before.findings, *after.findings)] == []
+    [wrong] = recreated.findings
+    assert (wrong.kind, wrong.severity) == ("recreated", Severity.CRITICAL)
+    assert "enriched was deleted and created again" in wrong.message
+    assert "penstock reset" in wrong.message
 
 
 def test_counts_of_a_process_that_was_started_again_begin_anew() -> None:
@@ -307,30 +328,35 @@ WAITS: dict[str, Any] = {"behind": 1_200, "behind_bytes": 5_000_000, "behind_s":
 
 
 @pytest.mark.parametrize(
-    ("seen", "kind", "weight", "words"),
+    ("seen", "kind", "severity", "words"),
     [
         (
             standing(shard(**WAITS, owner=""), workers=()),
             "not running",
             Severity.CRITICAL,
-            "1,200 events wait (about 5.0 MB)",
+            "its backlog is 1,200 events (about 5.0 MB)",
         ),
         (standing(workers=()), "no input", Severity.CRITICAL, "enriched"),
         (
             standing(shard(), workers=(worker(ended="No room."),)),
             "failed",
             Severity.CRITICAL,
-            "ended 1 s ago: No room.",
+            "failed 1 s ago: No room.",
         ),
         (standing(shard(), workers=(worker(silent_s=60),)), "silent", Severity.CRITICAL, "process 7"),
         (standing(shard(), shard(1, owner="", behind=3, behind_s=1.0)), "without owner", Severity.WARNING, "bucket 1"),
-        (standing(shard(**WAITS)), "lag", Severity.WARNING, "the oldest for 10 min (bucket 0); it reads nothing"),
+        (
+            standing(shard(**WAITS)),
+            "lag",
+            Severity.WARNING,
+            "Its backlog is 1,200 events (about 5.0 MB); its lag is 10 min (bucket 0); it reads nothing",
+        ),
         (standing(shard(behind=1, behind_s=200, expires_s=100.0)), "retention", Severity.CRITICAL, "in 100 s"),
         (
             standing(shard(behind=1, behind_s=80.0), workers=(worker(rate_in=5.0, saved_s=90.0),)),
             "checkpoint",
             Severity.WARNING,
-            "nothing for 80 s",
+            "no checkpoint for 80 s",
         ),
         (standing(shard(held_by="filterer/1", low_ms=NOW_MS - 3_600_000)), "held back", Severity.NOTE, "filterer/1"),
         (
@@ -352,19 +378,19 @@ WAITS: dict[str, Any] = {"behind": 1_200, "behind_bytes": 5_000_000, "behind_s":
             standing(shard(), workers=(worker(letters_rate=0.5),), dead_letters=9),
             "dead letters",
             Severity.WARNING,
-            "30 in a minute; 9 are kept",
+            "30 events per minute; Kafka stores 9 dead letters",
         ),
         (
             standing(shard(), workers=(worker(letters_rate=0.5, rate_in=2.0),), dead_letters=9),
             "dead letters",
             Severity.WARNING,
-            "30 in a minute, 25.0% of what it reads; 9 are kept",
+            "30 events per minute, 25.0% of its input; Kafka stores 9 dead letters",
         ),
         (
             standing(shard(), dead_letters=50_000),
             "dead letters",
             Severity.NOTE,
-            "50,000 events that it set aside are kept",
+            "stores 50,000 dead letters",
         ),
         (standing(shard(), workers=(worker(restarts=3),)), "restarts", Severity.WARNING, "3 times"),
         (
@@ -375,10 +401,10 @@ WAITS: dict[str, Any] = {"behind": 1_200, "behind_bytes": 5_000_000, "behind_s":
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_words(seen: ProcessorStatus, kind: str, weight: Severity, words: str) -> None:
+def test_what_is_wrong_is_said_in_words(seen: ProcessorStatus, kind: str, severity: Severity, words: str) -> None:
     """One thing each, with its figures."""
-    assert [(one.kind, one.weight) for one in findings_of([seen])] == [(kind, weight)]
-    assert words in findings_of([seen])[0].says
+    assert [(one.kind, one.severity) for one in findings_of([seen])] == [(kind, severity)]
+    assert words in findings_of([seen])[0].message
 
 
 def test_nothing_is_said_of_what_is_well() -> None:
@@ -397,7 +423,7 @@ def test_the_worst_comes_first() -> None:
     fair, bad = standing(shard(**WAITS)), standing(shard(**WAITS, owner=""), workers=())
     bad = replace(bad, node=replace_node(name="z"))
 
-    assert [(one.weight, one.processor) for one in findings_of([fair, bad])] == [
+    assert [(one.severity, one.processor) for one in findings_of([fair, bad])] == [
         (Severity.CRITICAL, "z"),
         (Severity.WARNING, "scorer"),
     ]
@@ -455,7 +481,10 @@ def test_figures_have_values_for_a_processor_that_does_well() -> None:
 @pytest.mark.parametrize(
     ("form", "lines"),
     [
-        (Drawing.TEXT, ["enriched", "└─ [scorer]  1 worker, 0 in/s, 0 out/s, 1,200 left for 10 min", "   scored"]),
+        (
+            Drawing.TEXT,
+            ["enriched", "└─ [scorer]  1 worker, 0 in/s, 0 out/s, backlog 1,200 events, lag 10 min", "   scored"],
+        ),
         (Drawing.MERMAID, ["    c_enriched([enriched]) --> p0", "    p0 --> c_scored([scored])"]),
         (Drawing.DOT, ['    "enriched" -> p0;', '    p0 -> "scored";']),
     ],
@@ -473,5 +502,5 @@ def test_the_documentation_lists_each_figure() -> None:
     asked = set(re.findall(r"penstock_(\w+)", (DOCS / "grafana" / "penstock.json").read_text(encoding="utf-8")))
     figures: dict[str, Measure[Any]] = {**OF_PROCESSOR, **OF_SHARD, **OF_WORKER}
 
-    assert [name for name, figure in figures.items() if f"| `{name}` | {figure.says} |" not in operations] == []
+    assert [name for name, figure in figures.items() if f"| `{name}` | {figure.description} |" not in operations] == []
     assert asked <= figures.keys()

@@ -1,4 +1,4 @@
-// What is wrong, the worst first; and the alerts that somebody is told of.
+// Findings, the most severe first, and active alerts.
 
 import { el, setAttribute, setProse, setText } from "./dom.js";
 import { span } from "./format.js";
@@ -29,29 +29,29 @@ export class Findings {
     const lines = [...this.#list.children];
     if (lines.length !== findings.length || lines.some((line, at) => line.dataset.key !== keyOf(findings[at]))) return false;
     lines.forEach((line, at) => {
-      setAttribute(line, "class", `finding ${findings[at].weight}`);
-      setProse(line.lastChild, findings[at].says);
+      setAttribute(line, "class", `finding ${findings[at].severity}`);
+      setProse(line.lastChild, findings[at].message);
     });
     return true;
   }
 
   #line(finding) {
     const name = this.linked ? el("a", { href: pageOf(finding.processor) }, finding.processor) : el("span", { class: "kind" }, finding.kind);
-    const line = el("li", { class: `finding ${finding.weight}` }, el("span", { class: "weight" }, finding.weight),
-      el("span", {}, name, ...(this.linked ? [el("div", { class: "quiet" }, finding.kind)] : [])), setProse(el("span"), finding.says));
+    const line = el("li", { class: `finding ${finding.severity}` }, el("span", { class: "severity" }, finding.severity),
+      el("span", {}, name, ...(this.linked ? [el("div", { class: "quiet" }, finding.kind)] : [])), setProse(el("span"), finding.message));
     line.dataset.key = keyOf(finding);
     return line;
   }
 }
 
-const keyOf = (finding) => JSON.stringify([finding.processor, finding.kind, finding.weight, finding.says.slice(0, 24)]);
+const keyOf = (finding) => JSON.stringify([finding.processor, finding.kind, finding.severity, finding.message.slice(0, 24)]);
 
 // Alerts, in the form of findings.
 export function alertsAsFindings(alerts, nowMs) {
   return alerts.map((alert) => ({
-    weight: alert.silenced ? "note" : alert.firing ? "critical" : "warning",
+    severity: alert.silenced ? "note" : alert.firing ? "critical" : "warning",
     kind: alert.rule,
     processor: alert.processor,
-    says: `${alert.silenced ? "Silenced. " : alert.firing ? "" : "Not yet fired. "}Since ${span((nowMs - alert.since_ms) / 1000)}: ${alert.says || `${alert.measure} is ${alert.figure} (${alert.limit})`}`,
+    message: `${alert.silenced ? "Silenced. " : alert.firing ? "" : "Not yet fired. "}Since ${span((nowMs - alert.since_ms) / 1000)}: ${alert.says || `${alert.measure} is ${alert.figure} (${alert.limit})`}`,
   }));
 }

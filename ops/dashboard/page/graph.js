@@ -3,7 +3,7 @@
 import { el, setAttribute, setText, svg } from "./dom.js";
 import { countOrUnknown, rate, short, spanOrUnknown } from "./format.js";
 import { layered, placed } from "./layers.js";
-import { running } from "./standing.js";
+import { running } from "./processor_status.js";
 
 const CARD = { width: 164, height: 64 };
 const PILL_HEIGHT = 24;
@@ -32,7 +32,7 @@ export class Graph {
   }
 
   #fill(picture) {
-    const worst = worstOf(picture.wrong);
+    const worst = worstOf(picture.findings);
     for (const one of picture.processors) this.#change(this.#cards.get(one.processor), one, worst.get(one.processor));
   }
 
@@ -65,23 +65,23 @@ export class Graph {
     return svg("a", { href: `#/processor/${encodeURIComponent(node.processor.processor)}` }, label, group);
   }
 
-  #change(card, one, weight) {
+  #change(card, one, severity) {
     if (!card) return;
     const runs = running(one).length > 0;
-    const left = one.behind === null ? "left: unknown" : one.behind ? `${short(one.behind)} left` : "";
-    const state = runs ? (one.behind ? `${left}, ${spanOrUnknown(one.behind_s)}` : left || "nothing left") : left ? `not running, ${left}` : "not running";
-    setAttribute(card.group, "class", ["processor", weight ?? (runs ? "" : "idle")].filter(Boolean).join(" "));
+    const left = one.behind === null ? "backlog unknown" : one.behind ? `backlog ${short(one.behind)}` : "";
+    const state = runs ? (one.behind ? `${left}, ${spanOrUnknown(one.behind_s)}` : left || "no backlog") : left ? `not running, ${left}` : "not running";
+    setAttribute(card.group, "class", ["processor", severity ?? (runs ? "" : "idle")].filter(Boolean).join(" "));
     setText(card.lines[0], `${flow(one.rate_in)} in/s, ${flow(one.rate_out)} out/s`);
     setText(card.lines[1], state);
-    setText(card.label, `${one.processor}: ${rate(one.rate_in)} events/s in, ${rate(one.rate_out)} out, ${countOrUnknown(one.behind)} left${weight ? `, ${weight}` : ""}`);
+    setText(card.label, `${one.processor}: ${rate(one.rate_in)} events/s in, ${rate(one.rate_out)} out, backlog ${countOrUnknown(one.behind)}${severity ? `, ${severity}` : ""}`);
   }
 }
 
 const flow = (number) => (number >= 1e4 ? short(number) : rate(number));
 
-export function worstOf(wrong) {
+export function worstOf(findings) {
   const worst = new Map();
-  for (const finding of wrong) if (!worst.has(finding.processor)) worst.set(finding.processor, finding.weight); // the worst come first
+  for (const finding of findings) if (!worst.has(finding.processor)) worst.set(finding.processor, finding.severity); // the worst come first
   return worst;
 }
 

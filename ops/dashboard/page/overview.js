@@ -5,11 +5,11 @@ import { Findings, alertsAsFindings, pageOf } from "./findings.js";
 import { countOrUnknown, rate, spanOrNone, spanOrUnknown } from "./format.js";
 import { Graph, worstOf } from "./graph.js";
 import { COUNTS, Plot, SPANS, colorClass, spark } from "./plot.js";
-import { spanChoice } from "./spans.js";
-import { lastSaved, running } from "./standing.js";
+import { timeRange } from "./time_range.js";
+import { lastSaved, running } from "./processor_status.js";
 import { Table } from "./table.js";
 
-// What is wrong that shows in how much is left.
+// The findings that color the backlog.
 const LATE = new Set(["not running", "without owner", "lag", "retention"]);
 
 export class Overview {
@@ -17,19 +17,19 @@ export class Overview {
     this.findings = new Findings({ linked: true });
     this.alerts = new Findings({ linked: true });
     this.graph = new Graph();
-    this.choice = spanChoice(() => this.update(this.state));
+    this.choice = timeRange(() => this.update(this.state));
     this.table = new Table("Processors", this.#columns());
     this.plots = [
-      [new Plot("Events read per second", COUNTS, { legend: true }), "rate_in"],
-      [new Plot("Events left", COUNTS, { legend: true }), "behind"],
-      [new Plot("The oldest of them has waited", SPANS, { legend: true }), "behind_s"],
-      [new Plot("Event time behind the time of day", SPANS, { legend: true }), "watermark_lag_s"],
+      [new Plot("Throughput (events/s)", COUNTS, { legend: true }), "rate_in"],
+      [new Plot("Backlog (events)", COUNTS, { legend: true }), "behind"],
+      [new Plot("Lag (time)", SPANS, { legend: true }), "behind_s"],
+      [new Plot("Watermark lag", SPANS, { legend: true }), "watermark_lag_s"],
     ];
     this.legend = el("ul", { class: "legend" });
     const over = section("The last hour", this.legend, el("div", { class: "plots" }, ...this.plots.map(([plot]) => plot.element)));
     over.head.append(this.choice.element);
     this.whole = [
-      section("What is wrong", this.findings.element).element,
+      section("Findings", this.findings.element).element,
       (this.alertSection = section("Alerts", this.alerts.element).element),
       section("Graph", this.graph.element).element,
       section("Processors", this.table.element).element,
@@ -52,11 +52,11 @@ export class Overview {
     for (const part of this.whole) part.hidden = none;
     this.empty.hidden = !none || !picture;
     if (none) return;
-    this.findings.update(picture.wrong, "Nothing is wrong.");
+    this.findings.update(picture.findings, "No findings.");
     this.alertSection.hidden = !picture.alerts.length;
     this.alerts.update(alertsAsFindings(picture.alerts, picture.at_ms), "");
     this.graph.update(picture);
-    const late = worstOf(picture.wrong.filter((finding) => LATE.has(finding.kind)));
+    const late = worstOf(picture.findings.filter((finding) => LATE.has(finding.kind)));
     this.table.update(picture.processors.map((one) => ({ key: one.processor, one, late: late.get(one.processor) })));
     this.#draw(picture, history);
   }
@@ -80,9 +80,9 @@ export class Overview {
       { title: "in/s", number: true, text: ({ one }) => rate(one.rate_in) },
       { title: "", wide: true, kind: "spark", make: ({ one }) => sparkOf(one.processor) },
       { title: "out/s", number: true, wide: true, text: ({ one }) => rate(one.rate_out) },
-      { title: "left", number: true, text: ({ one }) => countOrUnknown(one.behind), tone: ({ late }) => late },
-      { title: "waiting", number: true, text: ({ one }) => (one.behind === 0 ? "–" : spanOrUnknown(one.behind_s)) },
-      { title: "event time behind", number: true, wide: true, text: ({ one }) => spanOrNone(one.watermark_lag_s) },
+      { title: "backlog (events)", number: true, text: ({ one }) => countOrUnknown(one.behind), tone: ({ late }) => late },
+      { title: "lag (time)", number: true, text: ({ one }) => (one.behind === 0 ? "–" : spanOrUnknown(one.behind_s)) },
+      { title: "watermark lag", number: true, wide: true, text: ({ one }) => spanOrNone(one.watermark_lag_s) },
       { title: "last checkpoint", number: true, wide: true, text: ({ one }) => spanOrNone(lastSaved(one)) },
       { title: "backup", number: true, wide: true, text: ({ one }) => spanOrNone(one.backup_age_s) },
       { title: "dead letters", number: true, wide: true, text: ({ one }) => countOrUnknown(one.dead_letters) },

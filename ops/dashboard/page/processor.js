@@ -3,19 +3,19 @@
 import { el, section, setText } from "./dom.js";
 import { Findings } from "./findings.js";
 import { bytes, count, countOrUnknown, plural, rate, span, spanOrNone, spanOrUnknown, time } from "./format.js";
-import { Letters } from "./letters.js";
+import { Letters } from "./dead_letters.js";
 import { COUNTS, Plot, SPANS } from "./plot.js";
-import { spanChoice } from "./spans.js";
-import { holder, lastSaved, running } from "./standing.js";
+import { timeRange } from "./time_range.js";
+import { holder, lastSaved, running } from "./processor_status.js";
 import { States } from "./states.js";
 import { Table } from "./table.js";
 
 const FIGURES = [
   ["read", (one) => `${rate(one.rate_in)}/s`, (one) => `${bytes(one.bytes_in)}/s`],
   ["written", (one) => `${rate(one.rate_out)}/s`, (one) => `${bytes(one.bytes_out)}/s`],
-  ["left", (one) => countOrUnknown(one.behind), (one) => (one.behind_bytes ? `about ${bytes(one.behind_bytes)}` : "")],
-  ["oldest waits", (one) => (one.behind === 0 ? "–" : spanOrUnknown(one.behind_s)), () => ""],
-  ["event time behind", (one) => spanOrNone(one.watermark_lag_s), (one) => heldBy(one)],
+  ["backlog (events)", (one) => countOrUnknown(one.behind), (one) => (one.behind_bytes ? `about ${bytes(one.behind_bytes)}` : "")],
+  ["lag (time)", (one) => (one.behind === 0 ? "–" : spanOrUnknown(one.behind_s)), () => ""],
+  ["watermark lag", (one) => spanOrNone(one.watermark_lag_s), (one) => heldBy(one)],
   ["last checkpoint", (one) => spanOrNone(lastSaved(one)), () => ""],
   ["oldest backup", (one) => spanOrNone(one.backup_age_s), () => ""],
   ["dead letters", (one) => countOrUnknown(one.dead_letters), () => ""],
@@ -33,12 +33,12 @@ export class ProcessorPage {
     this.top = el("section", { "aria-label": name }, el("p", { class: "crumb" }, el("a", { href: "#/" }, "← All processors")), el("h1", {}, name), this.path);
     this.findings = new Findings({ linked: false });
     this.figures = FIGURES.map(([title]) => ({ title, figure: el("span"), beside: el("small") }));
-    this.choice = spanChoice(() => this.update(this.state));
+    this.choice = timeRange(() => this.update(this.state));
     this.plots = [
-      [new Plot("Events per second", COUNTS), [["read", "rate_in"], ["written", "rate_out"]]],
-      [new Plot("Events left", COUNTS), [["left", "behind"]]],
-      [new Plot("The oldest of them has waited", SPANS), [["waited", "behind_s"]]],
-      [new Plot("Event time behind the time of day", SPANS), [["behind", "watermark_lag_s"]]],
+      [new Plot("Throughput (events/s)", COUNTS), [["read", "rate_in"], ["written", "rate_out"]]],
+      [new Plot("Backlog (events)", COUNTS), [["backlog", "behind"]]],
+      [new Plot("Lag (time)", SPANS), [["lag", "behind_s"]]],
+      [new Plot("Watermark lag", SPANS), [["watermark lag", "watermark_lag_s"]]],
     ];
     this.workers = new Table("Workers", WORKER_COLUMNS);
     this.shards = new Table("Buckets", BUCKET_COLUMNS);
@@ -71,7 +71,7 @@ export class ProcessorPage {
     this.missing.hidden = Boolean(one) || !state.picture;
     if (!one) return;
     setText(this.path, `${one.kind}: ${one.inputs.join(" + ") || "nothing"} → ${one.outputs.join(" + ") || "nothing"} · ${plural(running(one).length, "worker")}`);
-    this.findings.update(state.picture.wrong.filter((finding) => finding.processor === this.name), "Nothing is wrong with it.");
+    this.findings.update(state.picture.findings.filter((finding) => finding.processor === this.name), "No findings.");
     this.figures.forEach(({ figure, beside }, at) => {
       setText(figure, FIGURES[at][1](one));
       setText(beside, FIGURES[at][2](one));
@@ -94,7 +94,7 @@ const WORKER_COLUMNS = [
   { title: "process", number: true, text: ({ worker }) => String(worker.pid) },
   { title: "runs for", number: true, text: ({ worker, atMs }) => (worker.ended ? (worker.ended === "stopped" ? "stopped" : "failed") : span((atMs - worker.started_ms) / 1000)), tone: ({ worker }) => (worker.ended && worker.ended !== "stopped" ? "critical" : null) },
   { title: "last heard", number: true, text: ({ worker }) => `${span(worker.silent_s)} ago`, tone: ({ worker }) => (!worker.ended && worker.silent_s > 20 ? "critical" : null) },
-  { title: "deployment", text: ({ worker }) => worker.deployment || "by hand" },
+  { title: "deployment", text: ({ worker }) => worker.deployment || "manual" },
   { title: "buckets", text: ({ worker }) => worker.buckets.join(" ") },
   { title: "in/s", number: true, text: whileItRuns((worker) => rate(worker.rate_in)) },
   { title: "out/s", number: true, text: whileItRuns((worker) => rate(worker.rate_out)) },
@@ -106,11 +106,11 @@ const WORKER_COLUMNS = [
 
 const BUCKET_COLUMNS = [
   { title: "bucket", text: ({ shard }) => String(shard.bucket) },
-  { title: "owner", text: ({ shard }) => shard.owner || "nobody", tone: ({ shard }) => (shard.owner || !shard.behind ? null : "warning") },
+  { title: "owner", text: ({ shard }) => shard.owner || "none", tone: ({ shard }) => (shard.owner || !shard.behind ? null : "warning") },
   { title: "in/s", number: true, text: ({ shard }) => rate(shard.rate_in) },
   { title: "out/s", number: true, text: ({ shard }) => rate(shard.rate_out) },
-  { title: "left", number: true, text: ({ shard }) => countOrUnknown(shard.behind) },
-  { title: "waiting", number: true, text: ({ shard }) => (shard.behind === 0 ? "–" : spanOrUnknown(shard.behind_s)) },
+  { title: "backlog (events)", number: true, text: ({ shard }) => countOrUnknown(shard.behind) },
+  { title: "lag (time)", number: true, text: ({ shard }) => (shard.behind === 0 ? "–" : spanOrUnknown(shard.behind_s)) },
   { title: "event time", text: ({ shard }) => time(shard.low_ms) },
   { title: "", text: ({ shard }) => (shard.catching_up ? "catching up" : shard.idle ? "idle" : shard.held_by ? `held back by ${shard.held_by}` : "") },
   { title: "backup", number: true, text: ({ shard }) => spanOrNone(shard.backup_age_s) },

@@ -1,6 +1,6 @@
-// What a processor keeps: asked for when somebody looks, bucket by bucket.
+// A processor's state by bucket, read on request.
 
-import { asked, of } from "./asking.js";
+import { pathOf, request } from "./api.js";
 import { el, section, setProse } from "./dom.js";
 import { asText, count, plural, time, windowOf } from "./format.js";
 
@@ -30,7 +30,7 @@ export class States {
   async look() {
     const query = new URLSearchParams({ key: this.key.value, limit: this.limit.value });
     try {
-      const { shards, says } = await asked(`${of(this.processor, "state")}?${query}`);
+      const { shards, says } = await request(`${pathOf(this.processor, "state")}?${query}`);
       this.form.hidden = Boolean(says);
       if (says) return this.#tell(says);
       this.shown.replaceChildren(...this.#notHere(shards), ...shards.map((shard) => shardCard(shard, Boolean(this.key.value))));

@@ -1,11 +1,11 @@
-// Over how much time plots go; the same on every page until somebody chooses another.
+// The time range of all plots, shared by all pages.
 
 import { el } from "./dom.js";
 
 const SPANS = [["5 min", 300000], ["15 min", 900000], ["1 h", 3600000]];
 let chosen = 300000;
 
-export function spanChoice(changed) {
+export function timeRange(changed) {
   const buttons = SPANS.map(([name, ms]) => el("button", { type: "button", on: { click: () => choose(ms) } }, name));
   const show = () => buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(SPANS[at][1] === chosen)));
   const choose = (ms) => {

@@ -1,6 +1,6 @@
-// What a processor set aside, and what it would make of it now.
+// A processor's dead letters, and dry runs of them.
 
-import { asked, of } from "./asking.js";
+import { pathOf, request } from "./api.js";
 import { el, section, setProse } from "./dom.js";
 import { asText, count, time, windowOf } from "./format.js";
 import { grid, timers } from "./states.js";
@@ -32,7 +32,7 @@ export class Letters {
 
   async look() {
     try {
-      const { letters, can_try: canTry } = await asked(`${of(this.processor, "letters")}?limit=${this.#limit}`);
+      const { letters, can_try: canTry } = await request(`${pathOf(this.processor, "letters")}?limit=${this.#limit}`);
       setProse(this.said, letters.length ? `The newest ${letters.length}, with what they hold.${canTry ? " Trying one writes nothing, and changes no state." : " Start as `penstock dashboard APP` to try them again."}` : "None.");
       this.more.hidden = letters.length < this.#limit;
       const shown = new Map([...this.list.children].map((item) => [item.dataset.number, item]));
@@ -58,7 +58,7 @@ export class Letters {
     button.disabled = true;
     result.textContent = "Trying, for ten seconds at most …";
     try {
-      const trial = await asked(of(this.processor, `letters/${letter.number}/trial`), { method: "POST" });
+      const trial = await request(pathOf(this.processor, `letters/${letter.number}/trial`), { method: "POST" });
       result.replaceChildren(trialCard(trial));
     } catch (error) {
       result.replaceChildren(setProse(el("p", { class: "trial" }), error.message));

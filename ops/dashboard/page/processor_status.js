@@ -1,4 +1,4 @@
-// What follows from how a processor stands.
+// Figures derived from a processor's status.
 
 const SILENT_AFTER_S = 20;
 
