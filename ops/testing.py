@@ -19,7 +19,7 @@ from ..processors.declare.dead_letters import DeadLetter, dead_letters_of
 from ..processors.declare.processor import Processor
 from ..processors.declare.records import Record
 from ..processors.errors import DeclarationError, PenstockError
-from ..processors.lookups import LookupJoin, LookupSource, Outside
+from ..processors.lookups import LookupEnvironment, LookupJoin, LookupSource
 from ..processors.operators import merge_of
 from ..processors.shard.checkpoints import Gap, Step, steps_of
 from ..processors.time.idleness import IdleTimeout
@@ -107,7 +107,7 @@ class Driver:
         for processor in self._processors.values():
             if isinstance(processor, LookupJoin):
                 source = (sources or {}).get(type(processor))
-                processor.surround(Outside(source, self.clock.monotonic_s, self.clock.advance))
+                processor.use_environment(LookupEnvironment(source, self.clock.monotonic_s, self.clock.advance))
             processor.open()
 
     def send(self, category: Category[R], items: Iterable[R | bytes | Crash]) -> None:

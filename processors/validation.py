@@ -86,7 +86,7 @@ _LOOKED_AT_ELSEWHERE = frozenset(
         "state",
         "cache",
         "on_miss",
-        "unreachable",
+        "on_unreachable",
     }
 )
 

@@ -21,7 +21,7 @@ from ...processors.declare.app_files import belongs_to_app
 from ...processors.declare.apps import App, AppName
 from ...processors.declare.processor import Processor
 from ...processors.errors import AppFileError
-from ...processors.lookups import LookupJoin, Outside
+from ...processors.lookups import LookupEnvironment, LookupJoin
 from ..errors import BackfillFailed
 
 ARCHIVE_PREFIX = "penstock-app-"
@@ -94,7 +94,7 @@ class ShippedApp:
         if isinstance(opened, LookupJoin):
             for sent in self.lookups:
                 if sent.processor == opened.name:
-                    opened.surround(Outside(source=self._source(opened.source, sent)))
+                    opened.use_environment(LookupEnvironment(source=self._source(opened.source, sent)))
         opened.open()
         return opened
 

@@ -169,9 +169,9 @@ def _slots(
     """Return the distinct keys and windows, the row of each event if events may be in several windows, and the slot of each row."""
     if isinstance(window, Tumbling):
         at = times.to_numpy()
-        rows, starts = None, at - at % window.length_ms
+        rows, starts = None, at - at % window.size_ms
     else:
-        spread = window.spread(times.to_numpy().tolist())
+        spread = window.assign(times.to_numpy().tolist())
         rows, starts = pa.array(spread.rows, pa.int64()), np.array(spread.starts, np.int64)
     encoded = (keys if rows is None else keys.take(rows)).dictionary_encode()
     names = encoded.dictionary.cast(pa.string()).to_pylist()

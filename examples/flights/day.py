@@ -50,7 +50,7 @@ backup-every = 5
 name = "backlog"
 measure = "behind_events"
 above = 20000
-lasting-s = 1
+duration-s = 1
 """
 
 GOOD = "return mean + surprise / 10,"

@@ -55,11 +55,11 @@ class Matcher(ps.Join):
 
     left, right, writes = departures, arrivals, legs
     after = LONGEST_FLIGHT
-    how = ps.JoinType.LEFT
+    join_type = ps.JoinType.LEFT
     watermark = ps.watermarks.UpstreamWatermark()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
-    def meets(self, left: Departure, right: Arrival) -> bool:
+    def matches(self, left: Departure, right: Arrival) -> bool:
         """Tell whether both are of one flight: a plane may be back, and arrive somewhere else, in less than thirteen hours."""
         return (left.carrier, left.flight, left.dest) == (right.carrier, right.flight, right.dest)
 

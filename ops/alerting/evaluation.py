@@ -1,6 +1,6 @@
 """From figures to alerts: pure, and without flapping.
 
-within the limit --beyond--> pending --for `lasting`--> firing (told) --within again for `lasting`--> over (told)
+within the limit --beyond--> pending --for `duration`--> firing (told) --within again for `duration`--> over (told)
 
 A figure that crosses its limit for less than that, either way, changes nothing that anybody hears of.
 """
@@ -19,7 +19,7 @@ from ..monitoring.status import ClusterStatus, ProcessorStatus
 from .alert_states import ActiveAlert, Alerts, Subject
 
 LEAST_SETTLING_MS = 60_000
-"""How long a figure has to be within its limit again before that counts, however short `lasting` is."""
+"""How long a figure has to be within its limit again before that counts, however short `duration` is."""
 
 
 class Change(NamedTuple):
@@ -75,7 +75,7 @@ def _said(rule: Alert, standing: ProcessorStatus, figure: float, picture: Cluste
 
 
 def _next(rule: Alert, before: ActiveAlert | None, breach: ActiveAlert | None, now_ms: int) -> ActiveAlert | None:
-    lasting_ms = rule.lasting.total_seconds() * 1000
+    lasting_ms = rule.duration.total_seconds() * 1000
     if breach is not None:
         since_ms = now_ms if before is None else before.since_ms
         firing = (before is not None and before.firing) or now_ms - since_ms >= lasting_ms

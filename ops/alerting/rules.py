@@ -12,17 +12,17 @@ from ..config.section import Section
 from ..monitoring.measures import OF_PROCESSOR
 
 DEFAULTS = (
-    Alert("not running", "not_running", above=0, lasting=timedelta(minutes=1)),
-    Alert("worker failed", "workers_failed", above=0, lasting=timedelta(0)),
-    Alert("worker silent", "workers_silent", above=0, lasting=timedelta(minutes=1)),
-    Alert("lag", "behind_seconds", above=300, lasting=timedelta(minutes=2)),
-    Alert("watermark stuck", "watermark_still_seconds", above=300, lasting=timedelta(minutes=2)),
-    Alert("checkpoint old", "checkpoint_age_seconds", above=300, lasting=timedelta(minutes=2)),
-    Alert("backup old", "backup_age_seconds", above=900, lasting=timedelta(minutes=2)),
-    Alert("dead letters", "dead_letters_per_second", above=0, lasting=timedelta(minutes=1)),
-    Alert("many dead letters", "dead_letters_share", above=0.05, lasting=timedelta(0)),
-    Alert("events about to be lost", "retention_left", below=0.2, lasting=timedelta(0)),
-    Alert("restarts", "restarts", above=2, lasting=timedelta(0)),
+    Alert("not running", "not_running", above=0, duration=timedelta(minutes=1)),
+    Alert("worker failed", "workers_failed", above=0, duration=timedelta(0)),
+    Alert("worker silent", "workers_silent", above=0, duration=timedelta(minutes=1)),
+    Alert("lag", "behind_seconds", above=300, duration=timedelta(minutes=2)),
+    Alert("watermark stuck", "watermark_still_seconds", above=300, duration=timedelta(minutes=2)),
+    Alert("checkpoint old", "checkpoint_age_seconds", above=300, duration=timedelta(minutes=2)),
+    Alert("backup old", "backup_age_seconds", above=900, duration=timedelta(minutes=2)),
+    Alert("dead letters", "dead_letters_per_second", above=0, duration=timedelta(minutes=1)),
+    Alert("many dead letters", "dead_letters_share", above=0.05, duration=timedelta(0)),
+    Alert("events about to be lost", "retention_left", below=0.2, duration=timedelta(0)),
+    Alert("restarts", "restarts", above=2, duration=timedelta(0)),
 )
 """Rules that hold unless one of the same name takes their place."""
 
@@ -34,7 +34,7 @@ class Rule(Section, frozen=True):
     measure: str
     above: float | None = None
     below: float | None = None
-    lasting_s: float = 120.0
+    duration_s: float = 120.0
     processors: str = "*"
 
     def alert(self) -> Alert:
@@ -44,7 +44,7 @@ class Rule(Section, frozen=True):
             DeclarationError: it cannot be.
         """
         return Alert(
-            self.name, self.measure, self.above, self.below, timedelta(seconds=self.lasting_s), self.processors
+            self.name, self.measure, self.above, self.below, timedelta(seconds=self.duration_s), self.processors
         )
 
 

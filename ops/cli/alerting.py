@@ -209,7 +209,7 @@ def rules(
     table(
         ["alert", "figure", "limit", "for", "processors"],
         [
-            [rule.name, rule.measure, rule.limit, human_duration(rule.lasting.total_seconds()), rule.processors]
+            [rule.name, rule.measure, rule.limit, human_duration(rule.duration.total_seconds()), rule.processors]
             for rule in rules_of(_own(target), _configured(context))
         ],
     )

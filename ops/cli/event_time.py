@@ -37,7 +37,7 @@ def set_(
     """
     time_ms = parse_time_ms(time)
     with WatermarkWriter(connect(kafka, folder), category, injector) as injecting:
-        injecting.promise(time_ms)
+        injecting.advance(time_ms)
     note(f"{injector} promises: {category} is complete up to {shown_time(time_ms)} UTC.")
 
 
@@ -54,19 +54,19 @@ def show(
     """
     promises = watermarks_on(connect(kafka, folder))
     found = [
-        (name, promise) for _, promise in sorted(promises.items()) for name in promise.ends if category in (None, name)
+        (name, advance) for _, advance in sorted(promises.items()) for name in advance.ends if category in (None, name)
     ]
     if json:
-        as_json([{"category": name, **msgspec.to_builtins(promise)} for name, promise in found])
+        as_json([{"category": name, **msgspec.to_builtins(advance)} for name, advance in found])
         return
     if not found:
         note(f"Nobody promises anything about {category or 'any category'}.")
         return
-    table(["category", "promised by", "complete up to", ""], [[name, *_shown(promise)] for name, promise in found])
+    table(["category", "promised by", "complete up to", ""], [[name, *_shown(advance)] for name, advance in found])
 
 
-def _shown(promise: WatermarkStatement) -> list[str]:
-    return [f"{promise.promiser}/{promise.bucket}", _time(promise.watermark_ms), "idle" if promise.idle else ""]
+def _shown(advance: WatermarkStatement) -> list[str]:
+    return [f"{advance.promiser}/{advance.bucket}", _time(advance.watermark_ms), "idle" if advance.idle else ""]
 
 
 def _time(time_ms: int | None) -> str:

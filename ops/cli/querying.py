@@ -188,7 +188,7 @@ def _find(
     elif at_ms is None:
         yield from ((key, window, value) for window, value in results.results(key))
     else:
-        for start in processor.window.spread([at_ms]).starts:
+        for start in processor.window.assign([at_ms]).starts:
             window = processor.window.window(start)
             value = results.result(key, window)
             if value is not None:

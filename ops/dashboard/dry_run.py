@@ -104,10 +104,10 @@ def dry_run(processor: type[Processor], letter: DeadLetter, bus: Bus, root: Path
         return DryRun(
             processed=False, says=f"It was read from {letter.category}, which {processor.__name__} reads no more."
         )
-    if letter.cut_bytes:
+    if letter.truncated_bytes:
         return DryRun(
             processed=False,
-            says=f"{letter.cut_bytes:,} bytes of the message were too many for its dead letter. The whole message is at offset {letter.offset:,} of "
+            says=f"{letter.truncated_bytes:,} bytes of the message were too many for its dead letter. The whole message is at offset {letter.offset:,} of "
             f"{letter.category}/{letter.bucket}, as long as that keeps it.",
         )
     try:

@@ -120,7 +120,7 @@ def _between(
 
 
 def _differs_in_type(processor: type[Processor], shape: str | None) -> bool:
-    return shape is not None and issubclass(processor, Stateful) and processor.differs_in_type(shape)
+    return shape is not None and issubclass(processor, Stateful) and processor.differs_only_in_state_type(shape)
 
 
 def _on_this_machine(processor: type[Processor], states: Path) -> Iterator[Incompatibility]:

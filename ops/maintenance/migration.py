@@ -227,7 +227,7 @@ class _Looking:
                 f"{_shard_name(processor, bucket)}: its state counts what came in {', '.join(others)}, which {processor.__name__} does not read "
                 f"as it is declared now. Nothing was changed. Only the type of a state can be migrated. {_INSTEAD}"
             )
-        if shape != processor.state_shape() and not processor.differs_in_type(shape):
+        if shape != processor.state_shape() and not processor.differs_only_in_state_type(shape):
             raise MaintenanceRefused(
                 f"{_shard_name(processor, bucket)}: its state holds {shape}, and {processor.__name__} is now declared to keep "
                 f"{processor.state_shape()}: more has changed than the type of a state, so what is kept for one key, or window, is not that of "

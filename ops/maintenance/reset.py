@@ -183,7 +183,7 @@ def _remote(processor: type[Processor], around: Around, bucket: int) -> Iterator
     if not (issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)):
         raise TypeError(f"{processor.__name__} keeps no remote state")
     identity = ShardIdentity(processor.name, bucket, processor.state_shape())
-    with closing(remote_states(around.store, processor, writing=processor.store.writing)) as states:
+    with closing(remote_states(around.store, processor, writing=processor.store.write_mode)) as states:
         yield states.open(identity)
 
 

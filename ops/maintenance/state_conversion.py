@@ -100,7 +100,7 @@ class StateConversion:
         return Example(key.decode(), _plain(saved), None if after is None else _plain(after))
 
     def _of(self, key: str, saved: bytes) -> bytes | None:
-        after = self._processor.each_state(_plain(saved), lambda state: self._state(key, state, saved))
+        after = self._processor.map_states(_plain(saved), lambda state: self._state(key, state, saved))
         return None if after is None else self._encode(after)
 
     def _state(self, key: str, state: Any, saved: bytes) -> Any:

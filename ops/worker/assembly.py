@@ -126,8 +126,8 @@ def _states(processor: type[Processor], around: Environment) -> Iterator[StateFo
             f"{processor.__name__} keeps its state in a remote store, and none is named. Nothing was read. Name it with --store "
             "postgresql://… or redis://…, or in the environment variable PENSTOCK_STORE."
         )
-    with closing(remote_states(around.store, processor, writing=processor.store.writing)) as states:
-        if processor.store.writing is not WriteMode.APPEND:
+    with closing(remote_states(around.store, processor, writing=processor.store.write_mode)) as states:
+        if processor.store.write_mode is not WriteMode.APPEND:
             yield states
             return
         with closing(compactor_of(around.store, processor)) as compactor:

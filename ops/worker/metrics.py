@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...processors.lookups import LookedUp
+from ...processors.lookups import LookupMetrics
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Metrics:
     bytes_out: int = 0
     saved_ms: int | None = None
     saving_s: float = 0.0
-    lookups: LookedUp | None = None
+    lookups: LookupMetrics | None = None
 
     def __str__(self) -> str:
         text = (

@@ -136,14 +136,14 @@ def expect_categories(processor: type[Processor], categories: Iterable[AnyCatego
 
 def _expect_rebuildable(processor: type[Processor], bus: Bus) -> None:
     """Raise CompactedInput where a state that lies beside the worker would be built again from what a compacted input has left."""
-    if is_remote(processor) or not reads_again(processor) or processor.rebuilds_from_latest():
+    if is_remote(processor) or not reads_again(processor) or processor.is_compaction_safe():
         return
     for category in processor.inputs():
         if bus.catalog.describe(category.name).spec.compacted:
             raise CompactedInput(
                 f"Category {category.name} is compacted on the bus: it keeps only the latest event of each key. If {processor.__name__} lost its "
                 "state, it would read those again, and the state would lack all earlier events without a sign. Nothing was started. If the "
-                "latest event of each key gives the same state, declare `latest_is_enough = True`; otherwise keep a changelog "
+                "latest event of each key gives the same state, declare `compaction_safe = True`; otherwise keep a changelog "
                 "(`output_semantics = Semantics.EXACTLY_ONCE` with `deterministic = False`), ask for state and outputs at most once, or keep all "
                 f"events of {category.name} (`cleanup.policy=delete`)."
             )

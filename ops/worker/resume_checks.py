@@ -168,7 +168,7 @@ def expect_rebuildable(
         CompactedInput: a person must choose.
     """
     stretch = f"from offset {begin:,} to {end:,} of {bucket}"
-    if processor.rebuilds_from_latest():
+    if processor.is_compaction_safe():
         _LOG.warning(
             "%s brings its state up to date %s, which is compacted: it reads the latest event of each key. Deletions that are older than the "
             "topic's `delete.retention.ms` are not there any more, so a key that an older state holds may stay in it.",

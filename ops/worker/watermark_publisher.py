@@ -69,8 +69,10 @@ class WatermarkPublisher:
             idle: whether nobody should wait for it.
             as_of: see `WatermarkStatement`.
         """
-        promised_ms = NEVER_MS if low_ms == NEVER_MS else self._processor.promised_ms(low_ms)
-        promise = WatermarkStatement(self._processor.name, number, self._shards, promised_ms, {}, low_ms, held_by, idle)
+        output_watermark_ms = NEVER_MS if low_ms == NEVER_MS else self._processor.output_watermark_ms(low_ms)
+        promise = WatermarkStatement(
+            self._processor.name, number, self._shards, output_watermark_ms, {}, low_ms, held_by, idle
+        )
         said = self._said.get(number)
         is_new = said is None or said.promise != promise
         if not is_new and not (idle and self._is_due(said, as_of)):

@@ -99,7 +99,7 @@ class Worker:
         self._after_turn = after_turn
         self._stopping = False
         self._keeps_place = False
-        self.metrics = Metrics(lookups=processor.counts() if isinstance(processor, LookupJoin) else None)
+        self.metrics = Metrics(lookups=processor.metrics() if isinstance(processor, LookupJoin) else None)
         codecs = Codecs(bus)
         guard = DeadLetterGuard(kind, bus, codecs)
         loader = ShardLoader(

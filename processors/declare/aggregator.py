@@ -12,7 +12,7 @@ from ..time.watermarks import NEVER_MS
 from ..time.windows import GlobalWindow, Session, Sliding, Window, WindowAssigner
 from .categories import AnyCategory
 from .emission import AtCheckpoint, AtWatermark, Emission, OnLate
-from .processor import Remembering, as_tuple, expect_columns, expect_lateness, key_name
+from .processor import KeyedProcessor, as_tuple, expect_columns, expect_lateness, key_name
 from .records import Record, fields_of
 from .semantics import expect_pair
 from .stores import LocalStore, RemoteStore, WriteMode
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Aggregator(Remembering):
+class Aggregator(KeyedProcessor):
     """Monoid processor: observations of events, combined per key and window.
 
     What it writes are updates, when `emit` says: the last record of one key and event time is the one that counts. Where `emit`
@@ -52,28 +52,28 @@ class Aggregator(Remembering):
     columns: ClassVar[tuple[str, ...] | None] = None
 
     @classmethod
-    def promised_ms(cls, low_ms: int) -> int:
+    def output_watermark_ms(cls, low_ms: int) -> int:
         """Return where the earliest window begins that is not complete: all that it writes lies in its window.
 
         Windows that follow events have no such beginning: results of sessions are taken to have their ends as event times, those of
-        sliding windows the time of the last event; if not, declare `outputs_behind`.
+        sliding windows the time of the last event; if not, declare `max_output_delay`.
         """
         if low_ms == NEVER_MS or cls.windows_follow_events():
-            return super().promised_ms(low_ms)
-        return super().promised_ms(min(cls.window.spread([low_ms]).starts))
+            return super().output_watermark_ms(low_ms)
+        return super().output_watermark_ms(min(cls.window.assign([low_ms]).starts))
 
     @classmethod
-    def expects_keys(cls) -> bool:
+    def checks_keys(cls) -> bool:
         """Whether events are to lie in the bucket of their key; a store that merges what it is sent takes them from any."""
-        return super().expects_keys() and cls.store != RemoteStore(WriteMode.APPEND)
+        return super().checks_keys() and cls.store != RemoteStore(WriteMode.APPEND)
 
     @classmethod
-    def goes_by_time(cls) -> bool:
+    def uses_event_time(cls) -> bool:
         """Whether its windows are ever complete or done."""
         return cls.windows_end()
 
     @classmethod
-    def answers_later(cls) -> bool:
+    def emits_without_input(cls) -> bool:
         """Whether its windows are ever complete or done."""
         return cls.windows_end()
 
@@ -113,7 +113,7 @@ class Aggregator(Remembering):
         )
 
     @classmethod
-    def takes_columns(cls) -> bool:
+    def has_columns_step(cls) -> bool:
         """Whether it defines `observe_columns`."""
         return cls.observe_columns is not Aggregator.observe_columns
 
@@ -160,7 +160,7 @@ class Aggregator(Remembering):
             )
         _check_ends(cls)
         _check_estimates(cls)
-        if cls.takes_columns():
+        if cls.has_columns_step():
             _check_columns(cls)
 
 

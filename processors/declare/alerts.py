@@ -1,4 +1,4 @@
-"""Alerts, as an app file declares them: a figure of processors, a limit, and for how long it has to be crossed."""
+"""Alert rules in app files."""
 
 from __future__ import annotations
 
@@ -10,35 +10,39 @@ from ..errors import DeclarationError
 
 @dataclass(frozen=True)
 class Alert:
-    """Tells somebody when a figure of a processor has been beyond a limit for a while.
+    """An alert rule: fires when a metric of a processor violates a limit for some time.
 
     Args:
-        name: how it is called where it is sent.
-        measure: the figure, by its name in the documentation: "behind_seconds", "dead_letters_per_second", …
-        above: the limit that it must not be above; or
-        below: the limit that it must not be below.
-        lasting: for how long it has to be beyond the limit before anybody is told, and within it before that is called resolved.
-        processors: which processors, by name; "*" stands for anything.
+        name: the name in notifications.
+        measure: the metric, as the documentation names it: "behind_seconds", "dead_letters_per_second", …
+        above: fire when the metric is greater than this; or
+        below: fire when the metric is less than this.
+        duration: how long the limit must be violated before the alert fires, and respected before it resolves.
+        processors: the names of the processors; "*" matches any text.
 
     Raises:
-        DeclarationError: not exactly one of the limits is given, or `lasting` is negative.
+        DeclarationError: not exactly one limit is declared, or the duration is negative.
+
+    Examples:
+        >>> Alert("slow", "behind_seconds", above=600, processors="flight*").limit
+        'above 600'
     """
 
     name: str
     measure: str
     above: float | None = None
     below: float | None = None
-    lasting: timedelta = timedelta(minutes=2)
+    duration: timedelta = timedelta(minutes=2)
     processors: str = "*"
 
     def __post_init__(self) -> None:
         if (self.above is None) == (self.below is None):
             raise DeclarationError(f"Alert {self.name!r} needs one limit, `above` or `below`.")
-        if self.lasting < timedelta(0):
-            raise DeclarationError(f"Alert {self.name!r} cannot last for less than no time: {self.lasting}.")
+        if self.duration < timedelta(0):
+            raise DeclarationError(f"Alert {self.name!r} cannot last for less than no time: {self.duration}.")
 
     def is_beyond(self, figure: float | None) -> bool:
-        """Tell whether a figure is beyond the limit; one that is not known is not."""
+        """Return whether the metric violates the limit. An unknown metric (None) does not."""
         if figure is None:
             return False
         return figure > self.above if self.above is not None else figure < (self.below or 0.0)

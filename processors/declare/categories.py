@@ -1,4 +1,4 @@
-"""Categories: named, typed, keyed streams. A declaration; what holds the stream is the bus."""
+"""Categories: named, typed and keyed streams on the bus."""
 
 from __future__ import annotations
 
@@ -26,18 +26,24 @@ class Category(Generic[R]):
     """A named stream of one record type, split into buckets by key.
 
     Args:
-        name: its name on the bus: letters, digits, ``.``, ``_`` and ``-``.
-        record: the type of its records.
-        key: the field that the stream is keyed by, or a function of the record that gives the key. Events of one key
-            lie in one bucket, in order.
-        event_time: the field that says when the event happened (milliseconds since 1970, UTC).
-        buckets: its unit of parallelism; one bucket is read by one worker at a time.
-        retention: how long the bus keeps an event, from when it was written; None keeps it for ever.
-        codec: how a record becomes bytes, ``"json"`` or ``"avro"``.
+        name: the name on the bus: letters, digits, `.`, `_` and `-`.
+        record: the type of the records.
+        key: the key field; or a function that returns the key of a record. Events of one key are in one bucket, in order.
+        event_time: the field with the event time (milliseconds since 1970, UTC).
+        buckets: the number of buckets, the unit of parallelism. One worker at a time reads a bucket.
+        retention: how long the bus keeps an event after it was written; None forever.
+        codec: the encoding, `"json"` or `"avro"`.
 
     Raises:
-        DeclarationError: a name the bus would refuse, a field that does not exist, an event time that may be missing
-            or is not a whole number, a key field that may be missing.
+        DeclarationError: the name is invalid; a field is missing; the event time is optional or not an int; the key is optional or has
+            the wrong type.
+
+    Examples:
+        >>> class Click(Record, frozen=True):
+        ...     user: str
+        ...     at: int
+        >>> Category("clicks", Click, key="user", event_time="at", retention=timedelta(days=30))
+        Category('clicks', Click)
     """
 
     name: str
@@ -99,7 +105,11 @@ class Category(Generic[R]):
                 )
 
     def keys_of(self, events: Sequence[R]) -> list[str]:
-        """Return the key of each event."""
+        """Return the key of each event.
+
+        Raises:
+            DeclarationError: the key function raised, or returned no str.
+        """
         if not isinstance(self.key, str):
             return [self._computed_key(event) for event in events]
         keys = list(map(attrgetter(self.key), events))
@@ -109,8 +119,8 @@ class Category(Generic[R]):
         """Return the event time of each event (milliseconds since 1970, UTC)."""
         return list(map(attrgetter(self.event_time), events))
 
-    def _computed_key(self, event: R | Deleted) -> str:
-        if isinstance(event, Deleted):
+    def _computed_key(self, event: R | Tombstone) -> str:
+        if isinstance(event, Tombstone):
             return event.deleted_key
         try:
             key = self.key(event)  # type: ignore[operator]  # asked only where it is a function
@@ -134,15 +144,15 @@ class Category(Generic[R]):
 AnyCategory = Category[Any]
 
 
-class Deleted:
-    """A message without a value in a category that is a table: the row of its key is gone.
+class Tombstone:
+    """A message without a value in a table category: it deletes the row of its key.
 
-    It has the key and the event time where records of the category have them, and no other field.
+    It has the key and the event time under the field names of the category, and no other field.
 
     Args:
-        category: where it was read.
-        key: the message's key.
-        at_ms: when it arrived, which is its event time (milliseconds since 1970, UTC).
+        category: the category of the message.
+        key: the key of the message.
+        at_ms: when the message arrived, used as its event time (milliseconds since 1970, UTC).
     """
 
     __slots__ = ("_fields", "deleted_key")

@@ -1,4 +1,4 @@
-"""What a stateful processor may know of the event at hand, and how it asks for timers."""
+"""The context of an event: key, event time, watermark and timers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from ..time.timers import Clock
 from ..time.watermarks import FOREVER_MS, NEVER_MS
 
 Request = tuple[Clock, str, "int | None"] | None
-"""A timer that a key asks for: by which clock, its tag, and when, None to cancel it. Or None: the event is left out, as too late."""
+"""A timer request: clock, tag, and time, where None cancels the timer. A request that is None drops the event as late."""
 
 
 class Context(msgspec.Struct, frozen=True, gc=False):
-    """What a stateful processor may know of the event at hand beside the event, and how it sets timers.
+    """The context of an event or a timer. It also sets and cancels timers.
 
     Args:
-        key: the event's key, or that of the timer.
-        event_time: of the event, or when the timer was to fire (milliseconds since 1970, UTC).
-        watermark: the shard's low watermark just before the event: none earlier than this was expected any more.
-        requests: the timers asked for so far; None where the processor has no `on_timer`.
+        key: the key of the event or the timer.
+        event_time: the time of the event, or the time to which the timer was set (milliseconds since 1970, UTC).
+        watermark: the low watermark of the shard just before the event: earlier events are late (milliseconds since 1970, UTC).
+        requests: the timer requests so far; None if the processor has no `on_timer`.
+
+    Examples:
+        >>> context = Context("JFK", event_time=500, watermark=1_000, requests=[])
+        >>> context.late
+        True
+        >>> context.timer(2_000, "departure")
     """
 
     key: str
@@ -29,20 +35,20 @@ class Context(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def late(self) -> bool:
-        """Whether the event came after the watermark had passed it."""
+        """Whether the event time is before the watermark."""
         return self.event_time < self.watermark
 
     def timer(self, at: int, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
-        """Set this key's timer of a tag, in place of one that it has.
+        """Set a timer of this key. It replaces the key's timer with the same tag and clock.
 
         Args:
-            at: when it is to fire, in milliseconds since 1970, UTC; one that lies in the past fires right after this event.
-            tag: tells the timers of a key apart.
-            clock: by which time. A processor that goes by the time of day is declared `deterministic = False`.
+            at: when to fire (milliseconds since 1970, UTC). A timer in the past fires right after this event.
+            tag: distinguishes the timers of a key.
+            clock: event time or wall-clock time. A processor with wall-clock timers must declare `deterministic = False`.
 
         Raises:
             DeclarationError: the processor has no `on_timer`.
-            ValueError: a time that has more than 64 bits.
+            ValueError: the time exceeds 64 bits.
         """
         if not NEVER_MS <= at <= FOREVER_MS:
             raise ValueError(
@@ -51,11 +57,15 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         self._asked().append((clock, tag, at))
 
     def cancel(self, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
-        """Forget this key's timer of a tag; nothing where it has none."""
+        """Cancel the timer of this key with the tag and clock, if there is one.
+
+        Raises:
+            DeclarationError: the processor has no `on_timer`.
+        """
         self._asked().append((clock, tag, None))
 
-    def leave_out(self) -> None:
-        """Count the event as one that came too late for what it was meant for, and is in nothing.
+    def drop_late(self) -> None:
+        """Drop the event as late and count it.
 
         Raises:
             DeclarationError: the processor has no `on_timer`.
@@ -63,7 +73,7 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         self._asked().append(None)
 
     def without_timers(self) -> Context:
-        """Return it for code whose timers are set by the engine alone."""
+        """Return a copy without timers, for the user code of windows and joins."""
         return Context(self.key, self.event_time, self.watermark)
 
     def _asked(self) -> list[Request]:

@@ -1,6 +1,6 @@
-"""How many of the latest events of a bucket were rejected, and when that is too many to go on.
+"""The limit of dead letters per bucket.
 
-What decides is which events were rejected, in the order of their bucket, never how they were batched.
+Only the rejected events and their order in the bucket determine the result, not the batches in which they were read.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ from ..validation import expect_types
 
 @dataclass(frozen=True)
 class DeadLetterLimit:
-    """Of how many events in a bucket a processor may set aside before its worker stops: more are a wrong codec, not bad events.
+    """The number of dead letters in a bucket at which the worker stops. Many dead letters indicate a wrong codec rather than bad events.
 
-    The worker stops at whichever comes first.
+    The worker stops as soon as one of the limits is exceeded.
 
     Args:
-        share: more than this share of the latest events is rejected; counted once there are so many.
-        events: how many the latest are.
-        consecutive: so many are rejected one after the other.
+        share: the maximum share of dead letters among the latest events; checked once there are that many events.
+        events: the number of latest events.
+        consecutive: the number of consecutive dead letters.
 
     Raises:
-        DeclarationError: a share outside of 0 to 1, or a number below one.
+        DeclarationError: the share is not between 0 and 1, or a number is below 1.
+
+    Examples:
+        >>> DeadLetterLimit(consecutive=10).share
+        0.5
     """
 
     share: float = 0.5
@@ -42,12 +46,12 @@ class DeadLetterLimit:
 
 
 class Rejections:
-    """Follows the rejected events of one bucket.
+    """The rejected events of one bucket.
 
     Args:
-        limit: how many are too many.
-        position: how many events lie before the first that is noted.
-        rejected: which of them were rejected, in order.
+        limit: the limit.
+        position: the number of events before the first event to count.
+        rejected: the positions of the rejected events among them, in order.
     """
 
     def __init__(self, limit: DeadLetterLimit, position: int, rejected: Iterable[int] = ()) -> None:
@@ -63,11 +67,11 @@ class Rejections:
             self._run = 0
 
     def exceeded_at(self, events: int, rejected: Sequence[int]) -> int | None:
-        """Note the next events; return the index of the rejected one at which there are too many, None where there are not.
+        """Count the next events. Return the index of the rejected event that exceeds the limit, or None.
 
         Args:
-            events: how many they are.
-            rejected: the indices of those that were rejected, in order.
+            events: the number of events.
+            rejected: the indices of the rejected events, in order.
         """
         found = None
         for index in rejected:
@@ -77,7 +81,7 @@ class Rejections:
         return found
 
     def would_exceed_at(self, rejected: Sequence[int]) -> tuple[int, str] | None:
-        """Return what `exceeded_at` would, and what it would say, and note nothing."""
+        """Return the result of `exceeded_at` and its description, without counting."""
         copy = self._copy()
         found = copy.exceeded_at(0, rejected)
         return None if found is None else (found, copy.said)
@@ -88,7 +92,7 @@ class Rejections:
         return copy
 
     def _note(self, at: int) -> bool:
-        """Note a rejected event; tell whether that is too many."""
+        """Count a rejected event, and return whether it exceeds the limit."""
         limit, recent = self._limit, self._recent
         self._run = self._run + 1 if recent and recent[-1] == at - 1 else 1
         recent.append(at)

@@ -1,4 +1,4 @@
-"""Dead letters: events that could not be processed, kept with their bytes, their origin and the reason."""
+"""Dead letters: rejected messages with their bytes, origin and reason."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .records import EventTime, Record
 
 
 class DeadLetter(Record, frozen=True):
-    """One message that its processor could not take.
+    """A message that its processor rejected.
 
     Args:
-        category: where it was read.
-        bucket: its bucket there.
-        offset: its offset there.
-        reason: why it was not processed.
-        key: the message's key, None where it had none.
-        value: the message's bytes, None where it had none.
-        at: when it was set aside.
-        cut_bytes: how many bytes of key and value were left out because the bus takes no larger message; the whole message lies at its
-            offset, as long as its category keeps it.
+        category: the category of the message.
+        bucket: the bucket of the message.
+        offset: the offset of the message.
+        reason: why it was rejected.
+        key: the key of the message; None without a key.
+        value: the bytes of the message; None without a value.
+        at: when it was rejected (milliseconds since 1970, UTC).
+        truncated_bytes: the number of bytes of key and value that were removed to respect the maximum message size. The whole message stays at
+            its offset for the retention of its category.
     """
 
     category: str
@@ -31,11 +31,11 @@ class DeadLetter(Record, frozen=True):
     key: bytes | None
     value: bytes | None
     at: EventTime
-    cut_bytes: int = 0
+    truncated_bytes: int = 0
 
 
 def dead_letters_of(processor: type[Processor]) -> Category[DeadLetter]:
-    """Return the category that takes a processor's dead letters, kept for 30 days."""
+    """Return the category of a processor's dead letters. Its retention is 30 days."""
     return Category(
         f"{processor.name}.dead_letters",
         DeadLetter,

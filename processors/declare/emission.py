@@ -1,4 +1,4 @@
-"""When an aggregator writes the result of a window, and what becomes of events that come after it."""
+"""When aggregators write results, and what happens to late events."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..validation import expect_types
 
 @dataclass(frozen=True)
 class AtCheckpoint:
-    """Each checkpoint writes the windows that changed.
+    """Write every changed window at each checkpoint.
 
     Args:
-        differences: write what came since the last time, instead of all that came so far; nothing is kept in state then.
+        differences: write the value since the last result instead of the total. The aggregator then keeps no totals in its state.
     """
 
     differences: bool = False
@@ -26,14 +26,18 @@ class AtCheckpoint:
 
 @dataclass(frozen=True)
 class AtWatermark:
-    """A window is written when the low watermark has passed its end; and again if it changes later.
+    """Write a window when the low watermark passes its end, and again after each late change.
 
     Args:
-        early: write windows that changed at this interval (time of day) before that, too; None for not.
-        differences: write what came since the last time, instead of all that came so far.
+        early: also write changed, incomplete windows at this interval (wall-clock time); None for no early results.
+        differences: write the value since the last result instead of the total.
 
     Raises:
-        DeclarationError: an interval of nothing.
+        DeclarationError: the interval is not greater than zero.
+
+    Examples:
+        >>> AtWatermark(early=timedelta(seconds=10)).differences
+        False
     """
 
     early: timedelta | None = None
@@ -49,9 +53,9 @@ Emission = AtCheckpoint | AtWatermark
 
 
 class OnLate(Enum):
-    """What becomes of an event whose windows are done: the low watermark has passed their ends, and the lateness that is allowed."""
+    """What to do with late events: the low watermark has passed the end of their windows and the allowed lateness."""
 
     INTO_WINDOW = "into its window"
-    """No window is ever done: all are kept in state for good, and written again when they change."""
+    """Add the event to its windows, however late. The state keeps all windows forever."""
     DROP = "dropped"
-    """It is counted and left out; windows that are done are removed from state."""
+    """Drop the event and count it. The state forgets closed windows."""

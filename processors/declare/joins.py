@@ -58,7 +58,7 @@ class Join(Stateful):
     """Per key: events of the left and of the right category that happen about the same time.
 
     A right event lies within if it is at most `before` earlier and at most `after` later than the left one; of two for which that
-    holds, `meets` may ask more. Each pair is given once, when the later of the two comes; an event that meets none, when the low
+    holds, `matches` may ask more. Each pair is given once, when the later of the two comes; an event that meets none, when the low
     watermark says that none will come. A late event is joined with what is still held. Both categories are keyed alike and have
     records of different types.
 
@@ -74,8 +74,8 @@ class Join(Stateful):
     right: ClassVar[AnyCategory]
     before: ClassVar[timedelta] = timedelta()
     after: ClassVar[timedelta] = timedelta()
-    how: ClassVar[JoinType] = JoinType.INNER
-    holds_events: ClassVar[bool] = True
+    join_type: ClassVar[JoinType] = JoinType.INNER
+    buffers_events: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -90,7 +90,7 @@ class Join(Stateful):
     def join(self, left: Any, right: Any, context: Context) -> Iterable[Record]:
         """Return, or yield, what a pair gives; or an event alone, where the other is None."""
 
-    def meets(self, left: Any, right: Any) -> bool:  # noqa: ARG002 - by default nothing more is asked of them
+    def matches(self, left: Any, right: Any) -> bool:  # noqa: ARG002 - by default nothing more is asked of them
         """Tell whether two events of a key that lie within belong together; by default all do.
 
         Those that do not are no pair: if they meet no other, they are events that meet none.
@@ -146,14 +146,14 @@ class Join(Stateful):
         return left - self._before_ms() <= right <= left + self._after_ms()
 
     def _meet(self, mine: Any, other: Any, *, is_left: bool) -> bool:
-        return self.meets(mine, other) if is_left else self.meets(other, mine)
+        return self.matches(mine, other) if is_left else self.matches(other, mine)
 
     def _pair(self, mine: Any, other: Any, context: Context, *, is_left: bool) -> Iterable[Record]:
         seen = context.without_timers()
         return self.join(mine, other, seen) if is_left else self.join(other, mine, seen)
 
     def _keeps(self, *, is_left: bool) -> bool:
-        return self.how is JoinType.OUTER or (self.how is JoinType.LEFT and is_left)
+        return self.join_type is JoinType.OUTER or (self.join_type is JoinType.LEFT and is_left)
 
     def _first_end(self, sides: Sides) -> int:
         return min(
@@ -173,9 +173,9 @@ class Join(Stateful):
         return cls.after // MILLISECOND
 
     @classmethod
-    def promised_ms(cls, low_ms: int) -> int:
+    def output_watermark_ms(cls, low_ms: int) -> int:
         """Return the earliest time of an event that may still be held: it may be in what comes."""
-        return max(super().promised_ms(low_ms) - max(cls._before_ms(), cls._after_ms()), NEVER_MS)
+        return max(super().output_watermark_ms(low_ms) - max(cls._before_ms(), cls._after_ms()), NEVER_MS)
 
     @classmethod
     def check(cls) -> None:

@@ -1,4 +1,4 @@
-"""Which bucket a key lives in: the same answer as Kafka's own clients give."""
+"""The bucket of a key, compatible with Kafka's clients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _FEW = 16
-"""So few keys are hashed one by one."""
+"""Fewer keys are hashed one by one."""
 _LONG = 256
-"""So are keys among which one is longer."""
+"""Batches with a longer key (bytes) are hashed one by one."""
 
 
 def murmur2(data: bytes) -> int:
@@ -36,12 +36,12 @@ def murmur2(data: bytes) -> int:
 
 @lru_cache(maxsize=65_536)
 def bucket_of(key: bytes, buckets: int) -> int:
-    """Return the bucket of a key among `buckets`, as Kafka's Java producer and our own choose it."""
+    """Return the bucket of a key, as Kafka's Java producer chooses it."""
     return (murmur2(key) & 0x7FFFFFFF) % buckets
 
 
 def buckets_of(keys: Sequence[bytes], buckets: int) -> list[int]:
-    """Return the bucket of each of many keys, as `bucket_of` does for one: all at once, four bytes of each at a time."""
+    """Return the bucket of each key, as `bucket_of` does, vectorised over the keys."""
     if len(keys) < _FEW or max(map(len, keys)) > _LONG:
         return [bucket_of(key, buckets) for key in keys]
     lengths = np.fromiter(map(len, keys), np.uint32, len(keys))

@@ -1,4 +1,4 @@
-"""What the three kinds have in common, and what may be chosen for each."""
+"""Options and behaviour that all kinds of processors share."""
 
 from __future__ import annotations
 
@@ -21,38 +21,45 @@ from .semantics import Semantics
 
 
 class ErrorPolicy(Enum):
-    """What becomes of an event that cannot be processed."""
+    """What a worker does with an event that it cannot process."""
 
     DEAD_LETTER = "dead letter"
-    """It goes, with its origin and the reason, to the processor's dead letters; the rest goes on."""
+    """Write the event, its origin and the reason to the processor's dead letters, and continue."""
     STOP = "stop"
-    """The worker saves what came before it and stops there."""
+    """Save everything before the event, then stop."""
 
 
 class ErrorAction(NamedTuple):
-    """What becomes of an event for which its processor raised.
+    """How to handle an event for which its processor raised.
 
     Args:
         reason: what happened, in words.
-        stops: whether the worker stops there.
-        dropped: whether it is counted and left out, and no more is said of it.
-        otherwise: what to declare for the others to go on where it stops.
+        stops: whether the worker stops at the event.
+        dropped: whether the event is only counted, with neither a dead letter nor an error.
+        alternative: the declaration that would let the worker continue.
     """
 
     reason: str
     stops: bool
     dropped: bool
-    otherwise: str
+    alternative: str
 
 
 @dataclass(frozen=True)
 class CheckpointInterval:
-    """When a checkpoint is due: at whichever comes first.
+    """When to save a checkpoint: as soon as one of the limits is reached.
 
     Args:
-        events: after that many events.
-        size_bytes: after that many bytes of input.
-        time: after that long since the last one, if anything was read.
+        events: the number of input events since the last checkpoint.
+        size_bytes: the size of the input since the last checkpoint, in bytes.
+        time: the time since the last checkpoint, if any event was read.
+
+    Raises:
+        DeclarationError: a limit is not greater than zero.
+
+    Examples:
+        >>> CheckpointInterval(time=timedelta(seconds=5)).events
+        500000
     """
 
     events: int = 500_000
@@ -66,37 +73,35 @@ class CheckpointInterval:
 
 
 class Processor(ABC):
-    """What the three kinds have in common; derive from one of them.
+    """Options that all processors share. Derive from `Stateless`, `Stateful`, `Windowed`, `Aggregator` or a join instead.
 
     Class attributes:
-        reads: the category it reads, or several of the same number of buckets, keyed alike.
-        writes: the category it writes; several of different record types; or () for none.
-        name: what it is called on the bus (consumer group, dead letters) and on disk; by default the class's name in
-            snake_case.
-        output_semantics: how often an output appears, whatever dies.
-        checkpoint: when a checkpoint is due.
-        on_undecodable: what becomes of a message that does not decode.
-        on_error: what becomes of an event for which the processor raises.
-        on_missing_event_time: what becomes of a message without event time.
-        max_future: how far an event time may lie ahead of the event's arrival on the bus; None for any distance, and for event
-            times whose unit is not to be doubted.
-        on_future_event: what becomes of an event further ahead, which would drag the watermark with it; and of one whose time lies outside of the
-            years 1 to 9999 (without `max_future`: beyond 62 bits).
-        dead_letter_limit: of how many events its worker stops instead of setting them aside; None for none.
-        watermark: how the watermark of each bucket follows from the events that came; or `UpstreamWatermark()`, by those that write it.
-        idle_after: after how long without an event (time of day) a bucket that is read to its end holds back others no more; None
-            for never.
-        outputs_behind: how far the event times of its outputs may lie behind its low watermark, or, for an aggregator, before the
-            windows that are not complete; consumers' watermarks lie behind by that.
+        reads: the input category; or a tuple of categories with the same keys and the same number of buckets.
+        writes: the output category; a tuple of categories with different record types; or () for none.
+        name: the name on the bus (consumer group, dead letters) and on disk. Default: the name of the class in snake_case.
+        output_semantics: how often each output appears after a failure.
+        checkpoint: when to save a checkpoint.
+        on_undecodable: what to do with a message that does not decode.
+        on_error: what to do with an event for which the processor raises.
+        on_missing_event_time: what to do with a message without an event time.
+        max_future: how far an event time may lie after the arrival of the event on the bus. None disables the check, and the check of the unit.
+        on_future_event: what to do with an event further in the future, which would advance the watermark too far. Also applies to an
+            event time outside the years 1 to 9999 (without `max_future`: beyond 62 bits).
+        dead_letter_limit: the number of dead letters at which the worker stops; None for no limit.
+        watermark: how to estimate the watermark of each bucket from its events; `UpstreamWatermark()` uses the watermarks of the writers.
+        idle_after: how long a fully read bucket may be silent (wall-clock time) before it no longer holds back the low watermark; None for
+            no limit.
+        max_output_delay: how far the event time of an output may lie behind the low watermark, or, for an aggregator, before the first
+            incomplete window. Watermarks of downstream processors stay behind by this time.
 
-    Class attributes of those that keep state:
-        state_semantics: how often an event counts in the state, whatever dies.
-        key_check: whether the worker stops at an event that does not lie in the bucket of its key, as another partitioner or another key of
-            the message may have put it; without that, a key whose events lie in several buckets has a state in each.
-        deterministic: whether the same events in the same order always give the same state; False where it looks at the
-            time, at random numbers or at something outside.
-        latest_is_enough: whether the latest event of each key gives the same state as all of its events. A compacted category keeps no
-            others, so a state that is lost can be built from it again only then.
+    Class attributes of processors with state:
+        state_semantics: how often each event counts in the state after a failure.
+        key_check: whether the worker stops at an event that is not in the bucket of its key, such as one from a producer with another
+            partitioner. Without the check, a key with events in several buckets has a separate state in each.
+        deterministic: whether the same events in the same order always produce the same state. Declare False for code that uses the
+            wall clock, random numbers or external data.
+        compaction_safe: whether the latest event of each key produces the same state as all of its events. A lost state can only be rebuilt from
+            a compacted category if it is True.
     """
 
     reads: ClassVar[AnyCategory | tuple[AnyCategory, ...]]
@@ -106,7 +111,7 @@ class Processor(ABC):
     output_semantics: ClassVar[Semantics] = Semantics.AT_LEAST_ONCE
     key_check: ClassVar[bool] = True
     deterministic: ClassVar[bool] = True
-    latest_is_enough: ClassVar[bool] = False
+    compaction_safe: ClassVar[bool] = False
     checkpoint: ClassVar[CheckpointInterval] = CheckpointInterval()
     on_undecodable: ClassVar[ErrorPolicy] = ErrorPolicy.DEAD_LETTER
     on_error: ClassVar[ErrorPolicy] = ErrorPolicy.STOP
@@ -116,7 +121,7 @@ class Processor(ABC):
     dead_letter_limit: ClassVar[DeadLetterLimit | None] = DeadLetterLimit()
     watermark: ClassVar[Watermark] = Confidence()
     idle_after: ClassVar[timedelta | None] = timedelta(minutes=1)
-    outputs_behind: ClassVar[timedelta] = timedelta()
+    max_output_delay: ClassVar[timedelta] = timedelta()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -124,67 +129,75 @@ class Processor(ABC):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
 
     def open(self) -> None:  # noqa: B027 - most processors have nothing to load
-        """Load what the processor needs, such as a dimension table; called once in each process, before any event."""
+        """Load resources, such as a model. Called once per process, before the first event."""
 
     def close(self) -> None:  # noqa: B027 - most processors hold nothing
-        """Let go of what `open` took; called once in each worker, when it ends."""
+        """Release the resources of `open`. Called once per worker, at its end."""
 
     @classmethod
-    def fate_of(cls, error: Exception) -> ErrorAction:
-        """Return what becomes of an event for which it raised this."""
+    def error_action(cls, error: Exception) -> ErrorAction:
+        """Return how to handle an event for which the processor raised `error`."""
         reason = f"{cls.__name__} raised {type(error).__name__}: {error}"
         return ErrorAction(
-            reason, cls.on_error is ErrorPolicy.STOP, dropped=False, otherwise="on_error = ErrorPolicy.DEAD_LETTER"
+            reason, cls.on_error is ErrorPolicy.STOP, dropped=False, alternative="on_error = ErrorPolicy.DEAD_LETTER"
         )
 
     @classmethod
     def inputs(cls) -> tuple[AnyCategory, ...]:
-        """Return the categories it reads."""
+        """Return the categories that the processor reads."""
         return as_tuple(cls.reads)
 
     @classmethod
     def outputs(cls) -> tuple[AnyCategory, ...]:
-        """Return the categories it writes."""
+        """Return the categories that the processor writes."""
         return as_tuple(cls.writes)
 
     @classmethod
-    def goes_by_time(cls) -> bool:
-        """Whether what it does depends on its low watermark."""
+    def uses_event_time(cls) -> bool:
+        """Return whether the behaviour depends on the low watermark."""
         return False
 
     @classmethod
-    def deletes_from(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - it is a matter of the category for some
-        """Whether a message of a category that has a key and no value says that something is gone; else it does not decode."""
+    def reads_tombstones(cls, category: AnyCategory) -> bool:  # noqa: ARG003 - it is a matter of the category for some
+        """Return whether a message of `category` with a key and no value is a deletion. Otherwise, it does not decode."""
         return False
 
     @classmethod
-    def expects_keys(cls) -> bool:
-        """Whether what it does is wrong where events of one key lie in several buckets."""
+    def checks_keys(cls) -> bool:
+        """Return whether events of one key must be in one bucket."""
         return False
 
     @classmethod
-    def rebuilds_from_latest(cls) -> bool:
-        """Whether its state can be built again from the latest event of each key."""
-        return cls.latest_is_enough
+    def is_compaction_safe(cls) -> bool:
+        """Return whether the latest event of each key suffices to rebuild the state."""
+        return cls.compaction_safe
 
     @classmethod
-    def answers_later(cls) -> bool:
-        """Whether it writes something when no event comes: by timers, for windows that end, or of events that were held."""
+    def emits_without_input(cls) -> bool:
+        """Return whether outputs may appear without an event: from timers, window ends or delayed events."""
         return False
 
     @classmethod
-    def promised_ms(cls, low_ms: int) -> int:
-        """Return the event time before which it will write nothing any more, at a low watermark (milliseconds since 1970, UTC)."""
-        return max(low_ms - cls.outputs_behind // MILLISECOND, NEVER_MS)
+    def output_watermark_ms(cls, low_ms: int) -> int:
+        """Return the watermark of the outputs at a low watermark: no later output has an earlier event time.
+
+        Args:
+            low_ms: the low watermark of the inputs (milliseconds since 1970, UTC).
+        """
+        return max(low_ms - cls.max_output_delay // MILLISECOND, NEVER_MS)
 
     @classmethod
     def state_shape(cls) -> str | None:
-        """Return what the bytes of saved state mean, in words: state is not opened under another. None: no state."""
+        """Return a description of the format of the saved state; None without state. A worker refuses state with another description."""
         return None
 
     @classmethod
     def check(cls) -> None:
-        """Raise DeclarationError, saying what to change, where the declaration cannot work."""
+        """Validate the declaration. Called before the first event.
+
+        Raises:
+            DeclarationError: the declaration cannot work; the message contains the fix.
+        """
         validate_declaration(cls, Processor)
         if not hasattr(cls, "reads") or not cls.inputs():
             raise DeclarationError(
@@ -206,28 +219,28 @@ class Processor(ABC):
             )
 
 
-class Remembering(Processor):
-    """What the kinds have in common that keep state: what comes after its time may be too late for them.
+class KeyedProcessor(Processor):
+    """Options that all processors with state share.
 
     Class attributes:
-        late: what becomes of events that come too late; a category, of the record type that the processor reads, takes them.
+        late: what to do with late events: drop them, or write them to a category of the input's record type.
     """
 
     late: ClassVar[OnLate | AnyCategory]
 
     @classmethod
-    def expects_keys(cls) -> bool:
-        """Whether events are to lie in the bucket of their key."""
+    def checks_keys(cls) -> bool:
+        """Return whether events of one key must be in one bucket."""
         return cls.key_check
 
     @classmethod
     def outputs(cls) -> tuple[AnyCategory, ...]:
-        """Return the categories it writes, with that of late events."""
+        """Return the categories that the processor writes, including the category of late events."""
         return super().outputs() + ((cls.late,) if isinstance(cls.late, Category) else ())
 
     @classmethod
     def check(cls) -> None:
-        """Also: a category of late events that can take them."""
+        """Also check the category of late events."""
         super().check()
         if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
             raise DeclarationError(
@@ -237,7 +250,11 @@ class Remembering(Processor):
 
 
 def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | None) -> None:
-    """Raise DeclarationError for a step over columns where it cannot be told whose columns it is given, or names unknown ones."""
+    """Validate a columnar step: one input, at most one output, and existing fields.
+
+    Raises:
+        DeclarationError: one of these conditions fails.
+    """
     if len(cls.inputs()) > 1 or len(cls.outputs()) > 1:
         raise DeclarationError(
             f"Processor {cls.__name__} has `{step}`, which takes the columns of one category and gives those of one, but it reads or writes "
@@ -253,18 +270,18 @@ def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | N
 
 
 def as_tuple(categories: AnyCategory | tuple[AnyCategory, ...]) -> tuple[AnyCategory, ...]:
-    """Return one category or several as several."""
+    """Return one or several categories as a tuple."""
     return categories if isinstance(categories, tuple) else (categories,)
 
 
 def key_name(processor: type[Processor]) -> str:
-    """Return what the events of a processor are keyed by, in words."""
+    """Return the name of the key of a processor's events."""
     key = processor.inputs()[0].key
     return key if isinstance(key, str) else key.__qualname__
 
 
 def expect_lateness(owner: type[Processor], allowed: timedelta) -> None:
-    """Raise DeclarationError for an allowed lateness that is none, or longer than the bus keeps what comes in it."""
+    """Raise DeclarationError if the allowed lateness is negative or exceeds the retention of an input."""
     if allowed < timedelta():
         raise DeclarationError(f"Processor {owner.__name__}: an allowed lateness of {allowed} is below zero.")
     for category in owner.inputs():
@@ -277,6 +294,6 @@ def expect_lateness(owner: type[Processor], allowed: timedelta) -> None:
 
 
 def expect_category(owner: type[Processor], value: object) -> None:
-    """Raise DeclarationError for what is no category."""
+    """Raise DeclarationError if `value` is not a category."""
     if not isinstance(value, Category):
         raise DeclarationError(f"Processor {owner.__name__}: {value!r} is not a category.")

@@ -39,15 +39,15 @@ class RecordCheck:
 
     Args:
         record: the type.
-        besides: a field, by its name on the bus, whose whole numbers are looked at elsewhere.
+        unchecked_field: a field whose integers are checked elsewhere, by its name on the bus.
     """
 
-    def __init__(self, record: type[Record], besides: str | None = None) -> None:
+    def __init__(self, record: type[Record], unchecked_field: str | None = None) -> None:
         self._record = record
-        self._besides = besides
+        self._unchecked_field = unchecked_field
         self._shape = shapes.type_info(record)
         self._decode = msgspec.json.Decoder(record).decode
-        self._twin: Any = _twin_of(record, besides)
+        self._twin: Any = _twin_of(record, unchecked_field)
         self._twins: Any = list[self._twin]  # type: ignore[name-defined]  # known when it is made
 
     def expect(self, records: Sequence[Any]) -> None:
@@ -106,7 +106,7 @@ class RecordCheck:
 
     def _takes(self, place: str) -> bool:
         """Tell whether a field at the top of the record takes any whole number, as a float or because it is looked at elsewhere."""
-        if place == self._besides:
+        if place == self._unchecked_field:
             return True
         fields = self._shape.fields if isinstance(self._shape, shapes.StructType) else ()
         return any(field.encode_name == place and _takes_floats(field.type) for field in fields)
@@ -134,10 +134,10 @@ def _numbers(content: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 
 @lru_cache(maxsize=1_000)
-def _twin_of(record: type[Record], besides: str | None) -> Any:
+def _twin_of(record: type[Record], unchecked_field: str | None) -> Any:
     """Return the twin of a record type, None where there is none."""
     try:
-        return _Twins(besides).of(shapes.type_info(record))
+        return _Twins(unchecked_field).of(shapes.type_info(record))
     except _NotBounded:
         return None
 
@@ -146,11 +146,11 @@ class _Twins:
     """Makes types with bounds of types without.
 
     Args:
-        besides: a field of the first record, by its name on the bus, that gets none.
+        unchecked_field: a field of the top-level record without bounds, by its name on the bus.
     """
 
-    def __init__(self, besides: str | None) -> None:
-        self._besides = besides
+    def __init__(self, unchecked_field: str | None) -> None:
+        self._unchecked_field = unchecked_field
         self._structs: dict[type, Any] = {}
 
     def of(self, shape: Any) -> Any:
@@ -209,9 +209,12 @@ class _Twins:
             twin = msgspec.defstruct(shape.cls.__name__, [(field.name, Any) for field in shape.fields], gc=False)
             self._structs[shape.cls] = twin
             # What a field's type is, msgspec asks when it first needs to know; a record may hold records of its own kind.
-            besides, self._besides = self._besides, None
+            unchecked_field, self._unchecked_field = self._unchecked_field, None
             twin.__annotations__.update(
-                {field.name: int if field.encode_name == besides else self.of(field.type) for field in shape.fields}
+                {
+                    field.name: int if field.encode_name == unchecked_field else self.of(field.type)
+                    for field in shape.fields
+                }
             )
         return self._structs[shape.cls]
 
@@ -228,15 +231,15 @@ def _annotated(kind: Any, constraints: dict[str, Any]) -> Any:
     return Annotated[kind, msgspec.Meta(**given)] if given else kind
 
 
-def has_whole_numbers(record: type[Record], besides: str) -> bool:
+def has_whole_numbers(record: type[Record], unchecked_field: str) -> bool:
     """Tell whether a record may hold whole numbers, beside those of one field.
 
     Args:
         record: the type.
-        besides: the field's name on the bus.
+        unchecked_field: a field to ignore, by its name on the bus.
     """
     found: set[type] = set()
-    return any(_may_hold_int(field.type, found) for name, field in fields_of(record).items() if name != besides)
+    return any(_may_hold_int(field.type, found) for name, field in fields_of(record).items() if name != unchecked_field)
 
 
 def _may_hold_int(shape: Any, found: set[type]) -> bool:

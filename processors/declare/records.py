@@ -1,7 +1,6 @@
-"""Records: the typed values that travel in categories, and how their fields are looked at.
+"""Record types and their fields.
 
-A record is declared once; the codecs, the warehouse's columns and the checks before the first event all follow
-from its type.
+One declaration determines the codecs, the columns of the warehouse and the validation.
 """
 
 from __future__ import annotations
@@ -15,24 +14,29 @@ from ..errors import DeclarationError
 from ..validation import is_class
 
 EventTime: TypeAlias = Annotated[int, msgspec.Meta(extra={"unit": "ms since 1970, UTC"})]
-"""When an event happened: milliseconds since 1970, UTC."""
+"""The type of an event time: milliseconds since 1970, UTC."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """Base of everything that travels in a category: typed, validated when it is decoded.
+    """Base class of all records in categories. Records are typed, immutable and validated on decoding.
 
-    Records are values: they never change. A field with a default may be missing in older messages; fields that a
-    reader does not know are ignored.
+    A field with a default may be missing in older messages. Readers ignore unknown fields.
 
-    The garbage collector does not look at records: what is frozen when it is made can hold nothing that holds it.
+    Examples:
+        >>> class Click(Record, frozen=True):
+        ...     user: str
+        ...     at: EventTime
+        ...     page: str | None = None
+        >>> Click("ann", 1_385_000_000_000)
+        Click(user='ann', at=1385000000000, page=None)
     """
 
 
 def fields_of(record: type[Record]) -> dict[str, shapes.Field]:
-    """Return a record type's fields in order of declaration, by the name they carry on the bus.
+    """Return the fields of a record type in declaration order, by their names on the bus.
 
     Raises:
-        DeclarationError: not a subclass of Record, or an annotation that cannot be resolved or decoded.
+        DeclarationError: the type is not a Record, or an annotation cannot be resolved or decoded.
     """
     if not _is_record(record):
         raise DeclarationError(f"{record!r} is not a record type: derive it from penstock.Record.")
@@ -53,7 +57,7 @@ def _is_record(candidate: object) -> bool:
 
 
 def type_name(kind: Any) -> str:
-    """Return what a type is called, wherever it is declared: `tuple[int, Seen]`."""
+    """Return the name of a type without its module: `tuple[int, Seen]`."""
     if is_class(kind):
         return kind.__name__
     arguments = ", ".join(map(type_name, get_args(kind)))
@@ -62,17 +66,17 @@ def type_name(kind: Any) -> str:
 
 
 def plain(shape: Any) -> Any:
-    """Return a field's type without the annotations around it."""
+    """Return a field's type without annotations."""
     while isinstance(shape, shapes.Metadata):
         shape = shape.type
     return shape
 
 
 def without_null(shape: Any) -> tuple[Any, bool]:
-    """Split an optional type: the type of its values, and whether null is one of them.
+    """Split an optional type into the type of its values and whether it includes None.
 
     Raises:
-        DeclarationError: a union of more than one type and null, which no column or schema can hold.
+        DeclarationError: a union of several types besides None, which columns and schemas cannot represent.
     """
     shape = plain(shape)
     if not isinstance(shape, shapes.UnionType):

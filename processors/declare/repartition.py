@@ -1,7 +1,4 @@
-"""Repartition: a category's records under another key, or in more buckets, through a category of their own.
-
-Events of one key lie in one bucket of a category. Who needs them by another key reads them from a category that is keyed by that.
-"""
+"""Repartition: copy a category under another key or number of buckets."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ from .stateless import Stateless
 
 
 class Repartition(Stateless):
-    """Writes what it reads, to a category of the same records whose key, or number of buckets, is another.
+    """Copies its input to a category with the same record type and another key or another number of buckets.
 
-    Records of one former key and one new key keep their order; of several former keys they come as their buckets are read.
+    Records with the same old key and the same new key keep their order. Records with different old keys interleave as their buckets are read.
     """
 
     @final
     def process(self, event: Record) -> Iterable[Record]:
-        """Return the event: its new category says where it goes."""
+        """Return the event. The output category determines its new bucket."""
         return (event,)
 
     @classmethod
     def check(cls) -> None:
-        """Also: one category of the records that are read, and something about it that is another."""
+        """Also check that there is one output of the input's record type, with another key or another number of buckets."""
         super().check()
         outputs = cls.outputs()
         records = {category.record for category in cls.inputs()}

@@ -1,4 +1,4 @@
-"""Which category each output goes to: the one of its type."""
+"""Routing of outputs to categories by record type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .record_check import RecordCheck
 
 @dataclass(frozen=True)
 class Routes:
-    """Sends each output to the category of its type."""
+    """Routes each output to the category of its type."""
 
     processor: type[Processor]
 
@@ -22,7 +22,7 @@ class Routes:
         """Group outputs by category, in order.
 
         Raises:
-            TypeError: an output that fits no category the processor writes.
+            TypeError: the processor writes no category of an output's type.
         """
         categories = self.processor.outputs()
         if len(categories) == 1 and set(map(type, outputs)) <= {categories[0].record}:
@@ -41,7 +41,7 @@ class Routes:
         """Check the outputs of one event.
 
         Raises:
-            TypeError: no category takes one of them, or not with what it holds.
+            TypeError: the processor writes no category of an output's type, or a value is invalid.
         """
         for category, records in self.split(outputs):
             for record in records:

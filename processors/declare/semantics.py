@@ -1,4 +1,4 @@
-"""How often an event counts in the state, and how often an output appears: two settings, and the pairs of them that hold.
+"""Delivery guarantees of state and outputs, and their valid combinations.
 
 Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.3, figure 8.
 """
@@ -11,14 +11,14 @@ from ..errors import DeclarationError
 
 
 class Semantics(Enum):
-    """A promise that holds whatever dies."""
+    """A delivery guarantee that survives any crash."""
 
     AT_LEAST_ONCE = "at least once"
-    """Nothing is missing; some may come again."""
+    """Nothing is lost; repetitions are possible."""
     AT_MOST_ONCE = "at most once"
-    """Nothing comes again; some may be missing."""
+    """Nothing is repeated; losses are possible."""
     EXACTLY_ONCE = "exactly once"
-    """Nothing is missing and nothing comes again."""
+    """Nothing is lost or repeated."""
 
 
 _LEAST, _MOST, _EXACT = Semantics.AT_LEAST_ONCE, Semantics.AT_MOST_ONCE, Semantics.EXACTLY_ONCE
@@ -36,7 +36,7 @@ _REFUSED = {
 
 
 def expect_pair(owner: str, state: Semantics, output: Semantics) -> None:
-    """Raise DeclarationError, with the reason, where no order of saving can keep both promises."""
+    """Raise DeclarationError if no order of writes can keep both guarantees."""
     reason = _REFUSED.get((state, output))
     if reason is not None:
         raise DeclarationError(

@@ -14,7 +14,7 @@ from ..validation import is_class
 from .categories import AnyCategory, Category
 from .context import Context
 from .emission import OnLate
-from .processor import ErrorPolicy, Remembering, key_name
+from .processor import ErrorPolicy, KeyedProcessor, key_name
 from .records import Record, type_name
 from .semantics import expect_pair
 
@@ -23,7 +23,7 @@ _IN = " in "
 """In the shape of an aggregator's state it stands before the key, in that of no type."""
 
 
-class Stateful(Remembering):
+class Stateful(KeyedProcessor):
     """Per key: state and events out. Events of one key come one after the other, in bus order.
 
     Class attributes:
@@ -35,7 +35,7 @@ class Stateful(Remembering):
     """
 
     state: ClassVar[Any]
-    holds_events: ClassVar[bool] = False
+    buffers_events: ClassVar[bool] = False
     """Whether the state holds nothing but events, which fit since they were read; so it is with joins."""
     ordered: ClassVar[bool] = False
     late: ClassVar[OnLate | AnyCategory] = OnLate.DROP
@@ -69,17 +69,17 @@ class Stateful(Remembering):
         return cls.on_timer is not Stateful.on_timer
 
     @classmethod
-    def goes_by_time(cls) -> bool:
+    def uses_event_time(cls) -> bool:
         """Whether it may look at the watermark, or has timers: any may."""
         return True
 
     @classmethod
-    def answers_later(cls) -> bool:
+    def emits_without_input(cls) -> bool:
         """Whether it has timers, or holds events until their turn comes."""
         return cls.has_timers() or cls.ordered
 
     @classmethod
-    def may_come_late(cls) -> bool:
+    def can_drop_late(cls) -> bool:
         """Whether an event may come too late for it: where its events come in order, or have windows."""
         return cls.ordered
 
@@ -89,7 +89,7 @@ class Stateful(Remembering):
         return cls.state
 
     @classmethod
-    def each_state(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
+    def map_states(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
         """Return what is saved of a key with every state in it changed; None where nothing is left.
 
         Args:
@@ -104,7 +104,7 @@ class Stateful(Remembering):
         return f"{type_name(cls.state)}{_BY}{key_name(cls)}"
 
     @classmethod
-    def differs_in_type(cls, shape: str) -> bool:
+    def differs_only_in_state_type(cls, shape: str) -> bool:
         """Tell whether a shape is that of a processor such as this one, but for the type of a key's state."""
         theirs, ours = shape.partition(_BY), cls.state_shape().partition(_BY)
         return theirs[0] != ours[0] and theirs[1:] == ours[1:] and _IN not in theirs[0]
@@ -144,7 +144,7 @@ def _check_order(cls: type[Stateful]) -> None:
         raise DeclarationError(
             f"Stateful processor {cls.__name__} has no windows for late events to go into: `late` is penstock.OnLate.DROP or a category."
         )
-    if isinstance(cls.late, Category) and not cls.may_come_late():
+    if isinstance(cls.late, Category) and not cls.can_drop_late():
         raise DeclarationError(
             f"Stateful processor {cls.__name__} takes its events as they come, so none is too late for it: declare `ordered = True`, or "
             "look at `context.late`."

@@ -41,7 +41,7 @@ class Stateless(Processor):
         )
 
     @classmethod
-    def takes_columns(cls) -> bool:
+    def has_columns_step(cls) -> bool:
         """Whether it defines `process_columns`."""
         return cls.process_columns is not Stateless.process_columns
 
@@ -49,7 +49,7 @@ class Stateless(Processor):
     def check(cls) -> None:
         """Also: columns that exist."""
         super().check()
-        if cls.takes_columns():
+        if cls.has_columns_step():
             expect_columns(cls, "process_columns", cls.columns)
 
     def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:  # noqa: ARG002 - for those that fetch

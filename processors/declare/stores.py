@@ -1,4 +1,4 @@
-"""Where an aggregator keeps its state: in each shard's own store, or merged into one that is shared and can be asked."""
+"""Stores for the state of an aggregator: local or remote."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ from enum import Enum
 
 
 class WriteMode(Enum):
-    """How partials get into a remote store (section 4.4.2 of "Realtime Data Processing at Facebook")."""
+    """How a worker writes partial aggregates to a remote store.
+
+    Source: Chen et al., "Realtime Data Processing at Facebook", 2016, section 4.4.2.
+    """
 
     READ_MODIFY_WRITE = "read-modify-write"
-    """The stored value is read when its first event after a checkpoint comes, changed here, and written at the checkpoint."""
+    """Read a value at its first event after a checkpoint, update it in memory, and write it at the next checkpoint."""
     READ_MERGE_WRITE = "read-merge-write"
-    """Partials gather here; a checkpoint reads the stored values, merges, and writes them."""
+    """Collect partial aggregates in memory; at a checkpoint, read the stored values, merge and write."""
     APPEND = "append-only"
-    """A checkpoint writes partials without reading; the store merges them, at once where it can, else when it is read."""
+    """Write partial aggregates without reading. The store merges them on write if it can, otherwise on read."""
 
 
 @dataclass(frozen=True)
 class LocalStore:
-    """State lies beside the worker, in RocksDB, and is backed up."""
+    """Keep the state in RocksDB beside the worker, with backups."""
 
 
 @dataclass(frozen=True)
 class RemoteStore:
-    """State lies in PostgreSQL or Redis, whose address is given when the processor is run.
+    """Keep the state in PostgreSQL or Redis. The address is an option of the command that runs the processor.
 
     Args:
-        writing: how partials get there.
+        write_mode: how the worker writes partial aggregates.
     """
 
-    writing: WriteMode = WriteMode.READ_MERGE_WRITE
+    write_mode: WriteMode = WriteMode.READ_MERGE_WRITE

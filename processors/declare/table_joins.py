@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, final
 
-from .categories import AnyCategory, Deleted
+from .categories import AnyCategory, Tombstone
 from .context import Context
 from .join_inputs import declares, expect_declared, expect_told_apart
 from .records import Record
@@ -32,7 +32,7 @@ class TableJoin(Stateful):
 
     stream: ClassVar[AnyCategory]
     table: ClassVar[AnyCategory]
-    holds_events: ClassVar[bool] = True
+    buffers_events: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -47,19 +47,19 @@ class TableJoin(Stateful):
     @final
     def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
         """Keep a record of the table, or forget it; or join an event with it."""
-        if type(event) is Deleted:
+        if type(event) is Tombstone:
             return None, ()
         if type(event) is self.table.record:
             return event, ()
         return state, self.join(event, state, context)
 
     @classmethod
-    def rebuilds_from_latest(cls) -> bool:
+    def is_compaction_safe(cls) -> bool:
         """Whether its state can be built again from the latest event of each key: as of earlier times, it takes earlier records, too."""
-        return cls.latest_is_enough or not cls.ordered
+        return cls.compaction_safe or not cls.ordered
 
     @classmethod
-    def deletes_from(cls, category: AnyCategory) -> bool:
+    def reads_tombstones(cls, category: AnyCategory) -> bool:
         """Whether a message without a value is a row that is gone: in the table it is."""
         return category is cls.table
 

@@ -74,7 +74,7 @@ class Windowed(Stateful):
         held = _held(state)
         windows = self._taking(context, held)
         if not windows:
-            context.leave_out()
+            context.drop_late()
             return state, ((event,) if isinstance(self.late, Category) else ())
         outputs: list[Record] = []
         seen = context.without_timers()
@@ -106,7 +106,7 @@ class Windowed(Stateful):
         """Return the windows that an event lies in and that are not done."""
         if isinstance(self.window, Session):
             return [_session(self.window, context.event_time, held)]
-        windows = map(self.window.window, self.window.spread([context.event_time]).starts)
+        windows = map(self.window.window, self.window.assign([context.event_time]).starts)
         return [window for window in windows if window.end + self._allowed_ms() > context.watermark]
 
     def _keep(self, held: dict[int, _Held], window: Window, state: Any, context: Context) -> None:
@@ -124,14 +124,14 @@ class Windowed(Stateful):
         return cls.allowed_lateness // MILLISECOND
 
     @classmethod
-    def promised_ms(cls, low_ms: int) -> int:
+    def output_watermark_ms(cls, low_ms: int) -> int:
         """Return where the earliest window begins that is not complete: all that it gives is taken to lie in its window.
 
-        Sessions have no such beginning: what they give is taken to have their ends as event times; if not, declare `outputs_behind`.
+        Sessions have no such beginning: what they give is taken to have their ends as event times; if not, declare `max_output_delay`.
         """
         if low_ms == NEVER_MS or isinstance(cls.window, Session):
-            return super().promised_ms(low_ms)
-        return super().promised_ms(min(cls.window.spread([low_ms]).starts))
+            return super().output_watermark_ms(low_ms)
+        return super().output_watermark_ms(min(cls.window.assign([low_ms]).starts))
 
     @classmethod
     def saved_type(cls) -> Any:
@@ -139,13 +139,13 @@ class Windowed(Stateful):
         return tuple[tuple[int, int, cls.state], ...]  # type: ignore[name-defined]  # known when it is declared
 
     @classmethod
-    def each_state(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
+    def map_states(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
         """Return the windows of a key with the state of each changed; without those for which that is None."""
         windows = (_Held(start, end, change(state)) for start, end, state in saved)
         return tuple(window for window in windows if window.state is not None) or None
 
     @classmethod
-    def may_come_late(cls) -> bool:
+    def can_drop_late(cls) -> bool:
         """Whether events come too late for something: for all their windows."""
         return True
 

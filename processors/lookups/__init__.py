@@ -1,12 +1,12 @@
-"""Lookups: events are given rows that lie outside of every category, fetched by the batch.
+"""Lookup joins: enrich events with rows from outside the bus, one request per batch.
 
-    event --key_of--> key --cache, or the source--> row --join--> outputs
+    event --key_of--> key --cache or source--> row --join--> outputs
 
-Here is what does not depend on where the rows are; the sources that read files and ask stores are in `state.lookups`.
+The sources that read files and stores are in `state.lookup_sources`.
 """
 
 from .cache import Cached
-from .lookup import LookedUp, OnUnreachable, Outside
+from .lookup import LookupEnvironment, LookupMetrics, OnUnreachable
 from .lookup_join import LookupJoin, OnMiss
 from .memory_table import MemoryTable
 from .protocols import InvalidRow, LookupClient, LookupRefused, LookupSource, LookupUnreachable, PreloadedTable
@@ -14,15 +14,15 @@ from .protocols import InvalidRow, LookupClient, LookupRefused, LookupSource, Lo
 __all__ = [
     "Cached",
     "InvalidRow",
-    "LookedUp",
     "LookupClient",
+    "LookupEnvironment",
     "LookupJoin",
+    "LookupMetrics",
     "LookupRefused",
     "LookupSource",
     "LookupUnreachable",
     "MemoryTable",
     "OnMiss",
     "OnUnreachable",
-    "Outside",
     "PreloadedTable",
 ]

@@ -1,4 +1,4 @@
-"""Rows that were fetched before: the least recently used go first, and none gets older than is declared."""
+"""A bounded cache of lookup rows with expiry."""
 
 from __future__ import annotations
 
@@ -9,97 +9,103 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from ..errors import DeclarationError
+from ..validation import expect_types
 from .protocols import InvalidRow
 
 
 @dataclass(frozen=True)
 class Cached:
-    """How many rows are remembered, and for how long.
+    """The limits of a lookup cache, one cache per process. The least recently used rows are evicted first.
 
     Args:
-        keys: of how many keys.
-        fresh: how long a row counts.
-        missing: how long it counts that a key has no row, or one that does not fit.
+        max_keys: the maximum number of keys in the cache.
+        ttl: how long a row stays valid.
+        missing_ttl: how long a missing row, or a row of the wrong type, stays cached.
 
     Raises:
-        DeclarationError: one of them is not above zero.
+        DeclarationError: a limit is not greater than zero.
+
+    Examples:
+        >>> Cached(max_keys=1_000, ttl=timedelta(minutes=5)).missing_ttl
+        datetime.timedelta(seconds=60)
     """
 
-    keys: int = 100_000
-    fresh: timedelta = timedelta(minutes=10)
-    missing: timedelta = timedelta(minutes=1)
+    max_keys: int = 100_000
+    ttl: timedelta = timedelta(minutes=10)
+    missing_ttl: timedelta = timedelta(minutes=1)
 
     def __post_init__(self) -> None:
-        if self.keys < 1 or self.fresh <= timedelta() or self.missing <= timedelta():
+        expect_types("Cached(…)", self)
+        if self.max_keys < 1 or self.ttl <= timedelta() or self.missing_ttl <= timedelta():
             raise DeclarationError(
-                f"{self}: a cache that remembers nothing. Each limit must be above zero; to ask for every batch anew, declare `cache = None`."
+                f"{self} would cache nothing. Each limit must be greater than zero. To fetch the rows of every batch, declare `cache = None`."
             )
 
 
-class _Remembered(NamedTuple):
+class _Entry(NamedTuple):
     row: Any
-    until_s: float
+    expires_s: float
 
 
-class Known(NamedTuple):
-    """What is remembered of some keys.
+class CachedRows(NamedTuple):
+    """The result of a cache request.
 
     Args:
-        rows: by key; None for a key without one.
-        lacking: the keys of which nothing is remembered.
+        rows: the cached row of each key; None for a key that has no row.
+        missing: the keys that are not in the cache.
     """
 
     rows: dict[str, Any]
-    lacking: list[str]
+    missing: list[str]
 
 
 class Cache:
-    """Remembers rows for one process.
+    """A least-recently-used cache of rows, for one process and one thread.
 
     Args:
-        limits: how many, and for how long.
-        now_s: seconds, steadily growing.
+        limits: the size and the expiry times.
+        now_s: a monotonic clock, in seconds.
     """
 
     def __init__(self, limits: Cached, now_s: Callable[[], float]) -> None:
-        self._keys = limits.keys
-        self._fresh_s = limits.fresh.total_seconds()
-        self._missing_s = limits.missing.total_seconds()
+        self._max_keys = limits.max_keys
+        self._ttl_s = limits.ttl.total_seconds()
+        self._missing_ttl_s = limits.missing_ttl.total_seconds()
         self._now_s = now_s
-        self._remembered: OrderedDict[str, _Remembered] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
-    def known(self, keys: Iterable[str]) -> Known:
-        """Return what is remembered; what is too old is forgotten."""
+    def get(self, keys: Iterable[str]) -> CachedRows:
+        """Return the cached rows of `keys`, and evict expired ones."""
         now_s, rows = self._now_s(), dict[str, Any]()
-        lacking: list[str] = []
+        missing: list[str] = []
         for key in keys:
-            found = self._remembered.get(key)
-            if found is not None and now_s < found.until_s:
-                self._remembered.move_to_end(key)
-                rows[key] = found.row
+            entry = self._entries.get(key)
+            if entry is not None and now_s < entry.expires_s:
+                self._entries.move_to_end(key)
+                rows[key] = entry.row
             else:
-                self._remembered.pop(key, None)
-                lacking.append(key)
-        return Known(rows, lacking)
+                self._entries.pop(key, None)
+                missing.append(key)
+        return CachedRows(rows, missing)
 
-    def remember(self, asked: Iterable[str], rows: Mapping[str, Any]) -> None:
-        """Remember what was found of the keys that were asked for, and what was not."""
+    def put(self, keys: Iterable[str], rows: Mapping[str, Any]) -> None:
+        """Cache the fetched row of each key, or that the key has no row."""
         now_s = self._now_s()
-        for key in asked:
+        for key in keys:
             row = rows.get(key)
-            lasts_s = self._missing_s if row is None or isinstance(row, InvalidRow) else self._fresh_s
-            self._remembered[key] = _Remembered(row, now_s + lasts_s)
-            self._remembered.move_to_end(key)
-        while len(self._remembered) > self._keys:
-            self._remembered.popitem(last=False)
+            ttl_s = self._missing_ttl_s if row is None or isinstance(row, InvalidRow) else self._ttl_s
+            self._entries[key] = _Entry(row, now_s + ttl_s)
+            self._entries.move_to_end(key)
+        while len(self._entries) > self._max_keys:
+            self._entries.popitem(last=False)
 
 
 class NoCache:
-    """Remembers nothing."""
+    """A cache that is always empty."""
 
-    def known(self, keys: Iterable[str]) -> Known:
-        """Return that all is lacking."""
-        return Known({}, list(keys))
+    def get(self, keys: Iterable[str]) -> CachedRows:
+        """Return every key as missing."""
+        return CachedRows({}, list(keys))
 
-    def remember(self, asked: Iterable[str], rows: Mapping[str, Any]) -> None:
+    def put(self, keys: Iterable[str], rows: Mapping[str, Any]) -> None:
         """Do nothing."""

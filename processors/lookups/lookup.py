@@ -1,8 +1,8 @@
-"""One process's way to the rows of a source: what is remembered, one request for the rest, and what becomes of one without an answer.
+"""Batched lookups: cache, request, and outages.
 
-keys of a batch --cache--> known
-                --request--> found --> remembered
-                         --> no answer --> Deferred or Halted: the batch is not begun
+keys of a batch --cache--> cached rows
+                --request--> fetched rows --> cache
+                         --> no answer --> Deferred or Halted: no event of the batch is processed
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _LOG = logging.getLogger("penstock.lookups")
 
 
 class OnUnreachable(Enum):
-    """What becomes of a batch when whoever has the rows gives no answer."""
+    """What a worker does when a lookup source does not answer."""
 
     STOP = "stop"
-    """The worker saves what came before it and stops there."""
+    """Save everything before the batch, then stop."""
     WAIT = "wait"
-    """The worker saves what came before it, and asks again at growing intervals until there is an answer."""
+    """Save everything before the batch, then retry with exponential backoff until the source answers."""
 
 
 @dataclass(frozen=True)
-class Outside:
-    """What a lookup has around it.
+class LookupEnvironment:
+    """Replaceable surroundings of a lookup.
 
     Args:
-        source: where the rows are instead of where the processor declares; None for there.
-        now_s: seconds, steadily growing.
-        pause: waits for so many seconds.
+        source: a source to use instead of the declared one; None for the declared one.
+        now_s: a monotonic clock, in seconds.
+        pause: sleeps for a number of seconds.
     """
 
     source: LookupSource | None = None
@@ -47,52 +47,52 @@ class Outside:
 
 
 @dataclass
-class LookedUp:
-    """What the lookups of a process have counted.
+class LookupMetrics:
+    """Counters of the lookups of one process.
 
     Args:
-        keys: keys that were looked up, each once in a batch.
-        remembered: those of them that the cache knew.
-        missing: those of them without a row.
-        requests: requests that were answered.
-        unanswered: requests that were not.
-        failed_loads: newer tables that could not be taken, so that an older one was kept.
+        keys: keys looked up; a key counts once per batch.
+        cached: keys found in the cache.
+        missing: keys without a row.
+        requests: successful requests.
+        failed_requests: requests without an answer.
+        failed_loads: failed reloads of a preloaded table.
     """
 
     keys: int = 0
-    remembered: int = 0
+    cached: int = 0
     missing: int = 0
     requests: int = 0
-    unanswered: int = 0
+    failed_requests: int = 0
     failed_loads: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.keys:,} keys looked up ({self.remembered:,} of them from the cache, {self.missing:,} without a row), "
-            f"{self.requests:,} requests, {self.unanswered:,} without an answer, {self.failed_loads:,} tables that did not load"
+            f"{self.keys:,} keys looked up ({self.cached:,} cached, {self.missing:,} without a row), {self.requests:,} requests, "
+            f"{self.failed_requests:,} failed requests, {self.failed_loads:,} failed table loads"
         )
 
 
 class Lookup:
-    """The rows of an opened source, for one process. One thread.
+    """Looks up rows for one process. Not thread-safe.
 
     Args:
-        source: what was opened, for messages.
-        rows: what can be asked.
-        cached: what is remembered; None for nothing.
-        unreachable: what becomes of a batch whose rows cannot be had.
-        outside: tells the time.
+        source: the source, for messages.
+        client: an open client of the source.
+        cached: the limits of the cache; None for no cache.
+        on_unreachable: what to do when the source does not answer.
+        environment: the clock.
     """
 
     def __init__(
         self,
         source: LookupSource,
-        rows: LookupClient,
+        client: LookupClient,
         cached: Cached | None,
-        unreachable: OnUnreachable,
-        outside: Outside,
+        on_unreachable: OnUnreachable,
+        environment: LookupEnvironment,
     ) -> None:
-        self.counts = LookedUp()
+        self.metrics = LookupMetrics()
         self._source = source
         self._rows = rows
         self._unreachable = unreachable
@@ -102,60 +102,61 @@ class Lookup:
         self._outage = OutageLog(clock=outside.now_s)
         self._pauses: Iterator[float] | None = None
 
-    def look(self) -> None:
-        """Find out what can be wrong before the first key is known; where an answer is waited for, it may come later.
+    def check_source(self) -> None:
+        """Check that the source is readable. With `OnUnreachable.WAIT`, an outage is not an error.
 
         Raises:
-            Halted: no row can be had.
+            Halted: the source is not readable.
         """
         try:
-            self._ask([])
+            self._fetch([])
         except Deferred:
             return
 
     def rows(self, keys: Collection[str]) -> Mapping[str, Any]:
-        """Return the row of each key; None, or nothing, for those without.
+        """Return the row of each key. Keys without a row are missing or map to None.
 
         Raises:
-            Deferred: they cannot be had now, and are waited for.
-            Halted: they cannot be had.
+            Deferred: the source does not answer; retry the batch.
+            Halted: the rows cannot be fetched.
         """
         if not keys:
             return {}
-        known = self._cache.known(keys)
-        found = self._ask(known.lacking) if known.lacking else {}
-        self._cache.remember(known.lacking, found)
-        rows = {**known.rows, **found}
-        self.counts.keys += len(keys)
-        self.counts.remembered += len(known.rows)
-        self.counts.missing += sum(rows.get(key) is None for key in keys)
+        cached = self._cache.get(keys)
+        fetched = self._fetch(cached.missing) if cached.missing else {}
+        self._cache.put(cached.missing, fetched)
+        rows = {**cached.rows, **fetched}
+        self.metrics.keys += len(keys)
+        self.metrics.cached += len(cached.rows)
+        self.metrics.missing += sum(rows.get(key) is None for key in keys)
         return rows
 
     def close(self) -> None:
-        """Let go of the source."""
-        self._rows.close()
+        """Close the client."""
+        self._client.close()
 
     def _ask(self, keys: Sequence[str]) -> Mapping[str, Any]:
         if self._pauses is not None:
             self._outside.pause(next(self._pauses))
         try:
-            found = self._rows.fetch(keys)
+            rows = self._client.fetch(keys)
         except LookupUnreachable as error:
-            raise self._unanswered(error) from error
+            raise self._on_failed_request(error) from error
         except PenstockError as error:
             raise Halted(str(error)) from error
         except Exception as error:
             raise Halted(
-                f"Rows could not be looked up in {self._source}: it raised {type(error).__name__}: {error}. Mend it, and start again."
+                f"The lookup in {self._source} raised {type(error).__name__}: {error}. No event of the batch was processed. Correct the source "
+                "and start again."
             ) from error
-        self._answered()
-        return found
+        self._on_answer()
+        return rows
 
-    def _unanswered(self, error: LookupUnreachable) -> PenstockError:
-        self.counts.unanswered += 1
-        if self._unreachable is OnUnreachable.STOP:
+    def _on_failed_request(self, error: LookupUnreachable) -> PenstockError:
+        self.metrics.failed_requests += 1
+        if self._on_unreachable is OnUnreachable.STOP:
             return Halted(
-                f"{error} Start again when there is an answer, or let it be waited for (`unreachable = OnUnreachable.WAIT`)."
+                f"{error} Start again when the source answers, or declare `on_unreachable = OnUnreachable.WAIT` to wait for it."
             )
         if self._pauses is None:
             self._pauses = backoff()
@@ -173,12 +174,12 @@ class Lookup:
             _LOG.info("%s answers again after %.1f s.", self._source, outage_s)
 
 
-def fitting(row: Any) -> Any:
-    """Return a row that is there, or None.
+def valid_row(row: Any) -> Any:
+    """Return the row, or None.
 
     Raises:
-        InvalidRow: it does not fit its type.
+        InvalidRow: the row does not match its type.
     """
     if isinstance(row, InvalidRow):
-        raise InvalidRow(str(row))  # anew each time: the one that is remembered would gather tracebacks
+        raise InvalidRow(str(row))  # a new error each time: the cached one would accumulate tracebacks
     return row

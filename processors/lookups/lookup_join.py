@@ -1,4 +1,4 @@
-"""The kind that gives each event a row from outside.
+"""Lookup joins: stateless processors that enrich events with rows from outside the bus.
 
 events of a batch --key_of--> keys --one request--> rows
 event, row --join--> outputs
@@ -17,97 +17,124 @@ from ..declare.records import Record
 from ..declare.stateless import Stateless
 from ..errors import DeclarationError, PenstockError
 from .cache import Cached
-from .lookup import LookedUp, Lookup, OnUnreachable, Outside, fitting
+from .lookup import Lookup, LookupEnvironment, LookupMetrics, OnUnreachable, valid_row
 from .protocols import LookupSource
 
 
 class OnMiss(Enum):
-    """What becomes of an event whose key has no row."""
+    """What a lookup join does with an event whose key has no row."""
 
-    WITHOUT = "without"
-    """It is joined with None."""
-    DROP = "dropped"
-    """It is counted and left out."""
+    JOIN_NONE = "join with None"
+    """Join the event with None."""
+    DROP = "drop"
+    """Drop the event and count it."""
     DEAD_LETTER = "dead letter"
-    """It goes, with its origin and the reason, to the processor's dead letters; the rest goes on."""
+    """Write the event, its origin and the reason to the processor's dead letters, and continue."""
     STOP = "stop"
-    """The worker saves what came before it and stops there."""
+    """Save everything before the event, then stop."""
 
 
-class Missed(PenstockError):
-    """An event's key has no row, and the processor does not want it without one."""
+class MissingRow(PenstockError):
+    """An event's key has no row, and the processor does not accept None."""
 
 
 class LookupJoin(Stateless):
-    """Gives each event the row that its key has in a table outside: a file, a store, or any other source.
+    """Enriches each event with a row from outside the bus: a file, PostgreSQL, Redis or a source of your own.
 
-    Rows are as they are when the batch is processed, or as they were when the cache took them: an event that is read again may meet
-    a newer row. The rows of a batch are fetched in one request.
+    The rows of a batch are fetched in one request. A row is as current as its batch, or as its cache entry. A repeated event may
+    therefore be joined with a newer row.
 
     Class attributes:
         source: where the rows are.
-        cache: what is remembered of them, by each process; None for nothing. Tables that are held whole need none, and have none.
-        on_miss: what becomes of an event whose key has no row.
-        unreachable: what becomes of a batch whose rows cannot be had.
+        cache: the limits of the cache in each process; None (the default) for no cache. Tables that are loaded as a whole ignore it.
+        on_miss: what to do with an event whose key has no row. Default: join it with None.
+        on_unreachable: what to do when the source does not answer. Default: stop.
+
+    Examples:
+        >>> import penstock as ps
+        >>> class Departure(ps.Record, frozen=True):
+        ...     airport: str
+        ...     at: ps.EventTime
+        >>> class Departed(Departure, frozen=True):
+        ...     city: str | None
+        >>> class Cities(ps.LookupJoin):
+        ...     reads = ps.Category("departures", Departure, key="airport", event_time="at")
+        ...     writes = ps.Category("departed", Departed, key="airport", event_time="at")
+        ...     source = ps.lookups.MemoryTable({"JFK": "New York"})
+        ...
+        ...     def key_of(self, event):
+        ...         return event.airport
+        ...
+        ...     def join(self, event, row):
+        ...         yield Departed(event.airport, event.at, city=row)
+        >>> list(Cities().process(Departure("JFK", 0)))
+        [Departed(airport='JFK', at=0, city='New York')]
     """
 
     source: ClassVar[LookupSource]
     cache: ClassVar[Cached | None] = None
-    on_miss: ClassVar[OnMiss] = OnMiss.WITHOUT
-    unreachable: ClassVar[OnUnreachable] = OnUnreachable.STOP
-    _outside = Outside()
+    on_miss: ClassVar[OnMiss] = OnMiss.JOIN_NONE
+    on_unreachable: ClassVar[OnUnreachable] = OnUnreachable.STOP
+    _environment = LookupEnvironment()
 
     def key_of(self, event: Any) -> str | None:
-        """Return the key of the event's row; None for an event that can have none."""
-        raise DeclarationError(f"{type(self).__name__} has no key_of (asked for {event!r}).")
+        """Return the key of the event's row, or None if the event has no row."""
+        raise DeclarationError(
+            f"LookupJoin {type(self).__name__} does not define `key_of(self, event)`; it was called for {event!r}."
+        )
 
     @abstractmethod
     def join(self, event: Any, row: Any) -> Iterable[Record]:
-        """Return, or yield, what an event gives with its row; None where it has none and is joined all the same."""
+        """Return or yield the outputs of an event.
 
-    def surround(self, outside: Outside) -> None:
-        """Take the rows and the time from elsewhere; before `open`."""
-        self._outside = outside
+        Args:
+            event: the event.
+            row: the row of its key; None if the key has no row and `on_miss` is `OnMiss.JOIN_NONE`.
+        """
+
+    def use_environment(self, environment: LookupEnvironment) -> None:
+        """Replace the source and the clock. Call it before `open`."""
+        self._environment = environment
 
     def open(self) -> None:
-        """Open the source. Who loads more here calls `super().open()`."""
-        self._lookup.look()
+        """Open the source. An override must call `super().open()`."""
+        self._lookup.check_source()
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Close the source. An override must call `super().close()`."""
         if "_lookup" in vars(self):
             self._lookup.close()
             del self._lookup
 
-    def counts(self) -> LookedUp:
-        """Return what was counted so far, which goes on being counted there."""
-        return self._lookup.counts
+    def metrics(self) -> LookupMetrics:
+        """Return the live counters of this process."""
+        return self._lookup.metrics
 
     @cached_property
     def _lookup(self) -> Lookup:
-        source = self._outside.source or self.source
-        return Lookup(source, source.open(), self.cache, self.unreachable, self._outside)
+        source = self._environment.source or self.source
+        return Lookup(source, source.open(), self.cache, self.on_unreachable, self._environment)
 
     @final
     def process(self, event: Any) -> Iterable[Record]:
-        """Join one event; the engine does it by the batch."""
+        """Look up one event. The engine processes whole batches."""
         return self.for_batch([event])(event)
 
     @final
     def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:
-        """Fetch the rows of a batch."""
+        """Fetch the rows of a batch, and return the function that joins its events in order."""
         keys = self._keys_of(events)
         rows = self._lookup.rows({key for key in keys if type(key) is str})
-        turn = iter(keys)
+        remaining = iter(keys)
 
         def joined(event: Any) -> Iterable[Record]:
-            key = next(turn)
+            key = next(remaining)
             if isinstance(key, Exception):
                 raise key
             row = None if key is None else rows.get(key)
-            if row is None and self.on_miss is not OnMiss.WITHOUT:
-                raise Missed(f"there is no row for key {key!r} in {self._outside.source or self.source}")
-            return self.join(event, fitting(row))
+            if row is None and self.on_miss is not OnMiss.JOIN_NONE:
+                raise MissingRow(f"there is no row for key {key!r} in {self._environment.source or self.source}")
+            return self.join(event, valid_row(row))
 
         return joined
 
@@ -123,36 +150,36 @@ class LookupJoin(Stateless):
             if key is None or type(key) is str:
                 keys.append(key)
             else:
-                keys.append(TypeError(f"its key_of gave {key!r} for {event!r}: a key is a str, or None"))
+                keys.append(TypeError(f"key_of returned {key!r} for {event!r}; it must return a str or None"))
         return keys
 
     @classmethod
-    def fate_of(cls, error: Exception) -> ErrorAction:
-        """Return what becomes of an event that found no row, or for which it raised."""
-        if not isinstance(error, Missed):
-            return super().fate_of(error)
+    def error_action(cls, error: Exception) -> ErrorAction:
+        """Return how to handle an event without a row, or an error of `key_of` or `join`."""
+        if not isinstance(error, MissingRow):
+            return super().error_action(error)
         return ErrorAction(
             str(error),
             cls.on_miss is OnMiss.STOP,
             dropped=cls.on_miss is OnMiss.DROP,
-            otherwise="on_miss = OnMiss.DEAD_LETTER",
+            alternative="on_miss = OnMiss.DEAD_LETTER",
         )
 
     @classmethod
     def check(cls) -> None:
-        """Also: a source, a key, and choices that are some."""
+        """Also check the source, `key_of` and the options."""
         super().check()
         if not callable(getattr(getattr(cls, "source", None), "open", None)):
             raise DeclarationError(
-                f"LookupJoin {cls.__name__}: declare `source = …`, where its rows are: a CsvTable, ParquetTable, PostgresTable, "
-                "RedisTable, MemoryTable, or anything with an `open()` that returns rows to fetch."
+                f"LookupJoin {cls.__name__}: no source of rows. Declare `source = …`: a CsvTable, ParquetTable, PostgresTable, RedisTable "
+                "or MemoryTable, or any LookupSource."
             )
         if cls.key_of is LookupJoin.key_of:
             raise DeclarationError(
-                f"LookupJoin {cls.__name__}: define `key_of(self, event)`, which says whose row an event is to be given."
+                f"LookupJoin {cls.__name__}: no lookup key. Define `key_of(self, event)`; it returns the key of the event's row."
             )
-        for name, kind in (("cache", Cached | None), ("on_miss", OnMiss), ("unreachable", OnUnreachable)):
+        for name, kind in (("cache", Cached | None), ("on_miss", OnMiss), ("on_unreachable", OnUnreachable)):
             if not isinstance(getattr(cls, name), kind):
                 raise DeclarationError(
-                    f"LookupJoin {cls.__name__}: `{name}` is {getattr(cls, name)!r}, which is none of what it can be: {kind}."
+                    f"LookupJoin {cls.__name__}: `{name} = {getattr(cls, name)!r}` has the wrong type. Nothing was read. Declare {kind}."
                 )

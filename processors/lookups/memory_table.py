@@ -1,4 +1,4 @@
-"""A table that is given as it stands: for tests, and for what never changes."""
+"""A lookup table in memory, for tests and for constant tables."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from .protocols import PreloadedTable
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """Rows by key, in this process; what changes in the mapping is seen by the next batch.
+    """A lookup source in memory. Changes of the mapping apply from the next batch on.
 
     Args:
         rows: the row of each key.
+
+    Examples:
+        >>> MemoryTable({"JFK": "New York"}).open().fetch(["JFK", "XXX"])
+        {'JFK': 'New York'}
     """
 
     rows: Mapping[str, Any] = field(repr=False)
 
-    def open(self) -> MemoryRows:
-        """Return the rows."""
-        return MemoryRows(self.rows)
+    def open(self) -> MemoryClient:
+        """Return a client of the table."""
+        return MemoryClient(self.rows)
 
     def __str__(self) -> str:
         return "a table in memory"
 
 
-class MemoryRows(PreloadedTable):
-    """Rows that are held as they are; there are none to take their place."""
+class MemoryClient(PreloadedTable):
+    """The client of a `MemoryTable`. It never reloads."""
 
     failed_loads = 0
 
@@ -40,4 +44,4 @@ class MemoryRows(PreloadedTable):
         return {key: self._rows[key] for key in keys if key in self._rows}
 
     def close(self) -> None:
-        """Do nothing: there is nothing open."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""The seam to rows that lie outside: in a store, in a file, or wherever a user's own source finds them."""
+"""Protocols of lookup sources, and their errors."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from ..errors import PenstockError
 
 
 class LookupUnreachable(PenstockError):
-    """Whoever has the rows gives no answer just now: a later attempt may succeed."""
+    """The source does not answer at the moment. A later attempt may succeed."""
 
 
 class LookupRefused(PenstockError):
-    """The rows cannot be had as they are declared: mend the source, the rights or the declaration."""
+    """The source cannot be read as declared. Correct the source, its permissions or the declaration."""
 
 
 class InvalidRow(PenstockError):
-    """There is a row, and it does not fit the type that is declared: mend the row or the type."""
+    """A row does not match the declared type. Correct the row or the type."""
 
 
 class LookupClient(Protocol):
-    """Rows that can be asked for. One thread calls: fetch, any number of times; then close."""
+    """A connection to a lookup source. One thread calls `fetch` any number of times, then `close`."""
 
     def fetch(self, keys: Sequence[str]) -> Mapping[str, Any]:
-        """Return the row of each key that has one, in one request; for a row that does not fit its type, the InvalidRow that says why.
+        """Return the row of each key that has one, in one request. A row of the wrong type is returned as an `InvalidRow`.
 
-        May be repeated. Asked for no keys, it returns nothing, and finds out what can be wrong before the first key is known.
+        The call is idempotent. With no keys, it checks that the source is readable and returns an empty mapping.
 
         Raises:
-            LookupUnreachable: no answer came, within a time that is limited.
-            LookupRefused: there will be none.
+            LookupUnreachable: the source did not answer within a time limit.
+            LookupRefused: the source can never answer.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what was opened. May be repeated."""
+        """Release the connection. Idempotent."""
         ...
 
 
 class LookupSource(Protocol):
-    """Where rows are: a value, declared on a class, that is carried to wherever events are processed and opened there."""
+    """Where the rows of a lookup join are: a value on the processor class. Each process opens a client of its own."""
 
     def open(self) -> LookupClient:
-        """Return what can be asked.
+        """Return a client of the source.
 
         Raises:
-            LookupRefused: it can never be asked as it is declared.
+            LookupRefused: the source can never be read as declared.
         """
         ...
 
 
 class PreloadedTable(ABC):
-    """Rows that are all in memory already: a cache before them would only make them older."""
+    """A client that keeps all rows in memory. The engine does not cache its rows again."""
 
     @property
     @abstractmethod
     def failed_loads(self) -> int:
-        """How often newer rows were there, could not be taken, and the older ones were kept."""
+        """The number of failed reloads. After each, the older rows stay in use."""

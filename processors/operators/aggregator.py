@@ -155,7 +155,7 @@ class AggregatorOperator:
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Fold the events of one bucket, in order."""
         keys, times = category.keys_of(events), category.event_times_of(events)
-        spread = self._processor.window.spread(times)
+        spread = self._processor.window.assign(times)
         self._prepare(keys, spread)
         rejected = self._folding.fold(events, keys, spread, stop_at_error=stop_at_error)
         before_ms, times = self.time.low_ms, times[: processed_count(events, rejected, stop_at_error=stop_at_error)]

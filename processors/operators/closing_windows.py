@@ -106,7 +106,7 @@ class ClosingWindowsOperator:
         keys, times = category.keys_of(events), category.event_times_of(events)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
         lows = [before_ms, *self.time.observe(category.name, times)]  # before each event, and after the last
-        self._schedule.add(self._processor.window.spread(times).starts, before_ms)
+        self._schedule.add(self._processor.window.assign(times).starts, before_ms)
         outputs: list[Any] = []
         rejected: list[Rejected] = []
         begin = dropped = 0
@@ -127,7 +127,7 @@ class ClosingWindowsOperator:
 
     def _in_time(self, times: Sequence[int], lows: Sequence[int]) -> tuple[WindowAssignment, list[int]]:
         """Return the windows that these events lie in and that still take them, and the events for which there is none."""
-        spread, is_done = self._processor.window.spread(times), self._schedule.is_done
+        spread, is_done = self._processor.window.assign(times), self._schedule.is_done
         if not spread.starts or not is_done(min(spread.starts), lows[-1]):
             return spread, []
         taken = [(row, start) for row, start in zip(*spread, strict=True) if not is_done(start, lows[row])]

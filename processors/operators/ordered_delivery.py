@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..declare.categories import AnyCategory, Category, Deleted
+from ..declare.categories import AnyCategory, Category, Tombstone
 from ..declare.stateful import Stateful
 from ..errors import ProcessorFailed
 from ..keyed_state import key_layout
@@ -33,7 +33,7 @@ DELIVERED_AT_ONCE = 1_000
 
 def _as_key(event: Any) -> str:
     """Return how a row that is gone is held: as its key, a text, which no record is."""
-    if not isinstance(event, Deleted):
+    if not isinstance(event, Tombstone):
         raise TypeError(f"{type(event).__name__} cannot be held")
     return event.deleted_key
 
@@ -101,7 +101,7 @@ class OrderedDeliveryOperator:
     def _events(self, number: int, entry: ScheduledEntry) -> list[Any]:
         times, encoded = _decode(entry.value)
         if _is_text(encoded):
-            return [Deleted(self._inputs[number], _decode_key(encoded), entry.at)] * times
+            return [Tombstone(self._inputs[number], _decode_key(encoded), entry.at)] * times
         return [self._decoders[number](encoded)] * times
 
     def _refused(self, event: Any, error: Exception) -> ProcessorFailed:

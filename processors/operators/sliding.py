@@ -62,7 +62,7 @@ class SlidingOperator:
 
     def _in_time(self, times: Sequence[int], lows: Sequence[int], before_ms: int) -> tuple[WindowAssignment, list[int]]:
         """Return the windows whose last events these are, and the events that come too late."""
-        spread = self._processor.window.spread(times)
+        spread = self._processor.window.assign(times)
         if not late_among(times, lows, before_ms):
             return spread, []
         is_late = [time < low for time, low in zip(times, (before_ms, *lows), strict=False)]

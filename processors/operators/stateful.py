@@ -112,7 +112,7 @@ class StatefulOperator:
         """Raise for what an event gave that could not be saved or sent."""
         if outputs and self._routes is not None:
             self._routes.expect(outputs)
-        if state is not None and not self._processor.holds_events:
+        if state is not None and not self._processor.buffers_events:
             self._decode(self._encode(state))
 
     def _requests(self) -> list[Request] | None:
@@ -213,7 +213,7 @@ class StatefulOperator:
     def _expect_loadable(self, changes: Changes) -> None:
         """Look at the new states, many at once: what could not be loaded again must not be saved."""
         saved = [(key, state) for key, state in changes.items() if state is not None]
-        if self._processor.holds_events:
+        if self._processor.buffers_events:
             saved = saved[:1]  # which the engine itself has put together
         for begin in range(0, len(saved), CHECKED_AT_ONCE):
             some = saved[begin : begin + CHECKED_AT_ONCE]

@@ -44,7 +44,7 @@ class StatelessOperator:
                     self._routes.expect(outputs[before:])
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
                 del outputs[before:]
-                fate = self._processor.fate_of(error)
+                fate = self._processor.error_action(error)
                 if fate.dropped:
                     unmatched += 1
                     continue

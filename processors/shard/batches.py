@@ -7,7 +7,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
-from ..declare.categories import AnyCategory, Deleted
+from ..declare.categories import AnyCategory, Tombstone
 from ..declare.processor import ErrorPolicy, Processor
 from ..errors import PenstockError
 from ..operators import StepResult
@@ -144,10 +144,10 @@ def with_deletions(
     decoded: Decoded, messages: Sequence[KeyedMessage], category: AnyCategory, processor: Processor
 ) -> Decoded:
     """Return a decoded batch in which messages without a value are deletions, for a processor that reads the category as a table."""
-    if not decoded.bad or not processor.deletes_from(category):
+    if not decoded.bad or not processor.reads_tombstones(category):
         return decoded
     deletions = {
-        bad.at: Deleted(category, key.decode(errors="backslashreplace"), messages[bad.at].timestamp()[1])
+        bad.at: Tombstone(category, key.decode(errors="backslashreplace"), messages[bad.at].timestamp()[1])
         for bad in decoded.bad
         if messages[bad.at].value() is None and (key := messages[bad.at].key()) is not None
     }
@@ -160,8 +160,8 @@ def rejected_events(batch: AcceptedBatch, result: StepResult, processor: Process
     """Return the rejected events of a processed batch in order, up to the first that stops the processor."""
     rejected = list(batch.rejected)
     for index, error in result.rejected:
-        action = processor.fate_of(error)
-        rejected.append(RejectedEvent(batch.at[index], action.reason, action.otherwise, action.stops, error))
+        action = processor.error_action(error)
+        rejected.append(RejectedEvent(batch.at[index], action.reason, action.alternative, action.stops, error))
     return _up_to_stop(rejected)
 
 

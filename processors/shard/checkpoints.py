@@ -93,7 +93,7 @@ def _is_logged(processor: type[Processor]) -> bool:
     """
     if is_remote(processor) or processor.output_semantics is _LEAST:
         return False
-    return processor.answers_later() if processor.state_semantics is _MOST else not _repeatable(processor)
+    return processor.emits_without_input() if processor.state_semantics is _MOST else not _repeatable(processor)
 
 
 _LOT_BITS = 20
@@ -122,7 +122,7 @@ def _repeatable(processor: type[Processor]) -> bool:
     return (
         processor.deterministic
         and len(processor.inputs()) == 1
-        and not (processor.goes_by_time() and isinstance(processor.watermark, UpstreamWatermark))
+        and not (processor.uses_event_time() and isinstance(processor.watermark, UpstreamWatermark))
         and not (
             issubclass(processor, Aggregator)
             and isinstance(processor.emit, AtWatermark)

@@ -37,7 +37,7 @@ class KeyCheck:
     """
 
     def __init__(self, processor: type[Processor]) -> None:
-        self._is_on = processor.expects_keys()
+        self._is_on = processor.checks_keys()
         self._known: dict[int, set[str]] = {}
 
     def misplaced(self, category: AnyCategory, number: int, events: Sequence[Any]) -> MisplacedKey | None:

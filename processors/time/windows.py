@@ -1,4 +1,4 @@
-"""Windows: which stretch of event time an event belongs to."""
+"""Windows of event time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 class Window(NamedTuple):
-    """A stretch of event time: from ``start`` up to, not including, ``end`` (milliseconds since 1970, UTC)."""
+    """A half-open interval of event time: `start` is inside, `end` is not (milliseconds since 1970, UTC)."""
 
     start: int
     end: int
 
 
 class WindowAssignment(NamedTuple):
-    """Which events lie in which windows: one pair for each event and window, those of one event side by side.
+    """Pairs of an event and a window. The pairs of one event are adjacent.
 
     Args:
-        rows: the event's index.
-        starts: the start of the window.
+        rows: the index of the event.
+        starts: the start of the window (milliseconds since 1970, UTC).
     """
 
     rows: Sequence[int]
@@ -35,13 +35,13 @@ class WindowAssignment(NamedTuple):
 
 
 class WindowAssigner(Protocol):
-    """Assigns event times to windows; one's own is any value with these methods.
+    """Assigns event times to windows. Implement both methods to define windows of your own.
 
-    A window is known by its start, and one that starts later does not end earlier.
+    The start of a window identifies it. A window with a later start must not have an earlier end.
     """
 
-    def spread(self, event_times: Sequence[int]) -> WindowAssignment:
-        """Return the windows in which each event time lies."""
+    def assign(self, event_times: Sequence[int]) -> WindowAssignment:
+        """Return the windows of each event time (milliseconds since 1970, UTC)."""
         ...
 
     def window(self, start: int) -> Window:
@@ -51,122 +51,146 @@ class WindowAssigner(Protocol):
 
 @dataclass(frozen=True)
 class Tumbling:
-    """Windows of one length, side by side, counted from 1970-01-01T00:00Z.
+    """Adjacent windows of one size, aligned to 1970-01-01T00:00Z. Each event belongs to one window.
+
+    Args:
+        size: the size of a window.
 
     Raises:
-        DeclarationError: a length below one millisecond or not a whole number of them.
-    """
+        DeclarationError: the size is not a positive whole number of milliseconds.
 
-    length: timedelta
-
-    def __post_init__(self) -> None:
-        _expect_length("A tumbling window", self.length)
-
-    @cached_property
-    def length_ms(self) -> int:
-        """The length in milliseconds."""
-        return self.length // MILLISECOND
-
-    def spread(self, event_times: Sequence[int]) -> WindowAssignment:
-        """Return the one window in which each event time lies."""
-        length = self.length_ms
-        return WindowAssignment(range(len(event_times)), [time - time % length for time in event_times])
-
-    def window(self, start: int) -> Window:
-        """Return the window that begins at `start`."""
-        return Window(start, start + self.length_ms)
-
-
-@dataclass(frozen=True)
-class Hopping:
-    """Windows of one length that begin at every step, counted from 1970-01-01T00:00Z: each time lies in several.
-
-    Raises:
-        DeclarationError: a length or step below one millisecond or not a whole number of them; or a step that is longer than
-            the windows, between which events would be lost.
-    """
-
-    length: timedelta
-    step: timedelta
-
-    def __post_init__(self) -> None:
-        _expect_length("A hopping window", self.length)
-        _expect_length("The step of a hopping window", self.step)
-        if self.step > self.length:
-            raise DeclarationError(
-                f"Hopping windows of {self.length} at every {self.step}: events between two of them would be in none. Make the "
-                "step no longer than the windows."
-            )
-
-    @cached_property
-    def _lengths_ms(self) -> tuple[int, int]:
-        return self.length // MILLISECOND, self.step // MILLISECOND
-
-    def spread(self, event_times: Sequence[int]) -> WindowAssignment:
-        """Return the windows in which each event time lies, the earliest first."""
-        length, step = self._lengths_ms
-        rows: list[int] = []
-        starts: list[int] = []
-        for row, time in enumerate(event_times):
-            found = range((time - length) // step * step + step, time + 1, step)
-            rows += [row] * len(found)
-            starts += found
-        return WindowAssignment(rows, starts)
-
-    def window(self, start: int) -> Window:
-        """Return the window that begins at `start`."""
-        return Window(start, start + self._lengths_ms[0])
-
-
-@dataclass(frozen=True)
-class Session:
-    """Windows that begin with an event of a key and end when none has come for a while; those that touch become one.
-
-    Each event spreads into a window of its own, as long as the gap. Two events less than that apart are in one session.
-
-    Raises:
-        DeclarationError: a gap below one millisecond or not a whole number of them.
-    """
-
-    gap: timedelta
-
-    def __post_init__(self) -> None:
-        _expect_length("The gap between sessions", self.gap)
-
-    @cached_property
-    def gap_ms(self) -> int:
-        """The gap in milliseconds."""
-        return self.gap // MILLISECOND
-
-    def spread(self, event_times: Sequence[int]) -> WindowAssignment:
-        """Return the window that each event begins with."""
-        return WindowAssignment(range(len(event_times)), event_times)
-
-    def window(self, start: int) -> Window:
-        """Return the window that an event begins with."""
-        return Window(start, start + self.gap_ms)
-
-
-@dataclass(frozen=True)
-class Sliding:
-    """Windows of one length, one for each time at which an event of a key happens: the last of its length, up to and with that time.
-
-    Raises:
-        DeclarationError: a size below one millisecond or not a whole number of them.
+    Examples:
+        >>> minutes = Tumbling(timedelta(minutes=1))
+        >>> minutes.window(minutes.assign([90_000]).starts[0])
+        Window(start=60000, end=120000)
     """
 
     size: timedelta
 
     def __post_init__(self) -> None:
-        _expect_length("A sliding window", self.size)
+        _expect_duration("the size of a tumbling window", self.size)
 
     @cached_property
     def size_ms(self) -> int:
         """The size in milliseconds."""
         return self.size // MILLISECOND
 
-    def spread(self, event_times: Sequence[int]) -> WindowAssignment:
-        """Return the window that each event is the last of."""
+    def assign(self, event_times: Sequence[int]) -> WindowAssignment:
+        """Return the window of each event time."""
+        size = self.size_ms
+        return WindowAssignment(range(len(event_times)), [time - time % size for time in event_times])
+
+    def window(self, start: int) -> Window:
+        """Return the window that begins at `start`."""
+        return Window(start, start + self.size_ms)
+
+
+@dataclass(frozen=True)
+class Hopping:
+    """Overlapping windows of one size that begin at every step, aligned to 1970-01-01T00:00Z.
+
+    Each event belongs to `size / step` windows, rounded up or down.
+
+    Args:
+        size: the size of a window.
+        step: the time between the starts of two windows.
+
+    Raises:
+        DeclarationError: the size or the step is not a positive whole number of milliseconds, or the step is longer than the size.
+
+    Examples:
+        >>> hops = Hopping(timedelta(minutes=10), step=timedelta(minutes=5))
+        >>> hops.assign([720_000]).starts
+        [300000, 600000]
+    """
+
+    size: timedelta
+    step: timedelta
+
+    def __post_init__(self) -> None:
+        _expect_duration("the size of a hopping window", self.size)
+        _expect_duration("the step of a hopping window", self.step)
+        if self.step > self.size:
+            raise DeclarationError(
+                f"Hopping(size={self.size}, step={self.step}) leaves gaps between its windows, and events in a gap would be lost. Declare a step "
+                "that is no longer than the size."
+            )
+
+    @cached_property
+    def _sizes_ms(self) -> tuple[int, int]:
+        return self.size // MILLISECOND, self.step // MILLISECOND
+
+    def assign(self, event_times: Sequence[int]) -> WindowAssignment:
+        """Return the windows of each event time, the earliest first."""
+        size, step = self._sizes_ms
+        rows: list[int] = []
+        starts: list[int] = []
+        for row, time in enumerate(event_times):
+            found = range((time - size) // step * step + step, time + 1, step)
+            rows += [row] * len(found)
+            starts += found
+        return WindowAssignment(rows, starts)
+
+    def window(self, start: int) -> Window:
+        """Return the window that begins at `start`."""
+        return Window(start, start + self._sizes_ms[0])
+
+
+@dataclass(frozen=True)
+class Session:
+    """Windows of activity per key: a session ends when the key has no event for `gap`.
+
+    Each event opens a window as long as the gap. Overlapping windows of a key merge, so two events of one session are less than `gap` apart.
+
+    Args:
+        gap: the inactivity that ends a session.
+
+    Raises:
+        DeclarationError: the gap is not a positive whole number of milliseconds.
+    """
+
+    gap: timedelta
+
+    def __post_init__(self) -> None:
+        _expect_duration("the gap between sessions", self.gap)
+
+    @cached_property
+    def gap_ms(self) -> int:
+        """The gap in milliseconds."""
+        return self.gap // MILLISECOND
+
+    def assign(self, event_times: Sequence[int]) -> WindowAssignment:
+        """Return the window that each event opens."""
+        return WindowAssignment(range(len(event_times)), event_times)
+
+    def window(self, start: int) -> Window:
+        """Return the window that an event at `start` opens."""
+        return Window(start, start + self.gap_ms)
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """One window per event time of a key: the last `size` up to and including that time.
+
+    Args:
+        size: the size of a window.
+
+    Raises:
+        DeclarationError: the size is not a positive whole number of milliseconds.
+    """
+
+    size: timedelta
+
+    def __post_init__(self) -> None:
+        _expect_duration("the size of a sliding window", self.size)
+
+    @cached_property
+    def size_ms(self) -> int:
+        """The size in milliseconds."""
+        return self.size // MILLISECOND
+
+    def assign(self, event_times: Sequence[int]) -> WindowAssignment:
+        """Return the window that ends with each event."""
         before = self.size_ms - 1
         return WindowAssignment(range(len(event_times)), [time - before for time in event_times])
 
@@ -177,19 +201,21 @@ class Sliding:
 
 @dataclass(frozen=True)
 class GlobalWindow:
-    """One window that holds all of time."""
+    """A single window that covers all of event time and never ends."""
 
-    def spread(self, event_times: Sequence[int]) -> WindowAssignment:
-        """Return the one window, for each event time."""
+    def assign(self, event_times: Sequence[int]) -> WindowAssignment:
+        """Return the window for each event time."""
         return WindowAssignment(range(len(event_times)), [EVER_START_MS] * len(event_times))
 
     def window(self, start: int) -> Window:  # noqa: ARG002 - there is only one
-        """Return all of time."""
+        """Return the window."""
         return Window(EVER_START_MS, EVER_END_MS)
 
 
-def _expect_length(what: str, length: timedelta) -> None:
-    if not isinstance(length, timedelta):
-        raise DeclarationError(f"{what} of {length!r}: give a timedelta, such as timedelta(hours=1).")
-    if length < MILLISECOND or length % MILLISECOND:
-        raise DeclarationError(f"{what} of {length}: it needs a whole number of milliseconds, from 1.")
+def _expect_duration(name: str, duration: timedelta) -> None:
+    if not isinstance(duration, timedelta):
+        raise DeclarationError(f"{name.capitalize()} is {duration!r}. Declare a timedelta, such as timedelta(hours=1).")
+    if duration < MILLISECOND or duration % MILLISECOND:
+        raise DeclarationError(
+            f"{name.capitalize()} is {duration}. Declare a whole number of milliseconds, at least 1."
+        )

@@ -408,7 +408,7 @@ def test_a_dead_letter_keeps_bytes_and_is_never_larger_than_the_bus_takes(letter
     assert len(value) < bus.largest(category.name) - 512
     assert (letter.key or b"").startswith(read.key or b"")
     assert (letter.value or b"").startswith(read.value or b"")
-    assert read.cut_bytes == len(letter.key or b"") + len(letter.value or b"") - len(read.key or b"") - len(
+    assert read.truncated_bytes == len(letter.key or b"") + len(letter.value or b"") - len(read.key or b"") - len(
         read.value or b""
     )
     assert (read.category, read.bucket, read.offset) == (letter.category, letter.bucket, letter.offset)
@@ -434,4 +434,4 @@ def test_a_letter_fits_where_little_does(limit: int) -> None:
     [read] = codec.decode([value]).events
 
     assert len(value) < limit - 512
-    assert read.cut_bytes == 320_000 - len(read.key or b"") - len(read.value or b"")
+    assert read.truncated_bytes == 320_000 - len(read.key or b"") - len(read.value or b"")

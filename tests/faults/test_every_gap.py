@@ -158,7 +158,7 @@ def test_a_checkpoint_without_events_counts_once(
     source.write(EVENTS)
     other = replace(job, folder=tmp_path / "1") if elsewhere else job
     assert (job.run(), other.run()) == (0, 0)
-    source.promise()
+    source.advance()
 
     assert job.run(Death(gap, checkpoint=1)) == -signal.SIGKILL
     source.send(events(100, start=len(EVENTS)))

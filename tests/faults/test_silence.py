@@ -120,9 +120,9 @@ def test_nothing_is_late_because_all_workers_stood_still(
     assert all(f"{prefix}.payments/" in by and "has not been heard from since it stopped" in by for by in held), held
 
 
-def _signal(workers: dict[str, subprocess.Popen[str]], how: signal.Signals) -> None:
+def _signal(workers: dict[str, subprocess.Popen[str]], join_type: signal.Signals) -> None:
     for worker in workers.values():
-        worker.send_signal(how)
+        worker.send_signal(join_type)
 
 
 def _stopped(worker: subprocess.Popen[str]) -> dict[str, int]:

@@ -62,7 +62,7 @@ def test_a_worker_waits_for_the_store_and_gives_each_event_its_row_once(
     assert worker.returncode == 0, err
     tally = json.loads(out)
     assert (tally["events_in"], tally["events_out"], tally["unmatched"]) == (700, 600, 100)
-    assert tally["lookups"]["unanswered"] >= 4
+    assert tally["lookups"]["failed_requests"] >= 4
     assert tally["lookups"]["keys"] > tally["lookups"]["missing"] >= 1
     assert err.count("Its rows are waited for") == 1
     assert PASSWORD not in out + err

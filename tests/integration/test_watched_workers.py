@@ -46,7 +46,7 @@ def test_what_runs_what_is_wrong_and_who_is_told(
     url, told = hook
     with app.open("a") as file:
         file.write(
-            '\nunattended = ps.Alert("unattended", "workers", below=1, lasting=__import__("datetime").timedelta(0))\n'
+            '\nunattended = ps.Alert("unattended", "workers", below=1, duration=__import__("datetime").timedelta(0))\n'
         )
     large = f"{app}:Large"
     cli.ok("category", "create", str(app))
@@ -100,8 +100,8 @@ def test_what_has_never_run_is_shown_with_what_waits(cli: Cli, app: Path, prefix
 
 
 RULES = """
-unattended = ps.Alert("unattended", "workers", below=1, lasting=__import__("datetime").timedelta(0))
-waiting = ps.Alert("waiting", "behind_events", above=0, lasting=__import__("datetime").timedelta(0))
+unattended = ps.Alert("unattended", "workers", below=1, duration=__import__("datetime").timedelta(0))
+waiting = ps.Alert("waiting", "behind_events", above=0, duration=__import__("datetime").timedelta(0))
 """
 
 

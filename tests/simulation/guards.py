@@ -21,7 +21,7 @@ from penstock.ops.worker.ownership import Ownership
 from penstock.ops.worker.transaction_sweeper import TransactionSweeper
 from penstock.ops.worker.watermark_subscriber import Board, Held, _Promiser
 from penstock.ops.worker.worker import Worker
-from penstock.processors.declare.categories import AnyCategory, Category, Deleted
+from penstock.processors.declare.categories import AnyCategory, Category, Tombstone
 from penstock.processors.operators.early_results import EarlyResults
 from penstock.processors.operators.sliding_history import SlidingHistory
 from penstock.processors.shard import checkpoints
@@ -164,19 +164,19 @@ def rows_stay() -> AbstractContextManager[object]:
     process = ps.TableJoin.process
 
     def faulty_process(self: ps.TableJoin, event: object, state: object, context: ps.Context) -> object:
-        return (state, ()) if type(event) is Deleted else process(self, event, state, context)
+        return (state, ()) if type(event) is Tombstone else process(self, event, state, context)
 
     return patch.object(ps.TableJoin, "process", faulty_process)
 
 
 def rows_go_when_they_are_read() -> AbstractContextManager[object]:
     """Take the brokers' clock for the time of a deletion that carries its writer's."""
-    begin = Deleted.__init__
+    begin = Tombstone.__init__
 
-    def faulty_begin(self: Deleted, category: AnyCategory, key: str, _: int) -> None:
+    def faulty_begin(self: Tombstone, category: AnyCategory, key: str, _: int) -> None:
         begin(self, category, key, START_MS)
 
-    return patch.object(Deleted, "__init__", faulty_begin)
+    return patch.object(Tombstone, "__init__", faulty_begin)
 
 
 def unanswered_batches_are_skipped() -> AbstractContextManager[object]:

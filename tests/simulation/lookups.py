@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from support.kinds import Row
 
 import penstock as ps
-from penstock.processors.lookups.lookup import Outside
+from penstock.processors.lookups.lookup import LookupEnvironment
 
 if TYPE_CHECKING:
     from .world import World
@@ -52,6 +52,6 @@ class SimulatedRows:
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
-    def outside(self) -> Outside:
+    def outside(self) -> LookupEnvironment:
         """Return what processors are given instead of what they declare."""
-        return Outside(self, self._world.clock.monotonic_s, self._world.scheduler.sleep)
+        return LookupEnvironment(self, self._world.clock.monotonic_s, self._world.scheduler.sleep)

@@ -48,13 +48,13 @@ class _LatestAsOf(_Table):
 class _Lookup(_LookedUp):
     """Asks again for rows that nobody gives just now."""
 
-    unreachable = ps.lookups.OnUnreachable.WAIT
+    on_unreachable = ps.lookups.OnUnreachable.WAIT
 
 
 class _Remembering(_Lookup):
     """The same, and remembers rows for a while."""
 
-    cache = ps.lookups.Cached(fresh=timedelta(seconds=FRESH_S), missing=timedelta(seconds=FRESH_S))
+    cache = ps.lookups.Cached(ttl=timedelta(seconds=FRESH_S), missing_ttl=timedelta(seconds=FRESH_S))
 
 
 _TABLE = {"rows": Answer, "events": Event}

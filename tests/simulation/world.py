@@ -120,7 +120,7 @@ class World:
         create_missing_categories(self.bus, WATERMARKS)
         for processor in self.processors.values():
             if issubclass(processor, ps.LookupJoin):
-                processor._outside = self.rows.outside()
+                processor._environment = self.rows.outside()
 
     def _heal(self) -> None:
         self.troubles.heal()

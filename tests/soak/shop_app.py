@@ -111,7 +111,7 @@ class Fulfilment(ps.Join):
 
     left, right, writes = orders, shipments, fulfilled
     before, after = timedelta(), timedelta(milliseconds=SHIPPED_WITHIN_MS)
-    how = ps.JoinType.LEFT
+    join_type = ps.JoinType.LEFT
     output_semantics = EXACT
     watermark = IN_TIME
 

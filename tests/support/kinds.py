@@ -312,7 +312,7 @@ class _Joining(ps.Join):
     """Joins events with answers, and keeps both where they meet none."""
 
     before, after = timedelta(milliseconds=BEFORE_MS), timedelta(milliseconds=AFTER_MS)
-    how = ps.JoinType.OUTER
+    join_type = ps.JoinType.OUTER
     watermark = IN_TIME
 
     def join(self, left: Event | None, right: Answer | None, context: ps.Context) -> Iterable[Met]:

@@ -124,7 +124,7 @@ class Trial:
 
     def _promise(self, turn: int) -> None:
         with ps.watermarks.WatermarkWriter(self.driver.bus, self.processor.inputs()[0].name) as injector:
-            injector.promise(self._promised_ms(turn))
+            injector.advance(self._promised_ms(turn))
 
     def _promised_ms(self, turn: int) -> int:
         """Return what no event is earlier than that comes after a round."""

@@ -108,7 +108,7 @@ class Paid(ps.Join):
     """Orders and the payments within three hours."""
 
     left, right, writes = orders, payments, told("paid")
-    after, how, watermark = timedelta(hours=3), ps.JoinType.OUTER, lows
+    after, join_type, watermark = timedelta(hours=3), ps.JoinType.OUTER, lows
 
     def join(self, left: Purchase | None, right: Payment | None, context: ps.Context) -> Iterable[Outcome]:
         """Return what they are."""

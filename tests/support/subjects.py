@@ -44,7 +44,7 @@ class Subject:
     store: ps.LocalStore | ps.RemoteStore = LOCALLY
 
     def __str__(self) -> str:
-        store = f"-{self.store.writing.value}" if isinstance(self.store, ps.RemoteStore) else ""
+        store = f"-{self.store.write_mode.value}" if isinstance(self.store, ps.RemoteStore) else ""
         return f"{self.kind}{store}-{self.state.name.lower()}-{self.output.name.lower()}"
 
     @property

@@ -44,7 +44,7 @@ class Source:
     def send(self, events: Sequence[Event]) -> None:
         """Write further events, and promise that they are complete."""
         self.write(events)
-        self.promise()
+        self.advance()
 
     def write(self, events: Sequence[Event]) -> None:
         """Write further events, as many to each input."""
@@ -52,10 +52,10 @@ class Source:
             send(self._kafka, category, events[number :: len(self._inputs)])
         self.sent += events
 
-    def promise(self) -> None:
+    def advance(self) -> None:
         """Promise that nothing comes that is earlier than those still to come."""
         if self._injector is not None:
-            self._injector.promise(complete_ms(len(self.sent)))
+            self._injector.advance(complete_ms(len(self.sent)))
 
 
 def prepared(subject: Subject, events: Sequence[Event], prefix: str, bus: KafkaBus, folder: Path) -> Job:

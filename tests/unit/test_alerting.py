@@ -98,7 +98,7 @@ def test_what_comes_and_goes_is_not_told() -> None:
 @given(st.lists(st.booleans(), max_size=120), st.sampled_from([0, 20, 60, 120]))
 def test_people_hear_of_it_in_turns_and_never_for_less_than_they_asked(waits: list[bool], lasting_s: int) -> None:
     """Firing and resolved alternate; before each of them the figure was beyond, or within, for all of its time."""
-    told = looked(waits, ps.Alert("lag", "behind_seconds", above=300, lasting=timedelta(seconds=lasting_s)))
+    told = looked(waits, ps.Alert("lag", "behind_seconds", above=300, duration=timedelta(seconds=lasting_s)))
     heard = [(number, word) for number, word in enumerate(told) if word != "-"]
 
     assert [word for _, word in heard] == ["firing", "resolved"] * (len(heard) // 2) + ["firing"] * (len(heard) % 2)
@@ -141,7 +141,7 @@ def test_a_figure_that_is_not_known_is_no_reason() -> None:
     assert not ps.Alert("a", "backup_age_seconds", below=1).is_beyond(None)
 
 
-@pytest.mark.parametrize("limits", [{}, {"above": 1, "below": 2}, {"above": 1, "lasting": timedelta(seconds=-1)}])
+@pytest.mark.parametrize("limits", [{}, {"above": 1, "below": 2}, {"above": 1, "duration": timedelta(seconds=-1)}])
 def test_an_alert_that_cannot_be_meant_is_refused(limits: dict[str, Any]) -> None:
     """Where it is declared."""
     with pytest.raises(DeclarationError, match="'lag'"):
@@ -165,10 +165,10 @@ def test_a_figure_that_there_is_not_is_told_with_the_nearest() -> None:
 
 def test_rules_come_from_the_configuration() -> None:
     """With their time in seconds."""
-    rule = Rule(name="slow", measure="in_per_second", below=5, lasting_s=60, processors="s*")
+    rule = Rule(name="slow", measure="in_per_second", below=5, duration_s=60, processors="s*")
 
     assert Alerting((rule,)).alerts() == [
-        ps.Alert("slow", "in_per_second", below=5, lasting=timedelta(minutes=1), processors="s*")
+        ps.Alert("slow", "in_per_second", below=5, duration=timedelta(minutes=1), processors="s*")
     ]
 
 

@@ -67,7 +67,7 @@ class Counted(ps.Aggregator):
 class Latest(Highest):
     """Knows the price that came last."""
 
-    latest_is_enough = True
+    compaction_safe = True
 
     def process(self, event: Price, state: int | None, context: ps.Context) -> tuple[int, Iterable[Sold]]:
         return event.cents, [Sold(event.item, event.at, event.cents)]
@@ -143,7 +143,7 @@ def test_a_state_that_could_not_be_built_again_is_refused_before_the_first_event
     processor: type[ps.Processor], bus: MemoryBus
 ) -> None:
     """With what may be declared instead; the same processor starts where all events are kept."""
-    with pytest.raises(CompactedInput, match=r"prices is compacted.*latest_is_enough = True"):
+    with pytest.raises(CompactedInput, match=r"prices is compacted.*compaction_safe = True"):
         prepare(processor, bus)
     bus.delete("prices")
     bus.create(CategorySpec("prices", 1))

@@ -64,7 +64,7 @@ def stateful(**attributes: Any) -> Any:
         (lambda: category(key="nokey"), "key names 'nokey'"),
         (lambda: category(key="maybe"), "must be a str or an int, never null"),
         (lambda: category(record=dict), "derive it from penstock.Record"),
-        (lambda: ps.windows.Tumbling(timedelta(0)), "a whole number of milliseconds, from 1"),
+        (lambda: ps.windows.Tumbling(timedelta(0)), "a whole number of milliseconds, at least 1"),
         (lambda: ps.windows.Tumbling(timedelta(microseconds=1500)), "a whole number of milliseconds"),
         (lambda: ps.CheckpointInterval(events=0), "above zero"),
         (lambda: stateless().check(), "reads nothing"),

@@ -101,7 +101,7 @@ def test_what_a_promise_has_completed_since_is_written() -> None:
     """Although the group has read everything already when the worker starts."""
     driver, states = begun(Minutes)
     with WatermarkWriter(driver.bus, "visits") as injector:
-        injector.promise(MINUTE)
+        injector.advance(MINUTE)
     run_to_end(worker_of(Minutes, driver, states), Minutes, driver)
 
     assert sorted(one.page for one in driver.read(counts)) == list("abcdefgh")

@@ -233,7 +233,7 @@ class Join(ps.Join):
     """Brings both together that happen in the same moment."""
 
     left, right, writes = big_orders, big_payments, paid
-    how = ps.JoinType.LEFT
+    join_type = ps.JoinType.LEFT
     watermark: ClassVar[ps.watermarks.Watermark] = ps.watermarks.BoundedOutOfOrderness()
     output_semantics = ps.Semantics.EXACTLY_ONCE
 

@@ -74,19 +74,19 @@ class Inner(ps.Join):
 class Left(Inner):
     """Also orders that nobody paid for."""
 
-    how = ps.JoinType.LEFT
+    join_type = ps.JoinType.LEFT
 
 
 class Outer(Inner):
     """Also payments for nothing."""
 
-    how = ps.JoinType.OUTER
+    join_type = ps.JoinType.OUTER
 
 
 class Matching(Outer):
     """Of those about the same time, an order and a payment that are both even or both odd."""
 
-    def meets(self, left: Order, right: Payment) -> bool:
+    def matches(self, left: Order, right: Payment) -> bool:
         return left.number % 2 == right.amount % 2
 
 

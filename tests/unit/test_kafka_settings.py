@@ -73,7 +73,7 @@ def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
         producer.produce("garbage", garbage, b"k")
         [letter] = letters.encode([DeadLetter("garbage", 0, 1, "does not decode", b"k", garbage, 0)])
         producer.produce("letters", letter, b"garbage/0")
-        kept.append(size - decode_dead_letter(letter).cut_bytes)
+        kept.append(size - decode_dead_letter(letter).truncated_bytes)
     producer.purge()
 
     assert kept[0] == 750_000

@@ -99,7 +99,7 @@ def test_a_file_is_loaded_again_when_it_is_another(path: Path, caplog: pytest.Lo
     counts = driver.metrics(Name).lookups
     assert counts is not None
     assert counts.failed_loads == 2
-    assert "2 tables that did not load" in str(driver.metrics(Name))
+    assert "2 failed table loads" in str(driver.metrics(Name))
 
 
 def test_a_table_that_is_held_whole_needs_no_cache(path: Path) -> None:

@@ -108,7 +108,7 @@ def test_each_event_meets_the_row_of_its_key() -> None:
 
 def test_a_batch_is_one_request_for_its_different_keys() -> None:
     """And none where the cache knows all, also of what has no row; until that is too old."""
-    cached = ps.lookups.Cached(fresh=timedelta(minutes=10), missing=timedelta(minutes=1))
+    cached = ps.lookups.Cached(ttl=timedelta(minutes=10), missing_ttl=timedelta(minutes=1))
     source, kind = Flaky(AIRPORTS), like(cache=cached)
     driver = Driver(kind, sources={kind: source})
     events = [leaves("1", "JFK"), leaves("2", "XXX"), leaves("3", "JFK")]
@@ -119,7 +119,7 @@ def test_a_batch_is_one_request_for_its_different_keys() -> None:
     assert source.asked == [{"JFK", "XXX"}, {"XXX"}, {"JFK", "XXX"}]
     counts = driver.metrics(kind).lookups
     assert counts is not None
-    assert (counts.keys, counts.remembered, counts.missing) == (8, 3, 4)
+    assert (counts.keys, counts.cached, counts.missing) == (8, 3, 4)
 
 
 def test_without_a_cache_each_batch_asks_anew() -> None:
@@ -181,7 +181,7 @@ def test_a_row_that_does_not_fit_is_the_fate_of_its_events_alone() -> None:
     )
     numbered: Any = Departure("4", 1_000, 5)  # type: ignore[arg-type]  # as a user might
     driver.send(departures, [leaves("1", "XXX"), leaves("2", "LOW"), leaves("3", "JFK")])
-    with pytest.raises(TypeError, match=r"key_of gave 5 for Departure.*a key is a str"):
+    with pytest.raises(TypeError, match=r"key_of returned 5 for Departure.*must return a str"):
         list(driver._processors[kind].process(numbered))  # type: ignore[attr-defined]
 
     assert names(driver) == [("3", "Kennedy")]
@@ -210,7 +210,7 @@ def test_without_an_answer_the_worker_stops_where_it_was() -> None:
 
 def test_an_answer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is lost or doubled; it is said once, and each attempt is counted."""
-    kind = like(unreachable=ps.lookups.OnUnreachable.WAIT, output_semantics=ps.Semantics.EXACTLY_ONCE)
+    kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT, output_semantics=ps.Semantics.EXACTLY_ONCE)
     source = Flaky(AIRPORTS)
     driver = Driver(kind, sources={kind: source})
     for number in range(2):
@@ -221,7 +221,7 @@ def test_an_answer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     assert len(driver.dead_letters(kind)) == 2
     counts = driver.metrics(kind).lookups
     assert counts is not None
-    assert counts.unanswered == 10
+    assert counts.failed_requests == 10
     assert [record.levelname for record in caplog.records if record.name == "penstock.lookups"].count("WARNING") == 2
 
 
@@ -235,7 +235,7 @@ others = ps.Category("others", Sent, key="flight", event_time="at", buckets=2)
 def test_what_waits_does_not_let_a_bucket_seem_read() -> None:
     """Several inputs and buckets: each event is given once, however often an answer was missing."""
     two = ps.Category("two", Departure, key="flight", event_time="at", buckets=2)
-    kind = like(reads=(two, others), unreachable=ps.lookups.OnUnreachable.WAIT)
+    kind = like(reads=(two, others), on_unreachable=ps.lookups.OnUnreachable.WAIT)
     source = Flaky(AIRPORTS)
     driver = Driver(kind, sources={kind: source})
     for number in range(20):
@@ -257,7 +257,7 @@ def test_a_bucket_that_is_told_to_end_with_what_waits_is_not_passed_over(monkeyp
         return Polled(batches, [*ended, *(End(batch.bucket, batch.next_offset) for batch in batches)])
 
     monkeypatch.setattr(memory.readers.MemoryScanner, "take", eager)
-    kind = like(unreachable=ps.lookups.OnUnreachable.WAIT)
+    kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT)
     driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [ps.lookups.LookupUnreachable("No answer.")])})
     driver.send(departures, [leaves("1", "JFK")])
 
@@ -267,7 +267,7 @@ def test_a_bucket_that_is_told_to_end_with_what_waits_is_not_passed_over(monkeyp
 @pytest.mark.parametrize("error", [ps.lookups.LookupRefused("There is no such table."), KeyError("airports")])
 def test_what_cannot_be_looked_up_stops_the_worker(error: Exception) -> None:
     """Also where answers are waited for: waiting mends nothing of a refusal, or of a source that raises."""
-    kind = like(unreachable=ps.lookups.OnUnreachable.WAIT)
+    kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT)
     driver = Driver(kind, sources={kind: Flaky(AIRPORTS, [error])})
     with pytest.raises(EventRejected, match=r"airports|no such table"):
         driver.send(departures, [leaves("1", "JFK")])
@@ -285,7 +285,7 @@ class Away(Flaky):
 
 def test_before_the_first_event_it_is_tried_whether_there_is_an_answer() -> None:
     """Who waits for answers waits for the first one, too."""
-    kind = like(unreachable=ps.lookups.OnUnreachable.WAIT)
+    kind = like(on_unreachable=ps.lookups.OnUnreachable.WAIT)
     with pytest.raises(ps.PenstockError, match="are away"):
         Driver(Locate, sources={Locate: Away({})})
 
@@ -315,12 +315,12 @@ def test_a_processor_may_open_more_and_lets_go_of_its_source() -> None:
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"source": None}, "declare `source = …`"),
-        ({"source": "airports.csv"}, "declare `source = …`"),
-        ({"key_of": ps.LookupJoin.key_of}, "define `key_of"),
-        ({"cache": 100}, "`cache` is 100"),
-        ({"on_miss": ps.ErrorPolicy.STOP}, "`on_miss` is"),
-        ({"unreachable": True}, "`unreachable` is True"),
+        ({"source": None}, "Declare `source = …`"),
+        ({"source": "airports.csv"}, "Declare `source = …`"),
+        ({"key_of": ps.LookupJoin.key_of}, "Define `key_of"),
+        ({"cache": 100}, "`cache = 100`"),
+        ({"on_miss": ps.ErrorPolicy.STOP}, "`on_miss = "),
+        ({"on_unreachable": True}, "`on_unreachable = True`"),
     ],
 )
 def test_lookups_that_cannot_work_are_refused(attributes: dict[str, Any], told: str) -> None:
@@ -340,5 +340,5 @@ def test_a_lookup_needs_a_source() -> None:
         def join(self, event: Departure, row: Any) -> Iterable[ps.Record]:
             return ()
 
-    with pytest.raises(DeclarationError, match="declare `source"):
+    with pytest.raises(DeclarationError, match="Declare `source"):
         Driver(Nowhere)

@@ -49,7 +49,7 @@ class Trial:
             self.driver.send(category, made)
         if self._injects:
             with ps.watermarks.WatermarkWriter(self.driver.bus, inputs[0].name) as injector:
-                injector.promise(complete_ms(self._sent))
+                injector.advance(complete_ms(self._sent))
 
     def pass_time(self, crash: Crash | None = None) -> None:
         """Let an input become idle and an interval end, with a death in the checkpoint that follows."""

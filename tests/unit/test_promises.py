@@ -122,8 +122,8 @@ ENDS = [Call(caller, 100 * 60 * MINUTE, 5) for caller in ("a", "b", "c", "d")]  
 def told(driver: Driver, processor: type[ps.Processor]) -> dict[int, int]:
     """Return what the shards of a processor have promised."""
     return {
-        bucket: promise.watermark_ms
-        for (name, bucket), promise in watermarks_on(driver.bus).items()
+        bucket: advance.watermark_ms
+        for (name, bucket), advance in watermarks_on(driver.bus).items()
         if name == processor.name
     }
 
@@ -306,14 +306,14 @@ def test_an_injector_promises_for_what_comes_from_outside() -> None:
     driver = Driver([Minutes])
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
-        injector.promise(3 * MINUTE)
+        injector.advance(3 * MINUTE)
     driver.run()
     assert [one.calls for one in driver.read(minutes)] == [1]
     driver.send(long_calls, [Long("a", 4 * MINUTE, 10, "taker-0")])
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         with pytest.raises(WatermarkWentBack, match="never goes back to 1970-01-01 00:01:00 UTC"):
-            injector.promise(MINUTE)
-        injector.promise(5 * MINUTE)
+            injector.advance(MINUTE)
+        injector.advance(5 * MINUTE)
     driver.run()
 
     assert [one.minute for one in driver.read(minutes)] == [0, 4 * MINUTE]
@@ -403,12 +403,12 @@ def test_a_promise_that_comes_in_silence_goes_on_to_the_next(kind: type[ps.Proce
     if is_restarted:
         driver._bury(kind)
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
-        injector.promise(3 * MINUTE)
+        injector.advance(3 * MINUTE)
     driver.run()
     assert [one.calls for one in driver.read(minutes)] == [1]
     driver.send(long_calls, [Long("a", 4 * MINUTE, 10, "taker-0")])
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
-        injector.promise(6 * MINUTE)
+        injector.advance(6 * MINUTE)
     driver.run()
 
     assert [one.minute for one in driver.read(minutes)] == [0, 4 * MINUTE]
@@ -421,7 +421,7 @@ def test_in_silence_nothing_is_saved_again_and_again() -> None:
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     for step in range(1, 4):
         with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
-            injector.promise(step * MINUTE)
+            injector.advance(step * MINUTE)
         driver.run()
     saved = driver.metrics(Check).checkpoints
     driver.advance(30)
@@ -449,7 +449,7 @@ def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, mon
         making.go_on()
 
     found = watermarks_on(driver.bus)
-    assert found["filter", 0].watermark_ms - Filter.promised_ms(0) == 10_000 + (later or 10)
+    assert found["filter", 0].watermark_ms - Filter.output_watermark_ms(0) == 10_000 + (later or 10)
     assert found["filter", 0].idle == (later is None)
     assert found["filter", 1].low_ms == 10_010
 
@@ -503,7 +503,7 @@ def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> No
     driver = Driver([Minutes])
     bucket = bucket_of(b"taker-0", long_calls.buckets)
 
-    def promise(number: int, watermark_ms: int, *, idle: bool = False) -> None:
+    def advance(number: int, watermark_ms: int, *, idle: bool = False) -> None:
         ends = {"long_calls": dict(driver.bus.ends("long_calls"))}
         told = WatermarkStatement("up", number, 2, watermark_ms, ends, watermark_ms, "", idle)
         driver.bus.writer().send(WATERMARKS.name, watermark_messages([told]))
@@ -511,14 +511,14 @@ def test_a_consumer_that_is_behind_waits_for_a_shard_that_is_idle_by_now() -> No
     def put(times: range) -> None:
         write(driver.bus, long_calls, [Long("a", at, 10, "taker-0") for at in times])
 
-    promise(1, 0)
+    advance(1, 0)
     put(range(0, 100 * MINUTE, MINUTE // 5))
-    promise(0, 100 * MINUTE)
+    advance(0, 100 * MINUTE)
     put(range(0, 20 * MINUTE, MINUTE // 5))
-    promise(1, 20 * MINUTE)
+    advance(1, 20 * MINUTE)
     put(range(100 * MINUTE, 130 * MINUTE, MINUTE // 5))
-    promise(0, 130 * MINUTE)
-    promise(1, 20 * MINUTE, idle=True)
+    advance(0, 130 * MINUTE)
+    advance(1, 20 * MINUTE, idle=True)
     driver.run()
 
     assert driver.bus.ends("long_calls")[bucket] == 750

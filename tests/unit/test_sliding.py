@@ -305,7 +305,7 @@ def test_a_window_costs_three_merges_however_many_events_it_holds() -> None:
 
 def test_consumers_are_promised_the_times_of_events_to_come() -> None:
     """A result has the time of its window's last event: not of its beginning, which lies far behind."""
-    assert Latest.promised_ms(25) == 25
+    assert Latest.output_watermark_ms(25) == 25
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_sliding_windows_that_could_not_be_written_once_are_refused(attributes: 
 
 def test_a_size_of_no_whole_milliseconds_is_refused() -> None:
     """As windows of any kind."""
-    with pytest.raises(DeclarationError, match=r"A sliding window of 0:00:00\.000500"):
+    with pytest.raises(DeclarationError, match=r"The size of a sliding window is 0:00:00\.000500"):
         ps.windows.Sliding(timedelta(microseconds=500))
 
 

@@ -21,7 +21,7 @@ def test_each_time_lies_in_its_tumbling_window(times: list[int], length: int) ->
     """Also before 1970; windows have one length and touch without overlap."""
     windowing = ps.windows.Tumbling(timedelta(milliseconds=length))
 
-    for time, start in zip(times, windowing.spread(times).starts, strict=True):
+    for time, start in zip(times, windowing.assign(times).starts, strict=True):
         window = windowing.window(start)
         assert window.start <= time < window.end
         assert window.end - window.start == length
@@ -33,7 +33,7 @@ def test_ever_is_one_window(times: list[int]) -> None:
     """Every time lies in it."""
     windowing = ps.windows.GlobalWindow()
 
-    [start] = set(windowing.spread(times).starts)
+    [start] = set(windowing.assign(times).starts)
     assert all(windowing.window(start).start <= time < windowing.window(start).end for time in times)
 
 

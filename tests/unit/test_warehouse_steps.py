@@ -199,7 +199,7 @@ class Define(ps.LookupJoin):
     reads, writes = words, echoed
     source = Dictionary()
     on_miss = ps.lookups.OnMiss.DROP
-    unreachable = ps.lookups.OnUnreachable.WAIT
+    on_unreachable = ps.lookups.OnUnreachable.WAIT
 
     def key_of(self, event: Word) -> str:
         return event.word
@@ -213,7 +213,7 @@ class DefineOrStop(Define):
     """The same, and stops where it cannot."""
 
     on_miss = ps.lookups.OnMiss.STOP
-    unreachable = ps.lookups.OnUnreachable.STOP
+    on_unreachable = ps.lookups.OnUnreachable.STOP
 
 
 def step_of(processor: str) -> Step:

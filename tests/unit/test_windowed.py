@@ -243,9 +243,9 @@ def test_timers_of_ones_own_are_refused() -> None:
 
 def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
     """A result may have its window's start as event time."""
-    assert Hop.promised_ms(25) == 16
-    assert Hop.promised_ms(NEVER_MS) == NEVER_MS
-    assert Spree.promised_ms(25) == 25
+    assert Hop.output_watermark_ms(25) == 16
+    assert Hop.output_watermark_ms(NEVER_MS) == NEVER_MS
+    assert Spree.output_watermark_ms(25) == 25
 
 
 @pytest.mark.parametrize(

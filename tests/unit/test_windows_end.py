@@ -142,7 +142,7 @@ def expected_of(
     truth: Counter[tuple[str, int]] = Counter()
     newest = None
     for event in events:
-        for start in processor.window.spread([event.at]).starts:
+        for start in processor.window.assign([event.at]).starts:
             end = processor.window.window(start).end
             if lateness is None or newest is None or end + lateness > newest - 5:
                 truth[event.meter, start] += event.litres
@@ -416,9 +416,9 @@ def _added(found: Sequence[Sum]) -> dict[tuple[str, int], int]:
 def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, step: int) -> None:
     """In as many as there are steps in a length, or one fewer, and in no others."""
     windowing = ps.windows.Hopping(ms(max(length, step)), ms(step))
-    spread = windowing.spread(times)
+    assign = windowing.assign(times)
     found = defaultdict(list)
-    for row, start in zip(*spread, strict=True):
+    for row, start in zip(*assign, strict=True):
         found[row].append(start)
         window = windowing.window(start)
         assert window.start <= times[row] < window.end
@@ -450,9 +450,9 @@ def test_windows_that_cannot_end_are_refused(attributes: dict[str, Any], told: s
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: ps.windows.Hopping(ms(5), ms(6)), "would be in none"),
-        (lambda: ps.windows.Hopping(ms(5), timedelta()), "from 1"),
-        (lambda: ps.windows.Tumbling(timedelta()), "from 1"),
+        (lambda: ps.windows.Hopping(ms(5), ms(6)), "would be lost"),
+        (lambda: ps.windows.Hopping(ms(5), timedelta()), "at least 1"),
+        (lambda: ps.windows.Tumbling(timedelta()), "at least 1"),
         (lambda: ps.AtWatermark(early=timedelta()), "above zero"),
     ],
 )

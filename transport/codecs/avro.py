@@ -100,7 +100,7 @@ class AvroCodec:
         self._schemas = schemas
         self._schema: AvroSchema = parse_schema(schema_of(category.record))
         self._check = RecordCheck(category.record)
-        self._read_check = RecordCheck(category.record, besides=category.event_time)
+        self._read_check = RecordCheck(category.record, unchecked_field=category.event_time)
         self._prints: bytes | None = None
         self._resolutions: dict[bytes, tuple[AvroSchema, AvroSchema]] = {}
 

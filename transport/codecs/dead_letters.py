@@ -57,7 +57,9 @@ def _fitting(letter: DeadLetter, limit: int) -> DeadLetter:
     room = max(limit - _ROOM - 4 * len(reason) - len(key or b""), 0)
     value = None if letter.value is None else letter.value[:room]
     cut = len(letter.key or b"") - len(key or b"") + len(letter.value or b"") - len(value or b"")
-    return msgspec.structs.replace(letter, reason=reason, key=key, value=value, cut_bytes=letter.cut_bytes + cut)
+    return msgspec.structs.replace(
+        letter, reason=reason, key=key, value=value, truncated_bytes=letter.truncated_bytes + cut
+    )
 
 
 def decode_dead_letter(value: bytes) -> DeadLetter:
