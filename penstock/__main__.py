@@ -1,4 +1,4 @@
-"""`python -m penstock`, the same as the command `penstock`."""
+"""The command `python -m penstock`, an alias of `penstock`."""
 
 from .ops.cli import main
 

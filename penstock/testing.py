@@ -1,7 +1,7 @@
-"""For tests of one's own processors: no service, no waiting.
+"""Tools for testing processors without services or waiting.
 
-`Driver` runs processors on a bus in memory and in steered time; `Crash` lets them die between two steps of a checkpoint;
-`check_laws` tries the laws of a monoid on samples; `load_app` imports an app file from wherever it is.
+`Driver` runs processors on an in-memory bus with a simulated clock. `Crash` stops them between two steps of a checkpoint. `check_laws`
+checks the laws of a monoid on samples. `load_app` imports an app file from any folder.
 """
 
 from .ops.testing import Crash, Driver

@@ -1,4 +1,4 @@
-"""Watermarks: how a processor estimates up to which event time its input is complete."""
+"""Watermark strategies: estimates of how far event time has advanced."""
 
 from .processors.time.watermarks import BoundedOutOfOrderness, Confidence, Lateness, UpstreamWatermark, Watermark
 from .transport.watermark_writer import WatermarkWriter

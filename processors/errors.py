@@ -1,25 +1,25 @@
-"""Errors by what the reader of the message has to do next."""
+"""Base errors, by the reaction that they require."""
 
 
 class PenstockError(Exception):
-    """Anything Penstock reports: its text is a finished paragraph for the person at the terminal."""
+    """Base class of all errors of Penstock. The message says what happened, what it means for the data, and what to do."""
 
 
 class DeclarationError(PenstockError):
-    """A category, processor or app is declared in a way that cannot work: change the program."""
+    """A category, processor or app cannot work as declared. Change the program."""
 
 
 class AppFileError(PenstockError):
-    """An app file cannot be read, imported or holds nothing to run: fix the file or the name given."""
+    """An app file is missing, does not import, or declares no processor. Correct the file or its path."""
 
 
 class ProcessorFailed(PenstockError):
-    """A processor's own code failed where no single event is to blame: mend the program; nothing was saved."""
+    """The code of a processor failed, not because of a single event. Nothing was saved. Correct the program."""
 
 
 class Deferred(PenstockError):
-    """A batch cannot be processed just now, for a reason outside of it; nothing of it was: give it again."""
+    """A batch cannot be processed at the moment, for an external reason. No event of it was processed. Retry the batch."""
 
 
 class Halted(PenstockError):
-    """A batch cannot be processed, for a reason outside of it; nothing of it was: save what came before, and stop."""
+    """A batch cannot be processed, for an external reason. No event of it was processed. Save everything before it, and stop."""

@@ -1,4 +1,4 @@
-"""What is declared on a class, looked at before the first event: values of the wrong type, and names that are nearly right."""
+"""Validation of declarations before the first event: wrong types and misspelled names."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any, ClassVar, TypeGuard, Union, get_args, get_origin, get_ty
 
 from .errors import DeclarationError
 
-_NEAR = 0.8
-"""How alike a name must be to one that is known to be taken for a mistake."""
-_LONG = 6
-"""How long a method's name must be: too many names are like a short one."""
+_SIMILARITY = 0.8
+"""The similarity from which an unknown name counts as a misspelling."""
+_MIN_LENGTH = 6
+"""The minimum length of a method name to compare with: short names resemble too many others."""
 
 
 def validate_declaration(cls: type, root: type) -> None:
-    """Raise DeclarationError for an attribute of a wrong type, or one that nobody looks at and that is nearly one that is looked at.
+    """Raise DeclarationError for a class attribute of the wrong type or with a misspelled name.
 
     Args:
-        cls: the class.
-        root: where its kinds begin: what it and the classes between declare as class attributes is what can be declared.
+        cls: the declared class.
+        root: the base class. The annotations of it and of the library classes derived from it define the attributes.
     """
     library = [base for base in cls.__mro__ if issubclass(base, root) and _is_ours(base)]
     known: dict[str, Any] = {}
@@ -30,42 +30,46 @@ def validate_declaration(cls: type, root: type) -> None:
         known |= _hints(base)
     for name, kind in known.items():
         value = getattr(cls, name, _MISSING)
-        if name not in _LOOKED_AT_ELSEWHERE and value is not _MISSING and not _fits(value, kind):
+        if name not in _CHECKED_ELSEWHERE and value is not _MISSING and not _fits(value, kind):
             raise DeclarationError(
-                f"{library[0].__name__} {cls.__name__}: `{name} = {value!r}` is not what it takes: {_said(kind)}.{_meant(kind, value)} "
-                "Nothing was read."
+                f"{library[0].__name__} {cls.__name__}: `{name} = {value!r}` has the wrong type. Nothing was read. Declare "
+                f"{_type_in_words(kind)}{_suggestion(kind, value)}."
             )
     ours = {name for base in library for name in vars(base)} | known.keys()
     for base in cls.__mro__:
         if issubclass(base, root) and not _is_ours(base):
-            _expect_no_slips(cls, {name: value for name, value in vars(base).items() if name not in ours}, known, ours)
+            _expect_no_misspelling(
+                cls, {name: value for name, value in vars(base).items() if name not in ours}, known, ours
+            )
 
 
-def _expect_no_slips(cls: type, own: dict[str, Any], known: Collection[str], ours: Collection[str]) -> None:
-    """Raise DeclarationError for a name of the user's own that is nearly one that means something."""
+def _expect_no_misspelling(cls: type, own: dict[str, Any], known: Collection[str], ours: Collection[str]) -> None:
+    """Raise DeclarationError for a user's own name that resembles a name of the library."""
     for name, value in own.items():
         targets = (
-            [one for one in ours if one not in known and len(one) >= _LONG] if isinstance(value, _METHODS) else known
+            [one for one in ours if one not in known and len(one) >= _MIN_LENGTH]
+            if isinstance(value, _METHODS)
+            else known
         )
-        near = [] if name.startswith("_") else get_close_matches(name, targets, 1, _NEAR)
+        near = [] if name.startswith("_") else get_close_matches(name, targets, 1, _SIMILARITY)
         if near:
             raise DeclarationError(
-                f"{cls.__name__} declares `{name}`, which means nothing; did you mean `{near[0]}`? Nothing was read. If it is of your own, give it "
-                "a name that is less like that."
+                f"{cls.__name__} declares `{name}`, which is not an option; did you mean `{near[0]}`? Nothing was read. If `{name}` is your own "
+                "attribute, choose a less similar name."
             )
 
 
 def expect_types(owner: str, value: Any) -> None:
-    """Raise DeclarationError for a field of a frozen value that is of another type than its annotation says.
+    """Raise DeclarationError for a dataclass field whose value does not match its annotation.
 
     Args:
-        owner: what the value is called in the error.
+        owner: the name of the value in the error.
         value: a dataclass.
     """
     for name, kind in get_type_hints(type(value)).items():
         given = getattr(value, name, _MISSING)
         if given is not _MISSING and not _fits(given, kind):
-            raise DeclarationError(f"{owner}: `{name}={given!r}` is not what it takes: {_said(kind)}.")
+            raise DeclarationError(f"{owner}: `{name}={given!r}` has the wrong type. Declare {_type_in_words(kind)}.")
 
 
 _MISSING = object()
@@ -73,7 +77,7 @@ _MISSING = object()
 
 _LIBRARY = __name__.rpartition(".")[0] + "."
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
-_LOOKED_AT_ELSEWHERE = frozenset(
+_CHECKED_ELSEWHERE = frozenset(
     {
         "reads",
         "writes",
@@ -99,15 +103,15 @@ def _hints(base: type) -> dict[str, Any]:
     try:
         hints = get_type_hints(base)
     except NameError:
-        return {}  # a name that only a type checker imports: what it is cannot be told
+        return {}  # an annotation with a name that only type checkers import
     return {
         name: get_args(kind)[0] if get_origin(kind) is ClassVar and get_args(kind) else kind
         for name, kind in hints.items()
     }
 
 
-def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one for each sort of type
-    """Tell whether a value is of a type, as far as that can be told cheaply: what is inside of containers is not looked at."""
+def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per sort of type
+    """Return whether a value has a type. The elements of containers are not checked."""
     if kind is Any:
         return True
     origin = get_origin(kind)
@@ -124,15 +128,14 @@ def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one for each sort o
     if not is_class(kind):
         return True
     if getattr(kind, "_is_protocol", False):
-        asked = [name for name in vars(kind) if not name.startswith("_")]
-        return not is_class(value) and all(hasattr(value, name) for name in asked)
+        methods = [name for name in vars(kind) if not name.startswith("_")]
+        return not is_class(value) and all(hasattr(value, name) for name in methods)
     return isinstance(value, kind)
 
 
-def _said(kind: Any) -> str:
-    """Say what a type is, for people."""
+def _type_in_words(kind: Any) -> str:
     if get_origin(kind) in (Union, types.UnionType):
-        return " or ".join(_said(member) for member in get_args(kind))
+        return " or ".join(_type_in_words(member) for member in get_args(kind))
     if kind is type(None):
         return "None"
     if is_class(kind) and issubclass(kind, Enum):
@@ -142,18 +145,29 @@ def _said(kind: Any) -> str:
     return "a " + str(getattr(get_origin(kind) or kind, "__name__", kind))
 
 
-def _meant(kind: Any, value: Any) -> str:
-    """Say what was probably meant; nothing where that cannot be told."""
+def did_you_mean(name: str, options: Collection[str]) -> str:
+    """Return a sentence with the most similar option, to append to an error; empty without a similar one.
+
+    Examples:
+        >>> did_you_mean("ariport", ["airport", "at"])
+        ' Did you mean `airport`?'
+    """
+    similar = get_close_matches(name, options, 1)
+    return f" Did you mean `{similar[0]}`?" if similar else ""
+
+
+def _suggestion(kind: Any, value: Any) -> str:
+    """Return the value that the user probably intended, to append to an error; empty if unknown."""
     for member in get_args(kind) or (kind,):
         if is_class(member) and issubclass(member, Enum) and isinstance(value, str):
-            near = get_close_matches(value.upper().replace(" ", "_"), [one.name for one in member], 1, 0.5)
-            if near:
-                return f" Declare penstock.{member.__name__}.{near[0]}."
+            similar = get_close_matches(value.upper().replace(" ", "_"), [one.name for one in member], 1, 0.5)
+            if similar:
+                return f", such as penstock.{member.__name__}.{similar[0]}"
         if member is timedelta and isinstance(value, (int, float)) and not isinstance(value, bool):
-            return f" Declare timedelta(seconds={value})."
+            return f", such as timedelta(seconds={value})"
     return ""
 
 
 def is_class(candidate: object) -> TypeGuard[type]:
-    """Tell whether something is a class; Python 3.10 takes ``list[int]`` for one, which `issubclass` then refuses."""
+    """Return whether an object is a class. Python 3.10 counts `list[int]` as one, which `issubclass` rejects."""
     return isinstance(candidate, type) and get_origin(candidate) is None

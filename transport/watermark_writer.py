@@ -67,9 +67,8 @@ class WatermarkWriter:
         """
         if self._before is not None and self._before.watermark_ms > watermark_ms:
             raise WatermarkWentBack(
-                f"{self._name} has promised {_shown(self._before.watermark_ms)} already, and a watermark never goes back to "
-                f"{_shown(watermark_ms)}: consumers have completed what lies before it. Nothing was changed; what still comes from "
-                "before is late there."
+                f"The watermark of {self._name} is {_shown(self._before.watermark_ms)} and cannot go back to {_shown(watermark_ms)}. Nothing was "
+                "changed. Consumers have completed the windows before it, so earlier events are late."
             )
         ends = {self._category: dict(self._bus.catalog.ends(self._category))}
         self._before = WatermarkStatement(self._name, 0, 1, watermark_ms, ends, watermark_ms, outside=True)

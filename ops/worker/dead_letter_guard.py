@@ -62,7 +62,7 @@ class DeadLetterGuard:
         at = rejections.exceeded_at(len(batch.messages), [refusal.at for refusal in refused])
         if at is None:
             return None
-        return self._stopping(next(refusal for refusal in refused if refusal.at == at), rejections.said)
+        return self._stopping(next(refusal for refusal in refused if refusal.at == at), rejections.description)
 
     def drop(self, buckets: Collection[Bucket]) -> None:
         """Forget buckets."""

@@ -37,9 +37,9 @@ class Alert:
 
     def __post_init__(self) -> None:
         if (self.above is None) == (self.below is None):
-            raise DeclarationError(f"Alert {self.name!r} needs one limit, `above` or `below`.")
+            raise DeclarationError(f"Alert {self.name!r} needs exactly one limit. Declare `above` or `below`.")
         if self.duration < timedelta(0):
-            raise DeclarationError(f"Alert {self.name!r} cannot last for less than no time: {self.duration}.")
+            raise DeclarationError(f"Alert {self.name!r}: `duration={self.duration}` must not be negative.")
 
     def is_beyond(self, figure: float | None) -> bool:
         """Return whether the metric violates the limit. An unknown metric (None) does not."""

@@ -1,4 +1,4 @@
-"""The files that make up an app: what is sent or kept together, so that its code runs elsewhere or later as it runs here."""
+"""Code bundles: the files of an app, for deployments and clusters."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from .apps import is_app
 _PACKAGE = __name__.partition(".")[0]
 _BLOCK_BYTES = 2**20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The least time that an archive can hold, which all its entries have."""
+"""The time of all archive entries: the earliest that the ZIP format allows."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Files that go together.
+    """A set of files.
 
     Args:
-        files: where each is, by its path among them.
+        files: the location of each file, by its path in the bundle.
     """
 
     files: dict[str, Path]
 
     @cached_property
     def digest(self) -> str:
-        """What tells them from others, in 16 hexadecimal digits."""
-        told = sha256()
+        """A hash of names and contents: 16 hexadecimal digits."""
+        digest = sha256()
         for name, path in sorted(self.files.items()):
-            told.update(f"{name}\0{path.stat().st_size}\0".encode())
+            digest.update(f"{name}\0{path.stat().st_size}\0".encode())
             for block in _blocks(path):
-                told.update(block)
-        return told.hexdigest()[:16]
+                digest.update(block)
+        return digest.hexdigest()[:16]
 
     def pack(self, archive: Path) -> None:
-        """Write an archive of them; the same to the byte where they are the same."""
+        """Write the files to a ZIP archive. Equal files produce an identical archive."""
         with ZipFile(archive, "w", ZIP_DEFLATED) as packed:
             for name, path in sorted(self.files.items()):
                 entry = ZipInfo(name, _EPOCH)
@@ -59,10 +59,10 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def code_beside(app: Path) -> dict[str, Path]:
-    """Return what an app can import from its folder, by paths below that, the app file itself among it.
+    """Return the files that an app can import from its folder, including the app file, by relative path.
 
-    Those are Python files, packages with all that is in them, and what else was imported from there: a folder without `__init__.py` may be
-    part of the app, and may be anything.
+    These are Python files, packages with all their files, and other modules already imported from the folder. A folder without `__init__.py`
+    counts only if one of its modules was imported.
     """
     folder = app.parent
     found = [path for path in folder.iterdir() if path.name.endswith((*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES))]
@@ -74,7 +74,7 @@ def code_beside(app: Path) -> dict[str, Path]:
 
 
 def files_of(package: Path) -> Iterator[Path]:
-    """Give the files of a package, also those that links lead to, each folder once."""
+    """Yield the files of a package. Symbolic links are followed, each folder once."""
     known: set[str] = set()
     for folder, inner, files in os.walk(package, followlinks=True):
         known.add(os.path.realpath(folder))
@@ -85,7 +85,7 @@ def files_of(package: Path) -> Iterator[Path]:
 
 
 def belongs_to_app(module: ModuleType, folder: Path) -> bool:
-    """Tell whether a module is an app's in a folder, or was imported from beside it; an environment that lies there is neither."""
+    """Return whether a module was imported from the app's folder. Modules of a virtual environment inside the folder do not count."""
     top = module.__name__.partition(".")[0]
     file = getattr(module, "__file__", None)
     if not file or top == _PACKAGE or not Path(file).is_relative_to(folder):

@@ -1,4 +1,4 @@
-"""Apps: the processors that one file declares, and the order in which data passes through them."""
+"""Apps: the processors of an app file, in topological order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import ModuleType
 from zlib import crc32
 
 from ..errors import AppFileError, DeclarationError, PenstockError
-from ..validation import is_class
+from ..validation import did_you_mean, is_class
 from .alerts import Alert
 from .categories import AnyCategory
 from .processor import Processor
@@ -23,12 +23,12 @@ _PREFIX = "penstock_app_"
 
 @dataclass(frozen=True)
 class App:
-    """The processors of one app file, checked, in the order in which data passes through them.
+    """The validated processors and alerts of an app file.
 
     Args:
-        name: the app file's name without its ending.
-        processors: upstream ones first.
-        alerts: what its file wants to be told of.
+        name: the name of the file without its extension.
+        processors: the processors, upstream ones first.
+        alerts: the alert rules.
     """
 
     name: str
@@ -37,16 +37,16 @@ class App:
 
     @staticmethod
     def of(name: str, processors: Iterable[type[Processor]]) -> App:
-        """Check the processors and put them in order.
+        """Validate the processors and sort them topologically.
 
         Raises:
-            DeclarationError: a processor that cannot work, two of one name, two different declarations of one
-                category, or a circle.
+            DeclarationError: a processor cannot work; two processors have one name; a category has two different declarations; or the
+                processors form a cycle.
         """
         given = list(processors)
         for processor in given:
             processor.check()
-        _refuse_twins(given)
+        _expect_unique(given)
         writers: dict[str, list[type[Processor]]] = {}
         for processor in given:
             for category in processor.outputs():
@@ -58,42 +58,45 @@ class App:
         try:
             return App(name, tuple(TopologicalSorter(upstream).static_order()))
         except CycleError as error:
-            circle = " -> ".join(processor.__name__ for processor in error.args[1])
-            raise DeclarationError(f"The processors of {name} feed one another in a circle: {circle}.") from error
+            cycle = " -> ".join(processor.__name__ for processor in error.args[1])
+            raise DeclarationError(
+                f"The processors of {name} form a cycle: {cycle}. Remove one of these connections."
+            ) from error
 
     def categories(self) -> list[AnyCategory]:
-        """Return every category that is read or written, upstream ones first."""
+        """Return all input and output categories, upstream ones first."""
         named = {c.name: c for processor in self.processors for c in (*processor.inputs(), *processor.outputs())}
         return list(named.values())
 
     def processor(self, name: str) -> type[Processor]:
-        """Return a processor by its class's name or its own.
+        """Return the processor with a class name or a declared name.
 
         Raises:
-            AppFileError: there is none of that name.
+            AppFileError: the app has no such processor.
         """
         for processor in self.processors:
             if name in (processor.__name__, processor.name):
                 return processor
         names = ", ".join(processor.__name__ for processor in self.processors)
-        raise AppFileError(f"There is no processor {name!r} in app {self.name}. It has: {names}.")
+        known = [known for processor in self.processors for known in (processor.__name__, processor.name)]
+        raise AppFileError(f"App {self.name} has no processor {name!r}. It has: {names}.{did_you_mean(name, known)}")
 
 
-def _refuse_twins(processors: list[type[Processor]]) -> None:
+def _expect_unique(processors: list[type[Processor]]) -> None:
     names: dict[str, type[Processor]] = {}
     categories: dict[str, AnyCategory] = {}
     for processor in processors:
         twin = names.setdefault(processor.name, processor)
         if twin is not processor:
             raise DeclarationError(
-                f"Processors {twin.__name__} and {processor.__name__} are both called {processor.name!r} on the bus, "
-                "where they would share their positions. Give one of them another `name`."
+                f"Processors {twin.__name__} and {processor.__name__} have the same name {processor.name!r} on the bus and "
+                "would share their positions. Declare another `name` for one of them."
             )
         for category in (*processor.inputs(), *processor.outputs()):
             other = categories.setdefault(category.name, category)
             if other is not category and _shape(other) != _shape(category):
                 raise DeclarationError(
-                    f"Category {category.name} is declared twice, with different records, keys or buckets: declare it "
+                    f"Category {category.name} is declared twice, with different records, keys or buckets. Declare it "
                     "once and import it."
                 )
 
@@ -104,29 +107,29 @@ def _shape(category: AnyCategory) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class AppName:
-    """Where an app is: a file, or a file and one processor of it, written ``path/app.py:Processor``."""
+    """The location of an app: a file, or one processor of it as `path/app.py:Processor`."""
 
     path: Path
     processor: str | None = None
 
     @staticmethod
     def parse(text: str) -> AppName:
-        """Read what a user typed."""
+        """Parse a command-line argument."""
         path, _, processor = text.partition(":")
         return AppName(Path(path), processor or None)
 
     def load(self) -> App:
-        """Import the file and return its app, or the app of the one processor that is named.
+        """Import the file and return its app, restricted to the named processor if there is one.
 
         Raises:
-            AppFileError: the file is missing, does not import, declares no processor, or not the one named.
-            DeclarationError: what it declares cannot work.
+            AppFileError: the file is missing, does not import, or does not declare the processor.
+            DeclarationError: a declaration cannot work.
         """
         module = imported(self.path)
         app = replace(App.of(self.path.stem, processors_in(module)), alerts=alerts_in(module))
         if not app.processors:
             raise AppFileError(
-                f"{self.path} declares no processor: derive a class from penstock.Stateless, Stateful or Aggregator."
+                f"{self.path} declares no processor. Derive a class from penstock.Stateless, Stateful or Aggregator."
             )
         return app if self.processor is None else replace(app, processors=(app.processor(self.processor),))
 
@@ -135,17 +138,17 @@ class AppName:
 
 
 def load_app(path: str | Path) -> App:
-    """Import an app file and return its app; for tests, which may be anywhere.
+    """Import an app file from any folder and return its app, for tests.
 
     Raises:
-        AppFileError: the file is missing, does not import or declares no processor.
-        DeclarationError: what it declares cannot work.
+        AppFileError: the file is missing, does not import, or declares no processor.
+        DeclarationError: a declaration cannot work.
     """
     return AppName(Path(path)).load()
 
 
 def processors_in(module: ModuleType) -> list[type[Processor]]:
-    """Return the concrete processors that a module itself declares."""
+    """Return the concrete processors that a module declares itself."""
     return [
         member
         for member in vars(module).values()
@@ -157,7 +160,7 @@ def processors_in(module: ModuleType) -> list[type[Processor]]:
 
 
 def alerts_in(module: ModuleType) -> tuple[Alert, ...]:
-    """Return the alerts that a module has at its top level, by themselves or in lists and tuples."""
+    """Return the top-level alerts of a module, including alerts in lists and tuples."""
     found: dict[Alert, None] = {}
     for member in vars(module).values():
         several = member if isinstance(member, (list, tuple)) else [member]
@@ -166,23 +169,23 @@ def alerts_in(module: ModuleType) -> tuple[Alert, ...]:
 
 
 def is_app(module: ModuleType) -> bool:
-    """Tell whether a module is that of an app file."""
+    """Return whether a module is an imported app file."""
     return module.__name__.startswith(_PREFIX)
 
 
 def imported(path: Path, what: str = "app file", example: str = "examples/flights/app.py") -> ModuleType:
-    """Import a file as Python would run it: its folder can be imported from. One that has changed is imported anew.
+    """Import a Python file with its folder on the path. A changed file is imported again.
 
     Args:
         path: the file.
-        what: what a person calls it.
-        example: how one may be called.
+        what: what to call the file in errors.
+        example: an example path for errors.
 
     Raises:
-        AppFileError: it is missing, or does not import.
+        AppFileError: the file is missing or does not import.
     """
     if not path.is_file():
-        raise AppFileError(f"There is no {what} {path}. Give the path of a Python file, such as {example}.")
+        raise AppFileError(f"The {what} {path} does not exist. Give the path of a Python file, such as {example}.")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -191,7 +194,7 @@ def imported(path: Path, what: str = "app file", example: str = "examples/flight
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise AppFileError(f"{path} is not a Python file: give one that ends in .py.")
+        raise AppFileError(f"{path} is not a Python file. Give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -203,13 +206,13 @@ def imported(path: Path, what: str = "app file", example: str = "examples/flight
         del sys.modules[name]
         raise AppFileError(
             f"The {what} {path} cannot be imported: {where_in(path, error)}{type(error).__name__}: {error}. Nothing was "
-            "started; mend the file and run the command again."
+            "started. Correct the file and run the command again."
         ) from error
     return module
 
 
 def where_in(path: Path, error: BaseException) -> str:
-    """Return the last line of the user's file that an error passed through, as the beginning of what is said of it."""
+    """Return the last line of the file in the traceback of an error, as the prefix of a message."""
     line = None
     if isinstance(error, SyntaxError) and error.lineno:
         line = error.lineno

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import inspect as shapes
 
 from ..errors import DeclarationError
+from ..validation import did_you_mean
 from .records import Record, fields_of, plain, without_null
 
 R = TypeVar("R", bound=Record)
@@ -57,29 +58,33 @@ class Category(Generic[R]):
     def __post_init__(self) -> None:
         self._check_types()
         if not _LEGAL_NAME.fullmatch(self.name) or self.name in {".", ".."}:
-            raise DeclarationError(f"Category name {self.name!r}: only letters, digits, '.', '_' and '-' are possible.")
+            raise DeclarationError(
+                f"Category name {self.name!r} is invalid. Use only letters, digits, '.', '_' and '-', at most 249."
+            )
         if self.buckets < 1:
-            raise DeclarationError(f"Category {self.name}: {self.buckets} buckets; it needs at least one.")
+            raise DeclarationError(f"Category {self.name}: `buckets={self.buckets}` must be at least 1.")
         if self.codec not in ("json", "avro"):
-            raise DeclarationError(f"Category {self.name}: codec {self.codec!r} is unknown; use 'json' or 'avro'.")
+            raise DeclarationError(f"Category {self.name}: codec {self.codec!r} is unknown. Use 'json' or 'avro'.")
         self._check_fields()
 
     def _check_types(self) -> None:
         for name, given, kinds, wanted in (
-            ("name", self.name, str, "text"),
+            ("name", self.name, str, "a str"),
             ("event_time", self.event_time, str, "the name of a field"),
-            ("buckets", self.buckets, int, "a whole number"),
-            ("retention", self.retention, (timedelta, type(None)), "a timedelta, or None for ever"),
+            ("buckets", self.buckets, int, "an int"),
+            ("retention", self.retention, (timedelta, type(None)), "a timedelta, or None forever"),
         ):
             if not isinstance(given, kinds) or isinstance(given, bool):
-                raise DeclarationError(f"Category {self.name!r}: {name}={given!r} is not what it takes: {wanted}.")
+                raise DeclarationError(
+                    f"Category {self.name!r}: {name}={given!r} has the wrong type. Declare {wanted}."
+                )
         if not isinstance(self.key, str) and not callable(self.key):
             raise DeclarationError(
-                f"Category {self.name!r}: key={self.key!r} is neither the name of a field nor a function of the record."
+                f"Category {self.name!r}: key={self.key!r} has the wrong type. Declare the name of a field or a function of the record."
             )
         if self.retention is not None and self.retention <= timedelta():
             raise DeclarationError(
-                f"Category {self.name!r}: events cannot be kept for {self.retention}; None keeps them for ever."
+                f"Category {self.name!r}: `retention={self.retention}` must be greater than zero. Declare None to keep events forever."
             )
 
     def _check_fields(self) -> None:
@@ -87,21 +92,21 @@ class Category(Generic[R]):
         for role, name in (("event_time", self.event_time), ("key", self.key)):
             if isinstance(name, str) and name not in known:
                 raise DeclarationError(
-                    f"Category {self.name}: {role} names {name!r}, but {self.record.__name__} has only the fields "
-                    f"{', '.join(known)}."
+                    f"Category {self.name}: `{role}={name!r}` is not a field of {self.record.__name__}, which has only the fields "
+                    f"{', '.join(known)}.{did_you_mean(name, known)}"
                 )
         shape, optional = without_null(known[self.event_time].type)
         if optional or not isinstance(shape, shapes.IntType):
             raise DeclarationError(
-                f"Category {self.name}: every event needs an event time, so {self.event_time!r} of "
-                f"{self.record.__name__} must be a penstock.EventTime (whole milliseconds since 1970), never null."
+                f"Category {self.name}: the event time {self.event_time!r} of {self.record.__name__} has the wrong type. Declare it as a "
+                f"penstock.EventTime (whole milliseconds since 1970) without None."
             )
         if isinstance(self.key, str):
             shape, optional = without_null(known[self.key].type)
             if optional or not isinstance(plain(shape), (shapes.StrType, shapes.IntType)):
                 raise DeclarationError(
-                    f"Category {self.name}: the key field {self.key!r} must be a str or an int, never null. Declare "
-                    "key= as a function of the record to build one."
+                    f"Category {self.name}: the key field {self.key!r} must be a str or an int, without None. For other keys, declare "
+                    "`key` as a function of the record."
                 )
 
     def keys_of(self, events: Sequence[R]) -> list[str]:
@@ -123,14 +128,16 @@ class Category(Generic[R]):
         if isinstance(event, Tombstone):
             return event.deleted_key
         try:
-            key = self.key(event)  # type: ignore[operator]  # asked only where it is a function
+            key = self.key(event)  # type: ignore[operator]  # a function, as keys_of checked
         except Exception as error:
             raise DeclarationError(
                 f"Category {self.name}: its key function raised {type(error).__name__}: {error}, for {event!r}. Every "
-                "event needs a key; mend the function."
+                "event needs a key. Correct the function."
             ) from error
         if not isinstance(key, str):
-            raise DeclarationError(f"Category {self.name}: its key function gave {key!r} for {event!r}, not a str.")
+            raise DeclarationError(
+                f"Category {self.name}: its key function returned {key!r} for {event!r}. It must return a str."
+            )
         return key
 
     @cached_property
@@ -165,4 +172,4 @@ class Tombstone:
         try:
             return self._fields[name]
         except KeyError:
-            raise AttributeError(f"a deleted row has no {name!r}") from None
+            raise AttributeError(f"a tombstone has no field {name!r}") from None

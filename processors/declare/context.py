@@ -51,9 +51,7 @@ class Context(msgspec.Struct, frozen=True, gc=False):
             ValueError: the time exceeds 64 bits.
         """
         if not NEVER_MS <= at <= FOREVER_MS:
-            raise ValueError(
-                f"A timer {tag!r} at {at}: a time is a whole number of milliseconds since 1970, of 64 bits."
-            )
+            raise ValueError(f"Timer {tag!r} is set to {at}, which exceeds 64 bits. Give milliseconds since 1970, UTC.")
         self._asked().append((clock, tag, at))
 
     def cancel(self, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
@@ -79,7 +77,7 @@ class Context(msgspec.Struct, frozen=True, gc=False):
     def _asked(self) -> list[Request]:
         if self.requests is None:
             raise DeclarationError(
-                "A timer was set, and nothing says what is done when it fires: define `on_timer(self, timer, state, context)` in a "
-                "penstock.Stateful. Windows and joins set their own."
+                "The processor has no `on_timer`, so it cannot set timers. Define `on_timer(self, timer, state, context)` in a "
+                "penstock.Stateful. Windows and joins set their own timers."
             )
         return self.requests

@@ -40,7 +40,7 @@ class DeadLetterLimit:
         expect_types("DeadLetterLimit(…)", self)
         if not 0 <= self.share <= 1 or self.events < 1 or self.consecutive < 1:
             raise DeclarationError(
-                f"{self}: the share lies between 0 and 1, and both numbers are 1 at least. To set aside any number of events, declare "
+                f"{self}: `share` must be between 0 and 1, `events` and `consecutive` at least 1. For no limit, declare "
                 "`dead_letter_limit = None`."
             )
 
@@ -59,8 +59,8 @@ class Rejections:
         self._next = position
         self._recent: deque[int] = deque()
         self._run = 0
-        self.said = ""
-        """How many there were when there were too many."""
+        self.description = ""
+        """The number of dead letters, in words, once they exceed the limit."""
         for at in rejected:
             self._note(at)
         if self._recent and self._recent[-1] != position - 1:
@@ -76,7 +76,7 @@ class Rejections:
         found = None
         for index in rejected:
             if self._note(self._next + index) and found is None:
-                found, self.said = index, self._told()
+                found, self.description = index, self._describe()
         self._next += events
         return found
 
@@ -84,7 +84,7 @@ class Rejections:
         """Return the result of `exceeded_at` and its description, without counting."""
         copy = self._copy()
         found = copy.exceeded_at(0, rejected)
-        return None if found is None else (found, copy.said)
+        return None if found is None else (found, copy.description)
 
     def _copy(self) -> Rejections:
         copy = Rejections(self._limit, self._next)
@@ -101,7 +101,7 @@ class Rejections:
         many = at + 1 >= limit.events and len(recent) > limit.share * limit.events
         return many or self._run >= limit.consecutive
 
-    def _told(self) -> str:
+    def _describe(self) -> str:
         if self._run >= self._limit.consecutive:
-            return f"the last {self._run:,} events of this bucket, one after the other"
+            return f"the last {self._run:,} events of this bucket in a row"
         return f"{len(self._recent):,} of the last {self._limit.events:,} events of this bucket"

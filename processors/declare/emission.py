@@ -46,7 +46,7 @@ class AtWatermark:
     def __post_init__(self) -> None:
         expect_types("AtWatermark(…)", self)
         if self.early is not None and self.early <= timedelta():
-            raise DeclarationError(f"{self}: early results at every nothing. The interval must be above zero.")
+            raise DeclarationError(f"{self}: the interval of early results must be greater than zero.")
 
 
 Emission = AtCheckpoint | AtWatermark

@@ -1,4 +1,4 @@
-"""The two categories that a join brings together."""
+"""The two inputs of a join."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from .processor import Processor, expect_category
 
 
 def declares(join: type[Processor], first: str, second: str) -> bool:
-    """Tell whether a join says what it joins.
+    """Return whether a join declares both inputs.
 
     Raises:
-        DeclarationError: what it says is no category.
+        DeclarationError: an input is not a category.
     """
     if not (hasattr(join, first) and hasattr(join, second)):
         return False
@@ -20,18 +20,18 @@ def declares(join: type[Processor], first: str, second: str) -> bool:
 
 
 def expect_declared(join: type[Processor], first: str, second: str) -> None:
-    """Raise DeclarationError where a join does not say what it joins."""
+    """Raise DeclarationError if an input of the join is missing."""
     if not declares(join, first, second):
         raise DeclarationError(
-            f"Join {join.__name__}: declare `{first} = …` and `{second} = …`, the categories that it joins."
+            f"Join {join.__name__} has no inputs. Declare `{first} = …` and `{second} = …`, the categories to join."
         )
 
 
 def expect_told_apart(join: type[Processor]) -> None:
-    """Raise DeclarationError where the events of a join's two inputs are of one type."""
+    """Raise DeclarationError if both inputs of the join have the same record type."""
     first, second = join.inputs()
     if first.record is second.record:
         raise DeclarationError(
-            f"Join {join.__name__}: {first.name} and {second.name} hold the same record type, by which they are told apart. Derive a "
+            f"Join {join.__name__}: {first.name} and {second.name} have the same record type, which must distinguish them. Derive a "
             "record type for one of them."
         )

@@ -1,9 +1,9 @@
-"""Joins: events of two categories that belong together, because they have one key and happen about the same time.
+"""Joins of two categories by key and event time.
 
-    left or right --> joined with those held of the other side that lie within --> held, until none can come that lies within
-    low watermark passes that --> given alone, where it met none and is to be kept
+    left or right --> joined with the buffered events of the other side --> buffered until no match is possible
+    low watermark passes that time --> unmatched events are joined with None, depending on the join type
 
-A join is a stateful processor: what it holds is the key's state, and what ends the holding is a timer.
+A join is a stateful processor: the buffers are the state of the key, and timers empty them.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from .stateful import Stateful
 
 
 class JoinType(Enum):
-    """What becomes of events that meet no other."""
+    """What a join does with unmatched events."""
 
     INNER = "inner"
-    """They give nothing."""
+    """Drop them."""
     LEFT = "left"
-    """Those of the left category are given alone."""
+    """Join unmatched left events with None."""
     OUTER = "outer"
-    """Those of both are."""
+    """Join unmatched events of both sides with None."""
 
 
-class HeldEvent(NamedTuple):
-    """An event that waits for others.
+class BufferedEvent(NamedTuple):
+    """A buffered event.
 
     Args:
-        at: its event time.
-        met: whether it was joined with one.
-        event: itself.
+        at: its event time (milliseconds since 1970, UTC).
+        met: whether it has had a match.
+        event: the event.
     """
 
     at: int
@@ -50,24 +50,40 @@ class HeldEvent(NamedTuple):
     event: Any
 
 
-Sides = tuple[tuple[HeldEvent, ...], tuple[HeldEvent, ...]]
-"""What is held of the left category, and of the right one, as it came."""
+Sides = tuple[tuple[BufferedEvent, ...], tuple[BufferedEvent, ...]]
+"""The buffered events of the left and the right category, in order of arrival."""
 
 
 class Join(Stateful):
-    """Per key: events of the left and of the right category that happen about the same time.
+    """Joins events of two categories with the same key and close event times.
 
-    A right event lies within if it is at most `before` earlier and at most `after` later than the left one; of two for which that
-    holds, `matches` may ask more. Each pair is given once, when the later of the two comes; an event that meets none, when the low
-    watermark says that none will come. A late event is joined with what is still held. Both categories are keyed alike and have
-    records of different types.
+    A right event matches if it is at most `before` earlier and at most `after` later than the left event, and `matches` returns True. Each
+    pair is joined once, when its second event arrives. An unmatched event is joined with None when the low watermark excludes a match. A late
+    event is joined with the events that are still buffered. Both categories have the same keys and different record types.
 
     Class attributes:
-        left: a category.
-        right: another.
-        before: how much earlier than the left event the right one may be.
-        after: how much later.
-        how: what becomes of events that meet no other.
+        left: the left category.
+        right: the right category.
+        before: how much earlier than the left event the right event may be.
+        after: how much later than the left event the right event may be.
+        join_type: what to do with unmatched events. Default: `JoinType.INNER`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> class Order(ps.Record, frozen=True):
+        ...     number: str
+        ...     at: int
+        >>> class Payment(Order, frozen=True):
+        ...     cents: int
+        >>> class Paid(ps.Join):
+        ...     left = ps.Category("orders", Order, key="number", event_time="at")
+        ...     right = ps.Category("payments", Payment, key="number", event_time="at")
+        ...     writes = ps.Category("paid", Payment, key="number", event_time="at")
+        ...     after = timedelta(hours=1)
+        ...
+        ...     def join(self, left, right, context):
+        ...         yield right
+        >>> Paid.check()
     """
 
     left: ClassVar[AnyCategory]
@@ -82,24 +98,24 @@ class Join(Stateful):
         if declares(cls, "left", "right"):
             cls.reads = (cls.left, cls.right)
             cls.state = tuple[
-                tuple[tuple[int, bool, cls.left.record], ...],  # type: ignore[name-defined]  # known when it is made
+                tuple[tuple[int, bool, cls.left.record], ...],  # type: ignore[name-defined]  # a dynamic type
                 tuple[tuple[int, bool, cls.right.record], ...],  # type: ignore[name-defined]
             ]
 
     @abstractmethod
     def join(self, left: Any, right: Any, context: Context) -> Iterable[Record]:
-        """Return, or yield, what a pair gives; or an event alone, where the other is None."""
+        """Return or yield the outputs of a pair. An unmatched event comes with None."""
 
-    def matches(self, left: Any, right: Any) -> bool:  # noqa: ARG002 - by default nothing more is asked of them
-        """Tell whether two events of a key that lie within belong together; by default all do.
+    def matches(self, left: Any, right: Any) -> bool:  # noqa: ARG002 - True for all pairs
+        """Return whether two events of a key and of close times belong together. Default: True.
 
-        Those that do not are no pair: if they meet no other, they are events that meet none.
+        Events without a match are unmatched, as if no other event had existed.
         """
         return True
 
     @final
     def process(self, event: Any, state: Any, context: Context) -> tuple[Sides, Iterable[Record]]:
-        """Join an event with what is held, and hold it."""
+        """Join an event with the buffered events, and buffer it."""
         sides = _sides(state)
         is_left = type(event) is self.left.record
         mine, others = sides if is_left else sides[::-1]
@@ -115,17 +131,17 @@ class Join(Stateful):
             for output in self._pair(event, other.event, context, is_left=is_left)
         ]
         others = tuple(other._replace(met=other.met or meets) for other, meets in zip(others, met, strict=True))
-        mine = (*mine, HeldEvent(context.event_time, any(met), event))
+        mine = (*mine, BufferedEvent(context.event_time, any(met), event))
         after = (mine, others) if is_left else (others, mine)
         context.timer(self._first_end(after))
         return after, outputs
 
     @final
     def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Sides | None, Iterable[Record]]:
-        """Let go of what nothing can meet any more."""
+        """Remove the events that can no longer have a match."""
         now_ms = max(timer.at, context.watermark)
-        ended: list[tuple[int, bool, HeldEvent]] = []
-        kept: list[tuple[HeldEvent, ...]] = []
+        ended: list[tuple[int, bool, BufferedEvent]] = []
+        kept: list[tuple[BufferedEvent, ...]] = []
         for is_left, side in zip((True, False), _sides(state), strict=True):
             ended += [(one.at, is_left, one) for one in side if self._end(one, is_left=is_left) <= now_ms]
             kept.append(tuple(one for one in side if self._end(one, is_left=is_left) > now_ms))
@@ -160,8 +176,8 @@ class Join(Stateful):
             self._end(one, is_left=is_left) for is_left, side in zip((True, False), sides, strict=True) for one in side
         )
 
-    def _end(self, one: HeldEvent, *, is_left: bool) -> int:
-        """Return the watermark at which nothing can meet it any more."""
+    def _end(self, one: BufferedEvent, *, is_left: bool) -> int:
+        """Return the watermark from which the event can no longer have a match."""
         return one.at + (self._after_ms() if is_left else self._before_ms()) + 1
 
     @classmethod
@@ -174,23 +190,23 @@ class Join(Stateful):
 
     @classmethod
     def output_watermark_ms(cls, low_ms: int) -> int:
-        """Return the earliest time of an event that may still be held: it may be in what comes."""
+        """Return the earliest event time of a buffered event, which an output may carry."""
         return max(super().output_watermark_ms(low_ms) - max(cls._before_ms(), cls._after_ms()), NEVER_MS)
 
     @classmethod
     def check(cls) -> None:
-        """Also: two categories that can be told apart, and a stretch of time."""
+        """Also check the two categories and the time range."""
         expect_declared(cls, "left", "right")
         super().check()
         expect_told_apart(cls)
         if cls.before + cls.after < timedelta():
             raise DeclarationError(
-                f"Join {cls.__name__}: nothing lies between {cls.before} before and {cls.after} after an event. One of them may be below "
-                "zero, but not their sum."
+                f"Join {cls.__name__}: no event can match, because `before` ({cls.before}) plus `after` ({cls.after}) is negative. One of them may be "
+                "negative, but not their sum."
             )
 
 
 def _sides(state: Any) -> Sides:
-    """Return what is held, as it was returned or saved."""
+    """Return the buffers of a saved state."""
     left, right = state or ((), ())
-    return tuple(HeldEvent(*one) for one in left), tuple(HeldEvent(*one) for one in right)
+    return tuple(BufferedEvent(*one) for one in left), tuple(BufferedEvent(*one) for one in right)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from ..errors import DeclarationError
 from ..time.watermarks import NEVER_MS, Confidence, Watermark
 from ..time.windows import MILLISECOND
-from ..validation import expect_types, validate_declaration
+from ..validation import did_you_mean, expect_types, validate_declaration
 from .categories import AnyCategory, Category
 from .dead_letter_limit import DeadLetterLimit
 from .emission import OnLate
@@ -69,7 +69,7 @@ class CheckpointInterval:
     def __post_init__(self) -> None:
         expect_types("Every(…)", self)
         if self.events < 1 or self.size_bytes < 1 or self.time <= timedelta():
-            raise DeclarationError(f"{self}: a checkpoint every nothing. Each limit must be above zero.")
+            raise DeclarationError(f"{self}: checkpoint limits must be greater than zero.")
 
 
 class Processor(ABC):
@@ -201,7 +201,7 @@ class Processor(ABC):
         validate_declaration(cls, Processor)
         if not hasattr(cls, "reads") or not cls.inputs():
             raise DeclarationError(
-                f"Processor {cls.__name__} reads nothing: declare `reads = some_category` on the class."
+                f"Processor {cls.__name__} has no input. Declare `reads = some_category` on the class."
             )
         for category in cls.inputs() + cls.outputs():
             expect_category(cls, category)
@@ -209,13 +209,13 @@ class Processor(ABC):
             counts = ", ".join(f"{category.name} has {category.buckets}" for category in cls.inputs())
             raise DeclarationError(
                 f"Processor {cls.__name__} reads categories that are not co-partitioned: {counts} buckets. Events of one "
-                "key would meet in different buckets. Declare the same number, or bring one of them to it first (penstock.Repartition)."
+                "key would be in different buckets. Declare the same number of buckets, or add a penstock.Repartition before one input."
             )
         records = [category.record for category in cls.outputs()]
         if len(set(records)) < len(records):
             raise DeclarationError(
-                f"Processor {cls.__name__} writes several categories of the same record type: its outputs are told "
-                "apart by their type. Derive a record type for each."
+                f"Processor {cls.__name__} writes several categories of the same record type, but the type of an output "
+                "selects its category. Derive a record type for each."
             )
 
 
@@ -244,8 +244,8 @@ class KeyedProcessor(Processor):
         super().check()
         if isinstance(cls.late, Category) and any(category.record is not cls.late.record for category in cls.inputs()):
             raise DeclarationError(
-                f"Processor {cls.__name__} sends late events to {cls.late.name}, which holds {cls.late.record.__name__}: it must hold "
-                "the record that the processor reads."
+                f"Processor {cls.__name__} sends late events to {cls.late.name}, a category of {cls.late.record.__name__}. Declare a category "
+                "with the record type of the input."
             )
 
 
@@ -257,15 +257,16 @@ def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | N
     """
     if len(cls.inputs()) > 1 or len(cls.outputs()) > 1:
         raise DeclarationError(
-            f"Processor {cls.__name__} has `{step}`, which takes the columns of one category and gives those of one, but it reads or writes "
-            "several. Leave it out: the events are then taken one by one."
+            f"Processor {cls.__name__} defines `{step}`, which needs one input and at most one output, but it reads or writes several categories. "
+            "Remove `{step}`; backfills then process event by event."
         )
     [category] = cls.inputs()
     known = fields_of(category.record)
     unknown = [name for name in columns or () if name not in known]
     if unknown:
         raise DeclarationError(
-            f"Processor {cls.__name__}: `columns` names {', '.join(unknown)}, but {category.record.__name__} has only {', '.join(known)}."
+            f"Processor {cls.__name__}: `columns` contains {', '.join(unknown)}, but {category.record.__name__} has only the fields "
+            f"{', '.join(known)}.{did_you_mean(unknown[0], known)}"
         )
 
 
@@ -283,17 +284,17 @@ def key_name(processor: type[Processor]) -> str:
 def expect_lateness(owner: type[Processor], allowed: timedelta) -> None:
     """Raise DeclarationError if the allowed lateness is negative or exceeds the retention of an input."""
     if allowed < timedelta():
-        raise DeclarationError(f"Processor {owner.__name__}: an allowed lateness of {allowed} is below zero.")
+        raise DeclarationError(f"Processor {owner.__name__}: `allowed_lateness = {allowed}` must not be negative.")
     for category in owner.inputs():
         if category.retention is not None and allowed > category.retention:
             raise DeclarationError(
-                f"Processor {owner.__name__} allows a lateness of {allowed}, but the bus keeps events of {category.name} for "
-                f"{category.retention}: a window that still takes events could not be built again from the bus. Allow less, or keep them "
-                f"longer (`retention=…` of the category; None for ever)."
+                f"Processor {owner.__name__} allows a lateness of {allowed}, but the bus keeps events of {category.name} for only "
+                f"{category.retention}. A lost window could not be rebuilt from the bus. Declare a shorter `allowed_lateness`, or a longer "
+                f"`retention` of the category (None forever)."
             )
 
 
 def expect_category(owner: type[Processor], value: object) -> None:
     """Raise DeclarationError if `value` is not a category."""
     if not isinstance(value, Category):
-        raise DeclarationError(f"Processor {owner.__name__}: {value!r} is not a category.")
+        raise DeclarationError(f"Processor {owner.__name__}: {value!r} is not a category. Declare a penstock.Category.")

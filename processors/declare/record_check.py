@@ -1,7 +1,7 @@
-"""Which values a record may hold: those of its fields' types that every part of a stream can carry.
+"""Validation of the values in records.
 
-A whole number has 64 bits with its sign, and a float is finite. JSON has no NaN and no infinity, state, Avro and the warehouse no
-wider number; so the bounds hold everywhere, whatever codec a category has, in the stream and in Spark.
+Integers must fit into 64 bits with sign, and floats must be finite. JSON has no NaN or infinity; state, Avro and the warehouse have no wider
+integers. The same limits therefore apply to every codec, in the stream and in Spark.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .records import Record, fields_of
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SHOWN = 500
-"""How many characters of a record an error shows."""
+"""The maximum length of a record in an error, in characters."""
 _FLOAT_MAX = sys.float_info.max
 
 
 class InvalidRecord(TypeError):
-    """A record holds a value that its category cannot carry."""
+    """A record contains a value that its category cannot carry."""
 
 
 class _NotBounded(Exception):
-    """A field has a type whose values only the slow way can check."""
+    """A field has a type without a bounded equivalent; only the slow check applies."""
 
 
 class RecordCheck:
@@ -96,7 +96,9 @@ class RecordCheck:
             content = msgspec.to_builtins(record, builtin_types=(bytes,))
             for place, value in _numbers(content, ""):
                 if isinstance(value, float) and not math.isfinite(value):
-                    return f"`{place}` is {value}, and a float must be finite (a field that may be unknown is declared `float | None`)"
+                    return (
+                        f"`{place}` is {value}, and a float must be finite (for unknown values, declare `float | None`)"
+                    )
                 if isinstance(value, int) and not INT_MIN <= value <= INT_MAX and not self._takes(place):
                     return f"`{place}` is {value}, which is beyond 64 bits"
             self._decode(msgspec.json.encode(record))
@@ -232,10 +234,10 @@ def _annotated(kind: Any, constraints: dict[str, Any]) -> Any:
 
 
 def has_whole_numbers(record: type[Record], unchecked_field: str) -> bool:
-    """Tell whether a record may hold whole numbers, beside those of one field.
+    """Return whether a record may contain integers besides one field.
 
     Args:
-        record: the type.
+        record: the record type.
         unchecked_field: a field to ignore, by its name on the bus.
     """
     found: set[type] = set()

@@ -39,16 +39,16 @@ def fields_of(record: type[Record]) -> dict[str, shapes.Field]:
         DeclarationError: the type is not a Record, or an annotation cannot be resolved or decoded.
     """
     if not _is_record(record):
-        raise DeclarationError(f"{record!r} is not a record type: derive it from penstock.Record.")
+        raise DeclarationError(f"{record!r} is not a record type. Derive it from penstock.Record.")
     try:
         shape = shapes.type_info(record)
     except (TypeError, NameError) as error:
         raise DeclarationError(
-            f"The fields of {record.__qualname__} cannot be understood: {error}. Use types that msgspec knows (int, "
-            "float, str, bool, bytes, lists, dicts, other records, or one of these | None)."
+            f"The field types of {record.__qualname__} are not supported: {error}. Use int, float, str, bool, bytes, lists, dicts, other records, or "
+            "one of these | None."
         ) from error
     if not isinstance(shape, shapes.StructType):
-        raise DeclarationError(f"{record.__qualname__} is not a record type: derive it from penstock.Record.")
+        raise DeclarationError(f"{record.__qualname__} is not a record type. Derive it from penstock.Record.")
     return {field.encode_name: field for field in shape.fields}
 
 
@@ -84,6 +84,6 @@ def without_null(shape: Any) -> tuple[Any, bool]:
     others = [plain(member) for member in shape.types if not isinstance(plain(member), shapes.NoneType)]
     if len(others) != 1:
         raise DeclarationError(
-            f"A union of {len(others)} types cannot travel in a category: use one type, or one type | None."
+            f"A field with a union of {len(others)} types is not supported. Use one type, or one type | None."
         )
     return others[0], len(others) != len(shape.types)

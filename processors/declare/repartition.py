@@ -30,11 +30,15 @@ class Repartition(Stateless):
         if len(outputs) != 1 or records != {outputs[0].record}:
             read = ", ".join(sorted(record.__name__ for record in records))
             raise DeclarationError(
-                f"Repartition {cls.__name__} writes what it reads, so it `writes` one category of the record that it reads ({read})."
+                f"Repartition {cls.__name__} copies its input. Declare `writes` as one category of the input's record type ({read})."
             )
-        same = [one.name for one in cls.inputs() if (one.key, one.buckets) == (outputs[0].key, outputs[0].buckets)]
+        same = [
+            category.name
+            for category in cls.inputs()
+            if (category.key, category.buckets) == (outputs[0].key, outputs[0].buckets)
+        ]
         if same:
             raise DeclarationError(
-                f"Repartition {cls.__name__}: {outputs[0].name} has the key and the number of buckets of {', '.join(same)}, so nothing would "
-                "change. Declare another key, or read the first category itself."
+                f"Repartition {cls.__name__}: {outputs[0].name} has the same key and number of buckets as {', '.join(same)}. Declare "
+                f"another key or number of buckets, or read {same[0]} directly."
             )

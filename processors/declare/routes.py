@@ -31,7 +31,7 @@ class Routes:
         for output in outputs:
             if type(output) not in by_type:
                 raise TypeError(
-                    f"Processor {self.processor.__name__} gave a {type(output).__name__}, but writes only "
+                    f"Processor {self.processor.__name__} returned a {type(output).__name__}, but writes only "
                     f"{', '.join(f'{c.record.__name__} to {c.name}' for c in categories) or 'nothing'}."
                 )
             by_type[type(output)].append(output)

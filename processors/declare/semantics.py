@@ -22,14 +22,11 @@ class Semantics(Enum):
 
 
 _LEAST, _MOST, _EXACT = Semantics.AT_LEAST_ONCE, Semantics.AT_MOST_ONCE, Semantics.EXACTLY_ONCE
-_REPEATED = (
-    "A restart reads events again that the state has counted already, so what it writes then is computed from counts that "
-    "are too high"
-)
-_SKIPPED = "A restart goes on after events that were neither counted nor answered, so their outputs never come"
+_REPEATED = "After a restart, the processor counts some events twice, and outputs contain counts that are too high"
+_SKIPPED = "After a restart, the processor skips some events, and their outputs are lost"
 _REFUSED = {
-    (_LEAST, _MOST): f"{_REPEATED}, and the right output may be the one that is left out.",
-    (_LEAST, _EXACT): f"{_REPEATED}: each output once, but a wrong one.",
+    (_LEAST, _MOST): f"{_REPEATED}; the correct output may be the lost one.",
+    (_LEAST, _EXACT): f"{_REPEATED}: each output appears once, but may be wrong.",
     (_MOST, _LEAST): f"{_SKIPPED}.",
     (_MOST, _EXACT): f"{_SKIPPED}.",
 }
@@ -40,6 +37,6 @@ def expect_pair(owner: str, state: Semantics, output: Semantics) -> None:
     reason = _REFUSED.get((state, output))
     if reason is not None:
         raise DeclarationError(
-            f"{owner}: state {state.value} with output {output.value} cannot be promised. {reason} Exactly-once state goes with "
-            f"every output; otherwise choose {state.value} for both."
+            f"{owner}: state {state.value} and output {output.value} cannot be combined. {reason} Declare exactly-once state, which allows "
+            f"every output, or {state.value} for both."
         )

@@ -1,4 +1,4 @@
-"""The kind that keeps a state, and timers, for each key."""
+"""Stateful processors: a state and timers per key."""
 
 from __future__ import annotations
 
@@ -20,137 +20,157 @@ from .semantics import expect_pair
 
 _BY = " by "
 _IN = " in "
-"""In the shape of an aggregator's state it stands before the key, in that of no type."""
+"""Separates the windows in the description of aggregator state; no type name contains it."""
 
 
 class Stateful(KeyedProcessor):
-    """Per key: state and events out. Events of one key come one after the other, in bus order.
+    """Maps the state of a key and an event to the next state and outputs. Events of one key arrive one at a time, in the order of their bucket.
 
     Class attributes:
-        state: the type of a key's state: a frozen Record, or an immutable value such as a number, a str or a tuple.
-        ordered: whether its events are held until the low watermark has passed them, and come in order of event time; those of one
-            time in an order of their own, which is always the same. What it gives then depends on the events alone.
-        late: of an ordered one, what becomes of events that come after the watermark: `OnLate.DROP`, which counts them, or a category
-            of the input's record type, to which they go.
+        state: the type of the state of a key: a frozen Record, or an immutable value such as an int, a str or a tuple.
+        ordered: whether to buffer events until the low watermark passes them, and process them in the order of event time. Events with
+            equal times then arrive in a fixed order, so outputs depend on the events alone.
+        late: for ordered processors, what to do with late events: `OnLate.DROP`, or a category of the input's record type.
+
+    Examples:
+        >>> import penstock as ps
+        >>> class Click(ps.Record, frozen=True):
+        ...     user: str
+        ...     at: int
+        >>> class FirstClick(ps.Stateful):
+        ...     clicks = ps.Category("clicks", Click, key="user", event_time="at")
+        ...     reads, writes = clicks, ps.Category("first_clicks", Click, key="user", event_time="at")
+        ...     state = int
+        ...
+        ...     def process(self, event, state, context):
+        ...         return (state or 0) + 1, ([event] if state is None else [])
+        >>> FirstClick().process(Click("ann", 5), 3, Context("ann", 5))
+        (4, [])
     """
 
     state: ClassVar[Any]
     buffers_events: ClassVar[bool] = False
-    """Whether the state holds nothing but events, which fit since they were read; so it is with joins."""
+    """Whether the state contains only events, whose values were validated on reading. True for joins."""
     ordered: ClassVar[bool] = False
     late: ClassVar[OnLate | AnyCategory] = OnLate.DROP
 
     @abstractmethod
     def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
-        """Return the key's next state and the event's outputs.
+        """Return the next state of the key and the outputs of the event.
 
         Args:
             event: the event.
-            state: what was returned for the key's last event; None at its first, and after None was returned.
-            context: the key and the event time; timers are set there.
+            state: the last returned state of the key; None before its first event, and after None was returned.
+            context: the key, the event time and the timers.
+
+        Returns:
+            The next state, where None deletes the state of the key; and the outputs.
         """
 
     def on_timer(self, timer: Timer, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
-        """Return the key's next state and outputs, when a timer of the key fires.
+        """Return the next state of the key and outputs when a timer fires.
 
-        Timers of one clock fire in order of time, then key, then tag, and never early; those in event time fire between two events,
-        the same two whenever the bucket is read again.
+        Timers of one clock fire in order of time, key and tag, never early. Event-time timers fire between the same two events whenever the
+        bucket is read again.
 
         Args:
-            timer: which one.
-            state: the key's state.
-            context: the key and the time that the timer was set to; further timers are set there, later than that.
+            timer: the timer.
+            state: the state of the key.
+            context: the key, the time of the timer, and further timers, which must be later.
         """
-        raise DeclarationError(f"{type(self).__name__} has no on_timer (asked for {timer}, {state!r}, {context}).")
+        raise DeclarationError(
+            f"{type(self).__name__} does not define `on_timer`; it was called for {timer}, {state!r}, {context}."
+        )
 
     @classmethod
     def has_timers(cls) -> bool:
-        """Whether it says what is done when a timer fires."""
+        """Return whether the class defines `on_timer`."""
         return cls.on_timer is not Stateful.on_timer
 
     @classmethod
     def uses_event_time(cls) -> bool:
-        """Whether it may look at the watermark, or has timers: any may."""
+        """Return True: the code may read the watermark."""
         return True
 
     @classmethod
     def emits_without_input(cls) -> bool:
-        """Whether it has timers, or holds events until their turn comes."""
+        """Return whether it has timers or buffers events."""
         return cls.has_timers() or cls.ordered
 
     @classmethod
     def can_drop_late(cls) -> bool:
-        """Whether an event may come too late for it: where its events come in order, or have windows."""
+        """Return whether events can be late: with `ordered`, or with windows."""
         return cls.ordered
 
     @classmethod
     def saved_type(cls) -> Any:
-        """Return the type of what is saved of a key."""
+        """Return the type of the saved value of a key."""
         return cls.state
 
     @classmethod
     def map_states(cls, saved: Any, change: Callable[[Any], Any]) -> Any:
-        """Return what is saved of a key with every state in it changed; None where nothing is left.
+        """Return a saved value with `change` applied to every state in it; None if no state remains.
 
         Args:
-            saved: what is saved, of whatever type the states in it are.
-            change: gives what a state becomes; None for nothing.
+            saved: the saved value of a key.
+            change: maps a state to its replacement; None deletes it.
         """
         return change(saved)
 
     @classmethod
     def state_shape(cls) -> str:
-        """Return the type of a key's state, and what the key is."""
+        """Return the type of a state, and the key."""
         return f"{type_name(cls.state)}{_BY}{key_name(cls)}"
 
     @classmethod
     def differs_only_in_state_type(cls, shape: str) -> bool:
-        """Tell whether a shape is that of a processor such as this one, but for the type of a key's state."""
+        """Return whether a state description matches this processor except for the type of the state."""
         theirs, ours = shape.partition(_BY), cls.state_shape().partition(_BY)
         return theirs[0] != ours[0] and theirs[1:] == ours[1:] and _IN not in theirs[0]
 
     @classmethod
     def check(cls) -> None:
-        """Also: semantics that go together, and a state type that can be saved and not be changed behind the engine's back."""
+        """Also check semantics, and that the state is immutable and can be saved."""
         super().check()
         expect_pair(f"Stateful processor {cls.__name__}", cls.state_semantics, cls.output_semantics)
         if not hasattr(cls, "state"):
             raise DeclarationError(
-                f"Stateful processor {cls.__name__}: declare `state = …`, the type of a key's state."
+                f"Stateful processor {cls.__name__} has no state type. Declare `state = …`, the type of the state of a key."
             )
         _check_order(cls)
         container = get_origin(cls.state) or cls.state
         if container in (list, dict, set):
             raise DeclarationError(
                 f"Stateful processor {cls.__name__}: its state is a {container.__name__}, which can change after it was "
-                "returned. Declare a frozen Record that holds one, and return a new one at each change."
+                "returned. Declare a frozen Record that contains it, and return a new one for each change."
             )
         if is_class(cls.state) and issubclass(cls.state, msgspec.Struct) and not cls.state.__struct_config__.frozen:
             raise DeclarationError(
-                f"Stateful processor {cls.__name__}: {cls.state.__name__} can change after it was returned; declare it "
+                f"Stateful processor {cls.__name__}: {cls.state.__name__} can change after it was returned. Declare it "
                 f"as `class {cls.state.__name__}(ps.Record, frozen=True)`."
             )
         try:
             msgspec.msgpack.Decoder(cls.saved_type())
         except (TypeError, NameError) as error:
             raise DeclarationError(
-                f"Stateful processor {cls.__name__}: state of type {cls.state!r} cannot be saved: {error}."
+                f"Stateful processor {cls.__name__}: a state of type {cls.state!r} cannot be saved: {error}. Declare a frozen "
+                "Record or a plain type."
             ) from error
 
 
 def _check_order(cls: type[Stateful]) -> None:
-    """Raise DeclarationError where events cannot be delivered in order, or be late."""
+    """Raise DeclarationError for invalid combinations of `ordered`, `late` and `on_error`."""
     if cls.late is OnLate.INTO_WINDOW:
         raise DeclarationError(
-            f"Stateful processor {cls.__name__} has no windows for late events to go into: `late` is penstock.OnLate.DROP or a category."
+            f"Stateful processor {cls.__name__} has no windows for late events. Declare `late` as penstock.OnLate.DROP or a category."
         )
     if isinstance(cls.late, Category) and not cls.can_drop_late():
         raise DeclarationError(
-            f"Stateful processor {cls.__name__} takes its events as they come, so none is too late for it: declare `ordered = True`, or "
-            "look at `context.late`."
+            f"Stateful processor {cls.__name__} processes events in order of arrival, so no event is late. Declare `ordered = True`, or "
+            "check `context.late`."
         )
     if cls.ordered and cls.on_error is ErrorPolicy.DEAD_LETTER:
         raise DeclarationError(
-            f"Stateful processor {cls.__name__}: in order, an event raises long after it was read, when its message is not at hand any "
-            "more for a dead letter. Declare `on_error = penstock.ErrorPolicy.STOP`, or let `process` itself say what becomes of it."
+            f"Stateful processor {cls.__name__}: with `ordered`, an event is processed long after its message was read, so it cannot become a "
+            "dead letter. Declare `on_error = penstock.ErrorPolicy.STOP`, or handle the error in `process`."
         )

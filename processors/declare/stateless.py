@@ -1,4 +1,4 @@
-"""The kind that remembers nothing."""
+"""Stateless processors."""
 
 from __future__ import annotations
 
@@ -15,48 +15,63 @@ if TYPE_CHECKING:
 
 
 class Stateless(Processor):
-    """Events in, events out; nothing is remembered.
+    """Maps each event to outputs, without state.
 
     Class attributes:
-        columns: which fields of its input `process_columns` looks at; by default all. Others are not read from the warehouse.
+        columns: the fields that `process_columns` needs. Default: all. Backfills read no other columns.
+
+    Examples:
+        >>> import penstock as ps
+        >>> class Click(ps.Record, frozen=True):
+        ...     user: str
+        ...     at: int
+        >>> class KnownUsers(ps.Stateless):
+        ...     reads = ps.Category("clicks", Click, key="user", event_time="at")
+        ...     writes = ps.Category("known_clicks", Click, key="user", event_time="at")
+        ...
+        ...     def process(self, event):
+        ...         if event.user:
+        ...             yield event
+        >>> list(KnownUsers().process(Click("", 5)))
+        []
     """
 
     columns: ClassVar[tuple[str, ...] | None] = None
 
     @abstractmethod
     def process(self, event: Any) -> Iterable[Record]:
-        """Return, or yield, the outputs of one event."""
+        """Return or yield the outputs of an event."""
 
     def process_columns(self, events: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Return the outputs of many events as columns: for backfills, which take it in place of `process` where a class defines it.
+        """Return the outputs of many events as columns. Backfills call it instead of `process` if it is defined.
 
-        It gives the outputs that `process` gives, event by event, in order; the beginning of each task is tried in both ways. No event may
-        raise in it.
+        It must return the outputs of `process`, in order, and must not raise for any event. The backfill compares both methods on the first events
+        of each task.
 
         Args:
-            events: a column for each field, or for those in `columns`.
+            events: one column per field, or per field in `columns`.
         """
         raise DeclarationError(
-            f"Stateless {type(self).__name__} has no `process_columns` (asked for {events.num_rows} events)."
+            f"Stateless {type(self).__name__} does not define `process_columns`; it was called for {events.num_rows} events."
         )
 
     @classmethod
     def has_columns_step(cls) -> bool:
-        """Whether it defines `process_columns`."""
+        """Return whether the class defines `process_columns`."""
         return cls.process_columns is not Stateless.process_columns
 
     @classmethod
     def check(cls) -> None:
-        """Also: columns that exist."""
+        """Also check the columns."""
         super().check()
         if cls.has_columns_step():
             expect_columns(cls, "process_columns", cls.columns)
 
-    def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:  # noqa: ARG002 - for those that fetch
-        """Return what is to be asked for the outputs of the events of a batch, one after the other, each once.
+    def for_batch(self, events: Sequence[Any]) -> Callable[[Any], Iterable[Record]]:  # noqa: ARG002 - lookups use them
+        """Return the function that processes the events of a batch, one after the other, each once.
 
         Raises:
-            Deferred: the batch is to be given again.
-            Halted: it cannot be processed.
+            Deferred: retry the batch later.
+            Halted: the batch cannot be processed.
         """
         return self.process

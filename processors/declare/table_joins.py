@@ -1,8 +1,8 @@
-"""Joins of a stream with a table: a category of which the latest record of each key counts.
+"""Joins of a stream with a table: a category whose latest record per key counts.
 
-    table record --> the key's state         stream event --> given with the state of its key
+    table record --> the state of the key         stream event --> joined with the state of its key
 
-The table lies in the shards' states, and is backed up and restored as any state is.
+The state of the shards contains the table; backups include it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,32 @@ from .stateful import Stateful
 
 
 class TableJoin(Stateful):
-    """Gives each event of a stream the table's record of its key.
+    """Joins each event of a stream with the table's row of its key.
 
-    A message of the table without a value deletes the row of its key, at the time at which it arrived. What is given is the latest that has come; with `ordered = True` the latest as of the event's own time, whatever came first. Both categories are
-    keyed alike, and have records of different types. A table that is seldom written is idle most of the time: in order, events wait for
-    it up to `idle_after`.
+    The row is the latest one that has arrived; with `ordered = True`, it is the latest one as of the event time. A table message without a
+    value deletes the row of its key at its time of arrival. Both categories have the same keys and different record types. With `ordered`,
+    events wait up to `idle_after` for a table that is rarely written.
 
     Class attributes:
-        stream: the category whose events are given.
-        table: the category that says what is known of a key.
+        stream: the category of the events.
+        table: the category of the rows.
+
+    Examples:
+        >>> import penstock as ps
+        >>> class Click(ps.Record, frozen=True):
+        ...     user: str
+        ...     at: int
+        >>> class User(Click, frozen=True):
+        ...     country: str
+        >>> class Countries(ps.TableJoin):
+        ...     stream = ps.Category("clicks", Click, key="user", event_time="at")
+        ...     table = ps.Category("users", User, key="user", event_time="at")
+        ...     writes = ps.Category("click_countries", User, key="user", event_time="at")
+        ...
+        ...     def join(self, event, row, context):
+        ...         if row is not None:
+        ...             yield User(event.user, event.at, row.country)
+        >>> Countries.check()
     """
 
     stream: ClassVar[AnyCategory]
@@ -37,16 +54,22 @@ class TableJoin(Stateful):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if declares(cls, "stream", "table"):
-            cls.reads = (cls.table, cls.stream)  # of one time, what is known comes first
+            cls.reads = (cls.table, cls.stream)  # at equal times, the table comes first
             cls.state = cls.table.record
 
     @abstractmethod
     def join(self, event: Any, row: Any, context: Context) -> Iterable[Record]:
-        """Return, or yield, what an event gives with the table's record of its key; None where there is none."""
+        """Return or yield the outputs of an event.
+
+        Args:
+            event: the event of the stream.
+            row: the table's row of its key; None without a row.
+            context: the key and the event time.
+        """
 
     @final
     def process(self, event: Any, state: Any, context: Context) -> tuple[Any, Iterable[Record]]:
-        """Keep a record of the table, or forget it; or join an event with it."""
+        """Store or delete a row, or join an event with the row."""
         if type(event) is Tombstone:
             return None, ()
         if type(event) is self.table.record:
@@ -55,17 +78,17 @@ class TableJoin(Stateful):
 
     @classmethod
     def is_compaction_safe(cls) -> bool:
-        """Whether its state can be built again from the latest event of each key: as of earlier times, it takes earlier records, too."""
+        """Return whether the latest row of each key suffices to rebuild the state. With `ordered`, it does not: older rows count for older events."""
         return cls.compaction_safe or not cls.ordered
 
     @classmethod
     def reads_tombstones(cls, category: AnyCategory) -> bool:
-        """Whether a message without a value is a row that is gone: in the table it is."""
+        """Return whether the category is the table."""
         return category is cls.table
 
     @classmethod
     def check(cls) -> None:
-        """Also: two categories that can be told apart."""
+        """Also check the two categories."""
         expect_declared(cls, "stream", "table")
         super().check()
         expect_told_apart(cls)

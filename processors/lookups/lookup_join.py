@@ -54,7 +54,7 @@ class LookupJoin(Stateless):
         >>> import penstock as ps
         >>> class Departure(ps.Record, frozen=True):
         ...     airport: str
-        ...     at: ps.EventTime
+        ...     at: int
         >>> class Departed(Departure, frozen=True):
         ...     city: str | None
         >>> class Cities(ps.LookupJoin):

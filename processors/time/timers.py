@@ -1,7 +1,7 @@
-"""Timers: what a key wants to be done at a time, kept with its state, however many there are.
+"""Timers per key, saved with the state.
 
-    set, cancelled  ->  the key's own table {tag: time}, and one entry at (time, key, tag)
-    time passes     ->  entries up to it, in order of time, key and tag
+    set, cancel  ->  the table of the key {tag: time}, and one entry at (time, key, tag)
+    time passes  ->  due entries, in order of time, key and tag
 
 Source: Akidau et al., "MillWheel", 2013, section 4.6.
 """
@@ -22,7 +22,7 @@ from .timer_schedule import TimerSchedule
 from .watermarks import FOREVER_MS
 
 CACHED_KEYS = 100_000
-"""How many keys' tables are kept between checkpoints."""
+"""The number of tables to cache between checkpoints."""
 
 _ENTRY = b"\x01"
 _encode_table = msgspec.msgpack.Encoder().encode
@@ -30,21 +30,21 @@ _decode_table = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 
 class Clock(Enum):
-    """By which time a timer fires."""
+    """The clock of a timer."""
 
     EVENT = "event time"
-    """The shard's low watermark: nothing before the timer's time is expected any more."""
+    """Event time: the timer fires when the low watermark of the shard reaches its time."""
     WALL = "time of day"
-    """The clock of the machine."""
+    """Wall-clock time of the worker's machine."""
 
 
 class Timer(NamedTuple):
-    """A timer that is due.
+    """A due timer.
 
     Args:
-        at: the time it was set to (milliseconds since 1970, UTC).
-        tag: what tells the timers of one key apart.
-        clock: by which time it fires.
+        at: its time (milliseconds since 1970, UTC).
+        tag: its tag, unique per key and clock.
+        clock: its clock.
     """
 
     at: int
@@ -53,7 +53,7 @@ class Timer(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A timer that is due, and whose it is."""
+    """A due timer and its key."""
 
     key: str
     timer: Timer
@@ -66,7 +66,7 @@ _SPACES = {
 
 
 def pending(saved: StateReader, key: str | None, limit: int) -> list[Due]:
-    """Return the next saved timers, of one key or of all: those in event time, then those by the time of day."""
+    """Return the next saved timers of one key or of all keys: event-time timers first, then wall-clock timers."""
     return [due for clock in Clock for due in islice(_pending(clock, saved, key), limit)]
 
 
@@ -79,11 +79,11 @@ def _pending(clock: Clock, saved: StateReader, key: str | None) -> Iterator[Due]
 
 
 class Timers:
-    """The timers of one shard by one clock, over saved state.
+    """The timers of one shard and one clock.
 
     Args:
-        clock: by which time they fire.
-        saved: the shard's state, with all that was drained so far.
+        clock: the clock.
+        saved: the saved state of the shard, with all drained changes.
     """
 
     def __init__(self, clock: Clock, saved: StateReader) -> None:
@@ -100,14 +100,14 @@ class Timers:
         return self._agenda.next_ms
 
     def load(self, keys: Iterable[str]) -> None:
-        """Have these keys' tables at hand: one read for all."""
+        """Load the tables of these keys in one read."""
         missing = [key for key in dict.fromkeys(keys) if key not in self._tables]
         encoded = self._saved.fetch([self._tables_at + key.encode() for key in missing])
         for key, table in zip(missing, encoded, strict=True):
             self._tables[key] = {} if table is None else _decode_table(table)
 
     def set(self, key: str, tag: str, at: int) -> None:
-        """Set a key's timer of that tag, in place of one that it has."""
+        """Set the timer of a key and tag. It replaces an existing one."""
         table = self._table(key)
         if table.get(tag) != at:
             self._remove(key, tag, table)
@@ -116,15 +116,15 @@ class Timers:
             self._changed.add(key)
 
     def cancel(self, key: str, tag: str) -> None:
-        """Forget a key's timer of that tag; nothing where it has none."""
+        """Cancel the timer of a key and tag, if there is one."""
         self._remove(key, tag, self._table(key))
 
     def of(self, key: str) -> dict[str, int]:
-        """Return when the timers of a key are due, by tag."""
+        """Return the times of a key's timers, by tag."""
         return dict(self._table(key))
 
     def due(self, now_ms: int) -> Iterator[Due]:
-        """Give the timers up to a time, each once, in order; also those that are set meanwhile."""
+        """Yield the timers up to a time once each, in order, including timers set meanwhile."""
         while (entry := self._agenda.pop(now_ms)) is not None:
             key, tag = decode_pair(entry.what)
             if key not in self._tables:
@@ -133,11 +133,11 @@ class Timers:
             yield Due(key, Timer(entry.at, tag, self._clock))
 
     def soon(self) -> list[str]:
-        """Return keys whose timers are among the next, for whoever wants to read ahead for them."""
+        """Return the keys of the next timers, for reading ahead."""
         return [decode_pair(what)[0] for what in self._agenda.soon()]
 
     def drain(self) -> Changes:
-        """Hand over what changed since the last drain, and remember no more than is needed."""
+        """Return the changes since the last drain, and trim the caches."""
         changes = self._agenda.drain()
         for key in self._changed:
             table = self._tables[key]

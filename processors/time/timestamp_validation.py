@@ -1,4 +1,4 @@
-"""Event times that cannot be meant: outside of the calendar, far ahead of the event's arrival, or in another unit than milliseconds."""
+"""Validation of event times: range, distance from arrival, and unit."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Watermarks: up to which event time the events of a bucket have come, as far as can be told from those that came.
+"""Watermarks: estimates of how far the event time of a bucket has advanced.
 
-    event times --lateness behind the newest--> a sketch --the declared way--> bound
-    newest event time - bound = watermark, which never goes back
+    event times --lateness behind the newest--> histogram --declared strategy--> bound
+    watermark = newest event time - bound; it never decreases
 
-All of it follows from the events of the bucket and their order alone, never from the time of day or from how they were batched:
-whoever reads the bucket again comes to the same watermark at the same event.
+The watermark depends only on the events of the bucket and their order, never on the wall clock or on batches. Reading the bucket again
+produces the same watermark at the same event.
 
 Source: Akidau et al., "MillWheel", 2013, sections 4.5 and 6; Chen et al., "Realtime Data Processing at Facebook", 2016, section 2.4.
 """
@@ -25,25 +25,25 @@ from ..errors import DeclarationError
 from ..validation import expect_types
 
 NEVER_MS = -(2**63)
-"""The watermark of a bucket of which nothing can be told yet."""
+"""The watermark before the first estimate."""
 FOREVER_MS = 2**63 - 1
-"""A watermark that nothing comes after."""
+"""The watermark after the last event."""
 
 STRETCH = 256
-"""After how many events of a bucket its bound is looked at again; of its first ones, after 1, 2, 4, 8, …"""
+"""The number of events between two updates of a bound; for the first events, updates follow after 1, 2, 4, 8, …"""
 MEMORY = 65_536
-"""Once it holds twice as many observations, a sketch halves their weights: a stream may change its ways."""
+"""The number of observations at which a histogram halves its weights, to adapt to changes of the stream."""
 
 CAUTION = 32
-"""After how many events a bucket's bound is twice what was seen; see docs/decisions/0007."""
+"""The number of events at which the bound is twice the observed lateness; see docs/decisions/0007."""
 
 _EXACT_BITS = 7  # latenesses below 2**7 ms have a bin of their own; above, 64 bins divide each power of two
 
 
 class Lateness:
-    """How far the events of a bucket lay behind the newest one before them, in milliseconds, as a histogram.
+    """A histogram of lateness: how far events lie behind the newest event before them, in milliseconds.
 
-    Its bins are as wide as a sixty-fourth of what lies in them. It is exact about how many, and the same on every machine.
+    The width of a bin is at most 1/64 of its values. Counts are exact and identical on every machine.
 
     Args:
         counts: observations by bin.
@@ -76,7 +76,10 @@ class Lateness:
             self._total = sum(self._counts.values())
 
     def quantile(self, share: float) -> int:
-        """Return a lateness that this share of the observations does not exceed: of few, the greatest; 0 of none."""
+        """Return the lateness in milliseconds that a share of the observations does not exceed.
+
+        With few observations, it is the maximum; with none, 0.
+        """
         above = min(int((1 - share) * (self._total + 1)), self._total - 1)  # how many may lie above it
         for bin_ in sorted(self._counts, reverse=True):
             above -= self._counts[bin_]
@@ -96,28 +99,32 @@ def _greatest_in(bin_: int) -> int:
 
 
 class Watermark(Protocol):
-    """How the watermark of a bucket follows from what came; one's own is any value with this method."""
+    """A strategy for the watermark of a bucket. Implement `bound_ms` to define your own."""
 
-    def bound_ms(self, seen: Lateness) -> int | None:
-        """Return how far the watermark lies behind the newest event time, in milliseconds; None where it is too early to tell.
+    def bound_ms(self, lateness: Lateness) -> int | None:
+        """Return how far the watermark lies behind the newest event time, in milliseconds; None while there are too few observations.
 
-        Asked now and then. The same observations must give the same answer: nothing else may have a part in it.
+        Called at intervals. The result must depend on the argument alone.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """The watermark lies so far behind that a chosen share of the events has come before it passes them.
+    """A watermark such that a share of the events arrives on time, estimated from the lateness of past events.
 
-    While it has seen few, it keeps further away than those were late: the next one may well be later than all of them.
+    After few events, the bound is larger than the observed lateness, because the next event may be later.
 
     Args:
-        share: from 0 up to, not including, 1.
-        warm_up: how many events of a bucket are watched before it has a watermark; it is looked after 1, 2, 4, 8, … of them.
+        share: the share of events on time, from 0 up to but not including 1.
+        warm_up: the number of events of a bucket before its first watermark. The check happens after 1, 2, 4, 8, … events.
 
     Raises:
-        DeclarationError: another share, or a warm-up of no event.
+        DeclarationError: the share is outside this range, or the warm-up is below 1.
+
+    Examples:
+        >>> Confidence(0.999).warm_up
+        8
     """
 
     share: float = 0.99
@@ -127,65 +134,64 @@ class Confidence:
         expect_types("Confidence(…)", self)
         if not 0 <= self.share < 1:
             raise DeclarationError(
-                f"A watermark with a confidence of {self.share}: give a share from 0 up to, not including, 1, such as 0.99. "
-                "That nothing ever comes late cannot be seen from what has come; where you know it, declare "
-                "`watermark = penstock.watermarks.BoundedOutOfOrderness(…)`."
+                f"Confidence(share={self.share}): the share must be at least 0 and less than 1, such as 0.99. Past events cannot prove that no event "
+                "is ever late. For a known bound, declare `watermark = penstock.watermarks.BoundedOutOfOrderness(…)`."
             )
         if self.warm_up < 1:
-            raise DeclarationError(f"A watermark after {self.warm_up} events: it needs at least one to begin with.")
+            raise DeclarationError(f"Confidence(warm_up={self.warm_up}): the warm-up must be at least 1 event.")
 
-    def bound_ms(self, seen: Lateness) -> int | None:
-        """Return the quantile of the latenesses, five times as much after 8 events, and hardly more after some hundreds."""
-        if seen.observed < self.warm_up:
+    def bound_ms(self, lateness: Lateness) -> int | None:
+        """Return the quantile of the lateness, with a margin that shrinks from fivefold after 8 events to almost none after some hundreds."""
+        if lateness.observed < self.warm_up:
             return None
-        bound_ms = seen.quantile(self.share)
-        return bound_ms + bound_ms * CAUTION // seen.observed
+        bound_ms = lateness.quantile(self.share)
+        return bound_ms + bound_ms * CAUTION // lateness.observed
 
 
 @dataclass(frozen=True)
 class BoundedOutOfOrderness:
-    """The watermark lies a fixed time behind the newest event.
+    """A watermark at a fixed distance behind the newest event.
 
     Args:
-        bound: how far events may lie behind the newest one before them and still be in time.
+        bound: how far an event may lie behind the newest event before it and still be on time.
 
     Raises:
-        DeclarationError: a bound below zero.
+        DeclarationError: the bound is negative.
     """
 
     bound: timedelta = timedelta()
 
     def __post_init__(self) -> None:
-        expect_types("Behind(…)", self)
+        expect_types("BoundedOutOfOrderness(…)", self)
         if self.bound < timedelta():
-            raise DeclarationError(f"A watermark of {self.bound} behind the newest event: that would be ahead of it.")
+            raise DeclarationError(f"BoundedOutOfOrderness(bound={self.bound}): the bound must not be negative.")
 
-    def bound_ms(self, seen: Lateness) -> int:  # noqa: ARG002 - nothing is to be learned
-        """Return the fixed bound."""
+    def bound_ms(self, lateness: Lateness) -> int:  # noqa: ARG002 - does not depend on it
+        """Return the bound in milliseconds."""
         return self.bound // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
 class UpstreamWatermark:
-    """The watermark is what those promise that write the category: the processors before this one, or an injector.
+    """The watermark of the writers of the category: upstream processors or a `WatermarkWriter`.
 
-    It is as good as theirs is, and comes with silence, too: a bucket into which they write nothing is as far as they are.
+    It also advances without events: a silent bucket has the watermark of its writers.
     """
 
-    def bound_ms(self, seen: Lateness) -> None:  # noqa: ARG002 - nothing is to be learned
-        """Return None: what came tells nothing."""
+    def bound_ms(self, lateness: Lateness) -> None:  # noqa: ARG002 - does not depend on it
+        """Return None: events do not determine the watermark."""
         return
 
 
 class BucketProgress(msgspec.Struct, frozen=True):
-    """How far the event time of a bucket has come, as it is saved.
+    """The saved event time of a bucket.
 
     Args:
-        events: how many were seen.
-        newest_ms: the newest event time among them.
-        bound_ms: how far the watermark lies behind it; None before the first.
+        events: the number of events.
+        newest_ms: the newest event time.
+        bound_ms: how far the watermark lies behind it; None before the first estimate.
         watermark_ms: the watermark.
-        counts: the latenesses, as `Lateness` counts them.
+        counts: the histogram of `Lateness`.
     """
 
     events: int = 0
@@ -196,11 +202,11 @@ class BucketProgress(msgspec.Struct, frozen=True):
 
 
 class BucketTime:
-    """Follows the event time of one bucket.
+    """The event time of one bucket.
 
     Args:
-        way: how its watermark follows from what came.
-        progress: where it goes on.
+        way: the watermark strategy.
+        progress: the saved event time.
     """
 
     def __init__(self, way: Watermark, progress: BucketProgress) -> None:
@@ -213,7 +219,7 @@ class BucketTime:
 
     @property
     def progress(self) -> BucketProgress:
-        """How far it is."""
+        """The event time to save."""
         counts = dict(self._lateness.counts)
         return BucketProgress(self._events, self._newest_ms, self._bound_ms, self.watermark_ms, counts)
 
@@ -228,7 +234,7 @@ class BucketTime:
         return f"{had} of the events from which its watermark follows"
 
     def observe(self, times: Sequence[int]) -> list[int]:
-        """Take the event times of the next events, in order; return the watermark after each."""
+        """Add the event times of the next events, in order, and return the watermark after each."""
         watermarks: list[int] = []
         begin = 0
         while begin < len(times):

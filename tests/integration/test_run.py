@@ -278,7 +278,7 @@ def test_co_partitioned_inputs_must_have_the_same_buckets(cli: Cli, app: Path, p
 
 def test_an_unreadable_app_file_is_explained(cli: Cli, app: Path) -> None:
     """Missing, broken, or without the processor that is asked for."""
-    fails(cli("run", "nowhere.py"), "There is no app file nowhere.py")
+    fails(cli("run", "nowhere.py"), "app file nowhere.py does not exist")
     fails(cli("run", f"{app}:Larg"), "no processor 'Larg'", "Large, Totals, Hours")
     app.write_text(app.read_text() + "\nfrom nowhere import nothing\n")
     fails(cli("run", str(app)), "No module named 'nowhere'", "line ")

@@ -309,7 +309,11 @@ def test_unsupported_column_declarations_are_refused() -> None:
     class Several(AtOnce):
         writes = (dear, dear_too)  # type: ignore[assignment]  # of a class that says one
 
-    for processor, says in [(Unknown, "names colour"), (Functional, "keyed by a function"), (Several, "several")]:
+    for processor, says in [
+        (Unknown, "contains colour"),
+        (Functional, "is a function of whole records"),
+        (Several, "several"),
+    ]:
         with pytest.raises(DeclarationError, match=says):
             processor.check()
 

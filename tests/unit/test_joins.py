@@ -197,7 +197,7 @@ def test_a_match_of_what_was_read_before_comes_also_when_the_state_is_lost(first
     ("attributes", "told"),
     [
         ({"right": orders}, "the same record type"),
-        ({"before": timedelta(milliseconds=-11)}, "nothing lies between"),
+        ({"before": timedelta(milliseconds=-11)}, "no event can match"),
         ({"right": ps.Category("others", Payment, key="who", event_time="at", buckets=2)}, "not co-partitioned"),
     ],
 )

@@ -172,9 +172,9 @@ def test_an_event_that_raises_in_its_turn_stops_and_is_named() -> None:
     ("attributes", "told"),
     [
         ({"late": ps.OnLate.INTO_WINDOW}, "no windows"),
-        ({"late": others}, "must hold"),
-        ({"late": late_moves, "ordered": False}, "takes its events as they come"),
-        ({"on_error": ps.ErrorPolicy.DEAD_LETTER}, "not at hand any more"),
+        ({"late": others}, "the record type of the input"),
+        ({"late": late_moves, "ordered": False}, "order of arrival"),
+        ({"on_error": ps.ErrorPolicy.DEAD_LETTER}, "long after its message was read"),
     ],
 )
 def test_what_cannot_be_in_order_is_refused(attributes: dict[str, Any], told: str) -> None:

@@ -61,11 +61,11 @@ def test_records_lie_by_their_new_key() -> None:
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"writes": ()}, r"one category of the record that it reads \(Click\)"),
-        ({"writes": taps}, r"one category of the record that it reads \(Click\)"),
+        ({"writes": ()}, r"one category of the input's record type \(Click\)"),
+        ({"writes": taps}, r"one category of the input's record type \(Click\)"),
         (
             {"reads": by_page, "writes": ps.Category("again", Click, key="page", event_time="at", buckets=3)},
-            "nothing would change",
+            "same key and number of buckets",
         ),
     ],
 )

@@ -145,11 +145,11 @@ def test_sessions_outlive_a_crash(step: Step | None) -> None:
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"emit": ps.AtCheckpoint()}, "known when it is complete"),
-        ({"emit": ps.AtWatermark(differences=True)}, "known when it is complete"),
-        ({"late": ps.OnLate.INTO_WINDOW}, "make another of it"),
-        ({"allowed_lateness": timedelta(seconds=1)}, "lies further behind"),
-        ({"store": ps.RemoteStore()}, "one shard alone"),
+        ({"emit": ps.AtCheckpoint()}, "known only when it is complete"),
+        ({"emit": ps.AtWatermark(differences=True)}, "known only when it is complete"),
+        ({"late": ps.OnLate.INTO_WINDOW}, "merge sessions that were already written"),
+        ({"allowed_lateness": timedelta(seconds=1)}, "declare a slower `watermark`"),
+        ({"store": ps.RemoteStore()}, "several shards share"),
     ],
 )
 def test_sessions_that_could_not_be_written_once_are_refused(attributes: dict[str, Any], told: str) -> None:

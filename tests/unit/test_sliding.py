@@ -311,12 +311,12 @@ def test_consumers_are_promised_the_times_of_events_to_come() -> None:
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"emit": ps.AtCheckpoint()}, "known when it is complete"),
-        ({"emit": ps.AtWatermark(early=timedelta(seconds=1))}, "known when it is complete"),
-        ({"emit": ps.AtWatermark(differences=True)}, "known when it is complete"),
-        ({"late": ps.OnLate.INTO_WINDOW}, "all others that reach back to it"),
-        ({"allowed_lateness": timedelta(seconds=1)}, "lies further behind"),
-        ({"store": ps.RemoteStore()}, "one shard alone"),
+        ({"emit": ps.AtCheckpoint()}, "known only when it is complete"),
+        ({"emit": ps.AtWatermark(early=timedelta(seconds=1))}, "known only when it is complete"),
+        ({"emit": ps.AtWatermark(differences=True)}, "known only when it is complete"),
+        ({"late": ps.OnLate.INTO_WINDOW}, "sliding windows that were already written"),
+        ({"allowed_lateness": timedelta(seconds=1)}, "declare a slower `watermark`"),
+        ({"store": ps.RemoteStore()}, "several shards share"),
     ],
 )
 def test_sliding_windows_that_could_not_be_written_once_are_refused(attributes: dict[str, Any], told: str) -> None:

@@ -165,7 +165,7 @@ def test_in_order_it_is_what_was_known_at_its_time(events: list[Price | Sale], d
         ({"table": sales}, "the same record type"),
         (
             {"table": ps.Category("others", Price, key="item", event_time="at", buckets=2)},
-            "bring one of them to it first",
+            "add a penstock.Repartition",
         ),
     ],
 )

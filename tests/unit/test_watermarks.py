@@ -174,9 +174,9 @@ def test_ones_own_way_decides_by_what_was_seen() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: ps.watermarks.Confidence(1.0), "cannot be seen"),
-        (lambda: ps.watermarks.Confidence(warm_up=0), "at least one"),
-        (lambda: ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=-1)), "ahead of it"),
+        (lambda: ps.watermarks.Confidence(1.0), "cannot prove"),
+        (lambda: ps.watermarks.Confidence(warm_up=0), "at least 1 event"),
+        (lambda: ps.watermarks.BoundedOutOfOrderness(timedelta(seconds=-1)), "must not be negative"),
     ],
 )
 def test_what_cannot_be_a_watermark_is_refused(make: object, told: str) -> None:

@@ -252,13 +252,13 @@ def test_consumers_are_promised_the_beginnings_of_open_windows() -> None:
     ("base", "attributes", "told"),
     [
         (Tumble, {"window": ps.windows.GlobalWindow()}, "never complete"),
-        (Tumble, {"window": ps.windows.Sliding(timedelta(hours=1))}, "folded anew for each"),
+        (Tumble, {"window": ps.windows.Sliding(timedelta(hours=1))}, "a separate fold for each event"),
         (Tumble, {"window": ps.windows.Session(5 * MS)}, "ordered = True"),
-        (Tumble, {"allowed_lateness": -MS}, "below zero"),
-        (Tumble, {"allowed_lateness": timedelta(days=8)}, "the bus keeps events of readings for 7 days"),
-        (Spree, {"allowed_lateness": MS}, "no lateness to allow"),
+        (Tumble, {"allowed_lateness": -MS}, "must not be negative"),
+        (Tumble, {"allowed_lateness": timedelta(days=8)}, "the bus keeps events of readings for only 7 days"),
+        (Spree, {"allowed_lateness": MS}, "`allowed_lateness` has no effect"),
         (Tumble, {"late": ps.OnLate.INTO_WINDOW}, "OnLate.DROP or a category"),
-        (Tumble, {"late": seen}, "must hold the record"),
+        (Tumble, {"late": seen}, "the record type of the input"),
         (Tumble, {"state": list}, "its state is a list"),
     ],
 )

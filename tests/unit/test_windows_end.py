@@ -431,12 +431,12 @@ def test_each_time_lies_in_its_hopping_windows(times: list[int], length: int, st
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"window": ps.windows.GlobalWindow()}, "holds all of time"),
-        ({"allowed_lateness": ms(-1)}, "below zero"),
-        ({"allowed_lateness": ms(1), "late": ps.OnLate.INTO_WINDOW}, "what becomes of later events"),
-        ({"store": ps.RemoteStore()}, "one shard alone"),
-        ({"writes": ()}, "declare `writes`"),
-        ({"late": others}, "must hold"),
+        ({"window": ps.windows.GlobalWindow()}, "global window never ends"),
+        ({"allowed_lateness": ms(-1)}, "must not be negative"),
+        ({"allowed_lateness": ms(1), "late": ps.OnLate.INTO_WINDOW}, "accepts later events as well"),
+        ({"store": ps.RemoteStore()}, "several shards share"),
+        ({"writes": ()}, "Declare `writes`"),
+        ({"late": others}, "the record type of the input"),
     ],
 )
 def test_windows_that_cannot_end_are_refused(attributes: dict[str, Any], told: str) -> None:
@@ -453,7 +453,7 @@ def test_windows_that_cannot_end_are_refused(attributes: dict[str, Any], told: s
         (lambda: ps.windows.Hopping(ms(5), ms(6)), "would be lost"),
         (lambda: ps.windows.Hopping(ms(5), timedelta()), "at least 1"),
         (lambda: ps.windows.Tumbling(timedelta()), "at least 1"),
-        (lambda: ps.AtWatermark(early=timedelta()), "above zero"),
+        (lambda: ps.AtWatermark(early=timedelta()), "greater than zero"),
     ],
 )
 def test_windows_that_cannot_be_are_refused(make: Any, told: str) -> None:
