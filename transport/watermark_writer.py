@@ -56,7 +56,7 @@ class WatermarkWriter:
         """
         return WatermarkWriter(KafkaBus(KafkaSettings(kafka, settings or {})), category, name)
 
-    def promise(self, watermark_ms: int) -> None:
+    def advance(self, watermark_ms: int) -> None:
         """Publish a watermark: no later event will be earlier than it. Durable on return.
 
         Args:

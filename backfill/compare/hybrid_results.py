@@ -153,7 +153,7 @@ class _Complete:
             return None
         if self._processor.windows_follow_events():
             return [day]  # a result has the time of its window's end
-        start = max(self._processor.window.spread([only.end_ms - 1]).starts)
+        start = max(self._processor.window.assign([only.end_ms - 1]).starts)
         return Days.of(day, day_of(self._processor.window.window(start).end - 1)).names()
 
 

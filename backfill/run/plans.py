@@ -253,7 +253,7 @@ def _days_of_windows(processor: type[Aggregator], days: Days) -> tuple[Days, str
     if isinstance(processor.window, GlobalWindow):
         return Days(date.min, days.last), "its window never ends and includes all events up to the last day"
     # Windows are ordered by start: the last window that begins in the range also ends last.
-    start = max(processor.window.spread([days.end_ms - 1]).starts)
+    start = max(processor.window.assign([days.end_ms - 1]).starts)
     last = day_of(max(processor.window.window(start).end, days.end_ms) - 1)
     until = "" if last == str(date.max) else f"; events read up to {last}"
     return Days(days.first, date.fromisoformat(last)), f"windows that begin in the range{until}"

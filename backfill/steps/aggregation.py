@@ -62,7 +62,7 @@ def _run_partials(step: Step, batches: Batches) -> Batches:
 
 def _run_on_files(step: Step, planned: PlannedFiles, tasks: Batches) -> Batches:
     files = planned.files_of(tasks)
-    if cast("Aggregator", step.opened.processor).takes_columns():
+    if cast("Aggregator", step.opened.processor).has_columns_step():
         return guarded(step, _column_partials(step, ColumnReader(step, planned, files)))
     return guarded(step, _partials(step, planned.read(files, step.fields, BATCH_EVENTS)))
 

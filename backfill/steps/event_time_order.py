@@ -109,7 +109,7 @@ class SortedSlidingWindows:
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Process the next events; return the windows that end before the last event."""
-        spread = self._processor.window.spread(category.event_times_of(events))
+        spread = self._processor.window.assign(category.event_times_of(events))
         rejected = self._folding.fold(events, category.keys_of(events), spread, stop_at_error=stop_at_error)
         return StepResult(self._results(sorted(self._folding.panes)[:-1]), rejected)
 

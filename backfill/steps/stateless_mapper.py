@@ -32,7 +32,7 @@ def _run(step: Step, batches: Batches) -> Batches:
 
 def _run_on_files(step: Step, planned: PlannedFiles, tasks: Batches) -> Batches:
     files = planned.files_of(tasks)
-    if cast("Stateless", step.opened.processor).takes_columns():
+    if cast("Stateless", step.opened.processor).has_columns_step():
         return guarded(step, ColumnReader(step, planned, files).outputs())
     return guarded(step, _mapped(step, planned.read(files, step.fields, BATCH_EVENTS)))
 

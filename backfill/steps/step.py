@@ -104,7 +104,7 @@ class Step:
             ) from error
         # If an operator stops at an event, that event is the last rejected one.
         for rejected in result.rejected[-1:]:
-            if self.opened.processor.fate_of(rejected.error).stops:
+            if self.opened.processor.error_action(rejected.error).stops:
                 raise self.stopped(*_place_of(batch, start + rejected.at), rejected.error)
         return result
 
@@ -119,10 +119,10 @@ class Step:
 
     def stopped(self, bucket: int, offset: int, error: Exception) -> BackfillFailed:
         """Return the error for an event at which the processor stops."""
-        name, fate = type(self.opened.processor).__name__, self.opened.processor.fate_of(error)
+        name, action = type(self.opened.processor).__name__, self.opened.processor.error_action(error)
         return BackfillFailed(
-            f"{self._place(bucket, offset)}: {fate.reason}. The backfill stopped there, and none of {name}'s output was published. Correct "
-            f"{name} or the producer of the event, or skip and count such events (`{fate.otherwise}`)."
+            f"{self._place(bucket, offset)}: {action.reason}. The backfill stopped there, and none of {name}'s output was published. Correct "
+            f"{name} or the producer of the event, or skip and count such events (`{action.alternative}`)."
         )
 
     def _place(self, bucket: int, offset: int) -> str:

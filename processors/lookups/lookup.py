@@ -94,12 +94,12 @@ class Lookup:
     ) -> None:
         self.metrics = LookupMetrics()
         self._source = source
-        self._rows = rows
-        self._unreachable = unreachable
-        remembers = cached is not None and not isinstance(rows, PreloadedTable)
-        self._cache = Cache(cached or Cached(), outside.now_s) if remembers else NoCache()
-        self._outside = outside
-        self._outage = OutageLog(clock=outside.now_s)
+        self._client = client
+        self._on_unreachable = on_unreachable
+        uses_cache = cached is not None and not isinstance(client, PreloadedTable)
+        self._cache = Cache(cached or Cached(), environment.now_s) if uses_cache else NoCache()
+        self._environment = environment
+        self._outage = OutageLog(clock=environment.now_s)
         self._pauses: Iterator[float] | None = None
 
     def check_source(self) -> None:
@@ -135,9 +135,9 @@ class Lookup:
         """Close the client."""
         self._client.close()
 
-    def _ask(self, keys: Sequence[str]) -> Mapping[str, Any]:
+    def _fetch(self, keys: Sequence[str]) -> Mapping[str, Any]:
         if self._pauses is not None:
-            self._outside.pause(next(self._pauses))
+            self._environment.pause(next(self._pauses))
         try:
             rows = self._client.fetch(keys)
         except LookupUnreachable as error:
@@ -161,13 +161,13 @@ class Lookup:
         if self._pauses is None:
             self._pauses = backoff()
             self._outage.begin()
-            _LOG.warning("%s Its rows are waited for: it is asked again until it answers.", error)
+            _LOG.warning("%s The worker retries until the source answers.", error)
         return Deferred(str(error))
 
-    def _answered(self) -> None:
-        self.counts.requests += 1
-        if isinstance(self._rows, PreloadedTable):
-            self.counts.failed_loads = self._rows.failed_loads
+    def _on_answer(self) -> None:
+        self.metrics.requests += 1
+        if isinstance(self._client, PreloadedTable):
+            self.metrics.failed_loads = self._client.failed_loads
         self._pauses = None
         outage_s = self._outage.end()
         if outage_s is not None:

@@ -29,7 +29,7 @@ class JsonCodec:
         self._decoder = msgspec.json.Decoder(category.record)
         self._encoder = msgspec.json.Encoder()
         self._check = RecordCheck(category.record)
-        self._read_check = RecordCheck(category.record, besides=category.event_time)
+        self._read_check = RecordCheck(category.record, unchecked_field=category.event_time)
         self._has_whole_numbers = has_whole_numbers(category.record, category.event_time)
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
