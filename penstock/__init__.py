@@ -61,3 +61,7 @@ __all__ = [
     "watermarks",
     "windows",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
