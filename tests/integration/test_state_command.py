@@ -505,7 +505,7 @@ def test_a_state_in_another_format_is_named(command: Cli, root: Path) -> None:
     done = command("state", "inspect", "app.py:Totals")
 
     assert done.returncode == 1
-    assert "is in format 99" in done.stderr
+    assert "has format 99" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["list", "verify", "restore", "inspect"])
