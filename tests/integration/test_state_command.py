@@ -349,7 +349,7 @@ def test_restore_takes_the_backup_that_is_named(command: Cli, root: Path, place:
 
     assert (missing.returncode, wrong.returncode) == (1, 1)
     assert "does not exist" in missing.stderr
-    assert "is no backup" in wrong.stderr
+    assert "is not a backup id" in wrong.stderr
     assert restored[0]["position"] == msgspec.to_builtins(position) == {"offsets": {"readings": 5}}
 
 
@@ -482,7 +482,7 @@ def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
         ),
         (["list", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"], "Check the service"),
         (["inspect", "app.py:Large"], "has no state"),
-        (["inspect", "app.py:Nobody"], "There is no processor 'Nobody'"),
+        (["inspect", "app.py:Nobody"], "has no processor 'Nobody'"),
         (["inspect", "app.py:Totals"], "Nothing is kept of processor 'totals'"),
     ],
 )
