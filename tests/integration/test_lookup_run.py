@@ -64,7 +64,7 @@ def test_a_worker_waits_for_the_store_and_gives_each_event_its_row_once(
     assert (tally["events_in"], tally["events_out"], tally["unmatched"]) == (700, 600, 100)
     assert tally["lookups"]["failed_requests"] >= 4
     assert tally["lookups"]["keys"] > tally["lookups"]["missing"] >= 1
-    assert err.count("Its rows are waited for") == 1
+    assert err.count("The worker retries until the source answers") == 1
     assert PASSWORD not in out + err
     tail = cli.ok("category", "tail", f"{prefix}.placed", "--from", "0", "--no-follow", "--json")
     placed = [json.loads(line)["value"] for line in tail.splitlines()]
