@@ -28,7 +28,7 @@ from ...state.backups.manifest import Manifest
 from ...state.files.file_store import FileStore
 from ...transport.bus import Bus
 from ...transport.kafka import KafkaBus
-from ...transport.tables.maintenance_log import newest_maintenance
+from ...transport.tables.maintenance_log import Bootstrap, newest_maintenance
 from ...transport.tables.registrations import registration_of, topic_ids_of
 from ..errors import BackfillRefused
 from ..sources.bus_part import BusPart
@@ -48,7 +48,7 @@ from ..steps.step import Step
 from ..warehouse.columns import Columns
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
-from .bootstrap_handoff import WHAT, BootstrapHandoff, committed_by, plan_handoff
+from .bootstrap_handoff import BootstrapHandoff, committed_by, plan_handoff
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class _StateBuild:
         """Build and store the states; return them by bucket, in order."""
         events = merged_inputs(self.processor, self.source, first)
         reach = _reach(events, self.processor, self.source.ends)
-        handoff.expect_keyed_alike({bucket: one.first_offsets for bucket, one in reach.items()})
+        handoff.require_same_buckets({bucket: one.first_offsets for bucket, one in reach.items()})
         ends = {
             bucket: StatePosition(one.position, maintenance_number=handoff.number, topic_ids=topic_ids)
             for bucket, one in reach.items()
@@ -277,7 +277,7 @@ def _unchanged_note(untouched: Sequence[int]) -> list[str]:
 def refuse_if_started(processor: type[Processor], bus: Bus) -> None:
     """Raise BackfillRefused if a processor's group has positions, unless a crashed bootstrap set them."""
     move = newest_maintenance(bus, processor.name)
-    if move is not None and not move.done and move.what == WHAT:
+    if move is not None and not move.is_done and isinstance(move.kind, Bootstrap):
         return
     begun, known = committed_by(processor, bus), registration_of(bus, processor.name)
     if any(begun.values()) or any(shard.has_committed for shard in known.shards.values()):

@@ -27,7 +27,8 @@ from ...processors.time.windows import GlobalWindow
 from ...state.remote.rebuild import rebuilds
 from ...transport.bus import Bus
 from ...transport.messages import Bucket, Position
-from ...transport.tables.maintenance_start import expect_idle
+from ...transport.tables.maintenance_log import Bootstrap
+from ...transport.tables.maintenance_protocol import operation_to_replace, require_idle
 from ...transport.tables.registrations import register_positions
 from ..archive.archived_ends import archived_ends
 from ..errors import BackfillRefused
@@ -44,7 +45,6 @@ from ..warehouse.columns import Columns
 from ..warehouse.layout import Days
 from ..warehouse.warehouse import Warehouse
 from .bootstrap import refuse_if_started, refuse_unarchived, single_processor
-from .bootstrap_handoff import settled_move
 from .plans import days_read, in_bus_order
 
 
@@ -139,8 +139,8 @@ def backfill_store(
     missing = check_coverage(
         warehouse, [WantedDays(one, read, days) for one in processor.inputs()], allow_missing=allow_missing
     )
-    settled_move(processor, destination.bus)
-    expect_idle(processor, destination.bus)
+    operation_to_replace(processor, destination.bus, Bootstrap())
+    require_idle(processor, destination.bus)
     with rebuilds(destination.url, processor) as shards:
         _refuse_interrupted(processor, shards.broken_off())
         positions = shards.counted()
@@ -195,8 +195,8 @@ def bootstrap_store(
     missing = check_coverage(
         warehouse, [WantedDays(one, read, read) for one in processor.inputs()], allow_missing=allow_missing
     )
-    settled_move(processor, destination.bus)
-    expect_idle(processor, destination.bus)
+    operation_to_replace(processor, destination.bus, Bootstrap())
+    require_idle(processor, destination.bus)
     ends = _ends(processor, destination.bus, warehouse)
     with rebuilds(destination.url, processor) as shards:
         counted = shards.counted()

@@ -1,4 +1,4 @@
-"""How far a batch run is, for people: a bar for each processor, or, where no bar can be, a line now and then."""
+"""Progress of a batch run: a bar for each processor, or a line at intervals without a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE_EVERY_S = 10.0
 
 @contextmanager
 def batch_progress() -> Iterator[Callable[[StageProgress], None]]:
-    """Give what shows how far each processor is, on standard error."""
+    """Show the progress of each processor on standard error."""
     if not err.is_terminal:
         yield Lines(note, time.monotonic).show
         return
@@ -39,11 +39,11 @@ def batch_progress() -> Iterator[Callable[[StageProgress], None]]:
 
 
 class Lines:
-    """Says how far a run is, in a line, when it has not for a while.
+    """Prints a line of progress at intervals.
 
     Args:
         say: prints a line.
-        monotonic_s: tells the time.
+        monotonic_s: returns the time in seconds.
     """
 
     def __init__(self, say: Callable[[str], None], monotonic_s: Callable[[], float]) -> None:
@@ -52,7 +52,7 @@ class Lines:
         self._said_s = monotonic_s()
 
     def show(self, reached: StageProgress) -> None:
-        """Take how far it is."""
+        """Print the progress, if the interval has passed."""
         now_s = self._monotonic_s()
         if now_s - self._said_s >= LINE_EVERY_S:
             self._said_s = now_s

@@ -1,4 +1,4 @@
-"""`penstock dashboard`: a page on which everything is watched."""
+"""`penstock dashboard`: serves a web page for monitoring."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ...processors.errors import PenstockError
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
 from .signals import stopping_on_signals
+from .status import Watched, observing
 from .waiting import FailFast, Waiting
-from .watching import Watched, observing
 
 DEFAULT_PORT = 8710
 
 
 class DashboardMissing(PenstockError):
-    """What serves pages is not installed: install it."""
+    """The web server is not installed: install the extra."""
 
 
 def dashboard(
     target: Watched = None,
     host: Annotated[
-        str, typer.Option(help="Where it answers. An address that other machines reach asks for a token.")
+        str, typer.Option(help="The address to listen on. An address that other machines can reach requires a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.", min=0, max=65_535)] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option(help="The port; 0 for a free one.", min=0, max=65_535)] = DEFAULT_PORT,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="PENSTOCK_DASHBOARD_TOKEN",
-            help="What visitors have to know. Give it in the environment variable: others can read command lines.",
+            help="A token that visitors must enter. Set it with the environment variable: other users can read command lines.",
             show_default=False,
         ),
     ] = None,
@@ -40,10 +40,10 @@ def dashboard(
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Serve a page with the graph, plots, what is wrong, and each processor's state and dead letters, until Ctrl-C.
+    """Serve a page with the graph, plots, findings, and each processor's state and dead letters, until Ctrl-C.
 
-    It only reads. With an app file it can also show what states hold, and try dead letters again without writing anything.
-    Where no broker answers, it waits, and serves the page when one does.
+    It only reads. With an app file it also shows the content of states, and tries dead letters again without writing anything.
+    Without a broker, it waits, and serves the page when one answers.
 
     Example: penstock dashboard examples/flights/app.py
     """

@@ -1,4 +1,4 @@
-"""`penstock dev`: real services on this machine, for trying and testing."""
+"""`penstock dev`: local services for development and tests."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ..dev_services import LocalServices, ServiceStatus
 from .options import DEFAULT_FOLDER, AsJson, Folder
 from .output import as_json, note, steps, table
 
-app = typer.Typer(help="Start and stop real services on loopback.", no_args_is_help=True)
+app = typer.Typer(help="Start and stop local services.", no_args_is_help=True)
 
 
 class ServiceName(str, Enum):
-    """What can be started."""
+    """A local service."""
 
     KAFKA = "kafka"
     HDFS = "hdfs"
 
 
 Services = Annotated[
-    list[ServiceName] | None, typer.Argument(help="kafka, hdfs or both; by default both.", show_default=False)
+    list[ServiceName] | None, typer.Argument(help="kafka, hdfs or both; the default is both.", show_default=False)
 ]
 
 
 @app.command()
 def up(services: Services = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
-    """Start services that do not run yet, and return when they answer.
+    """Start services, and return when they answer.
 
     Example: penstock dev up kafka
     """
@@ -40,7 +40,7 @@ def up(services: Services = None, folder: Folder = DEFAULT_FOLDER, json: AsJson 
 
 @app.command()
 def status(folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
-    """Show what runs, and where it listens.
+    """Show the services and their addresses.
 
     Example: penstock dev status --json
     """

@@ -1,4 +1,4 @@
-"""The command `penstock`, and how its errors are shown."""
+"""The command `penstock`, and the output of its errors."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import typer
 
 from ...processors.errors import PenstockError
 from ...transport.kafka.bounded_calls import has_pending_calls
-from ..logs.setting_up import LogFormat, LogLevel, in_json, set_up
+from ..logs.setup import LogFormat, LogLevel, in_json, set_up
 from . import (
-    alerting,
-    archiving,
-    autoscaling,
-    backfilling,
-    bootstrapping,
-    categories,
-    comparing,
-    configuring,
+    alerts,
+    archive,
+    autoscale,
+    backfill,
+    bootstrap,
+    category,
+    compare,
+    config,
     dashboard,
-    deploying,
+    deploy,
     dev,
-    event_time,
-    metering,
-    migrating,
-    querying,
-    replaying,
-    resetting,
-    running,
-    states,
-    watching,
+    metrics,
+    query,
+    replay,
+    reset,
+    run,
+    state,
+    state_migrate,
+    status,
+    watermark,
 )
 from .output import complain
 from .root import CONFIG_VARIABLE, Root
@@ -45,30 +45,30 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(dev.app, name="dev")
-app.add_typer(categories.app, name="category")
-app.add_typer(archiving.app, name="archive")
-states.app.command("migrate")(migrating.migrate)
-app.add_typer(states.app, name="state")
-app.add_typer(event_time.app, name="watermark")
-app.add_typer(configuring.app, name="config")
-app.add_typer(alerting.app, name="alerts")
-app.command("status")(watching.status)
-app.command("graph")(watching.graph)
-app.command("metrics")(metering.metrics)
+app.add_typer(category.app, name="category")
+app.add_typer(archive.app, name="archive")
+state.app.command("migrate")(state_migrate.migrate)
+app.add_typer(state.app, name="state")
+app.add_typer(watermark.app, name="watermark")
+app.add_typer(config.app, name="config")
+app.add_typer(alerts.app, name="alerts")
+app.command("status")(status.status)
+app.command("graph")(status.graph)
+app.command("metrics")(metrics.metrics)
 app.command("dashboard")(dashboard.dashboard)
-app.command("run")(running.run)
-app.command("deploy")(deploying.deploy)
-app.command("undeploy")(deploying.undeploy)
-app.command("deployments")(deploying.list_deployments)
-app.command("rollback")(deploying.rollback)
-app.command("scale")(deploying.scale)
-app.command("autoscale")(autoscaling.autoscale)
-app.command("reset")(resetting.reset)
-app.command("backfill")(backfilling.backfill)
-app.command("bootstrap")(bootstrapping.bootstrap)
-app.command("compare")(comparing.compare)
-app.command("query")(querying.query)
-app.command("replay")(replaying.replay)
+app.command("run")(run.run)
+app.command("deploy")(deploy.deploy)
+app.command("undeploy")(deploy.undeploy)
+app.command("deployments")(deploy.list_deployments)
+app.command("rollback")(deploy.rollback)
+app.command("scale")(deploy.scale)
+app.command("autoscale")(autoscale.autoscale)
+app.command("reset")(reset.reset)
+app.command("backfill")(backfill.backfill)
+app.command("bootstrap")(bootstrap.bootstrap)
+app.command("compare")(compare.compare)
+app.command("query")(query.query)
+app.command("replay")(replay.replay)
 
 
 @app.callback()
@@ -79,18 +79,18 @@ def penstock(
             "--config",
             envvar=CONFIG_VARIABLE,
             metavar="FILE",
-            help="The configuration, in TOML; by default penstock.toml, where there is one. Variables and flags go before it.",
+            help="The configuration in TOML; the default is penstock.toml, if it exists. Variables and flags take precedence.",
             show_default=False,
         ),
     ] = None,
     log_format: Annotated[
         LogFormat,
         typer.Option(
-            "--log-format", envvar="PENSTOCK_LOG_FORMAT", help="Lines on standard error: for people, or JSON."
+            "--log-format", envvar="PENSTOCK_LOG_FORMAT", help="The format of lines on standard error: text or JSON."
         ),
     ] = LogFormat.PRETTY,
     log_level: Annotated[
-        LogLevel, typer.Option("--log-level", envvar="PENSTOCK_LOG_LEVEL", help="Which lines: from this weight on.")
+        LogLevel, typer.Option("--log-level", envvar="PENSTOCK_LOG_LEVEL", help="The lowest level of log lines.")
     ] = LogLevel.WARNING,
 ) -> None:
     """Stream processors in Python on Kafka that also run, unchanged, as Spark batch jobs."""
@@ -98,12 +98,12 @@ def penstock(
 
 
 def main() -> None:
-    """Run the command; an error that the user can act on is a paragraph and an exit code, never a stack trace."""
+    """Run the command. An error that users can act on is printed as a paragraph, without a stack trace."""
     try:
         _run()
     except SystemExit as ended:
         if has_pending_calls():
-            # Python waits for no such thread, and one that comes back while Python is taken down aborts the process.
+            # Python does not wait for these threads, and one that returns during shutdown aborts the process.
             logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -120,5 +120,5 @@ def _run() -> None:
     except Exception:
         if not in_json():
             raise
-        logging.getLogger("penstock").critical("Penstock failed, which is a mistake of its own.", exc_info=True)
+        logging.getLogger("penstock").critical("Penstock failed because of a bug.", exc_info=True)
         sys.exit(1)

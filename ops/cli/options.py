@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they lead to."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from typing import Annotated, Any
 
 import typer
 
+from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
+from ...state.files.file_store import FileStore, open_file_store
 from ...transport.errors import BusError, SettingsRefused
 from ...transport.kafka import KafkaBus, KafkaSettings
 from ..config.kafka_settings import explained, kafka_settings
 from ..config.toml_file import TomlFile
 from ..dev_services import LocalServices
+from .option_groups import OptionGroup
 from .root import configuration_of
 
 
-def _setting(name: str, metavar: str | None, says: str, **how: Any) -> Any:
-    """Make an option that a variable of the environment gives as well, and the configuration's file for all commands that have it."""
+def _setting(name: str, metavar: str | None, text: str, **options: Any) -> Any:
+    """Return an option that can also be set with an environment variable, and in the configuration for all commands."""
     variable = f"PENSTOCK_{name.upper().replace('-', '_')}"
-    return typer.Option(f"--{name}", envvar=variable, metavar=metavar, help=says, **{"show_default": False, **how})
+    return typer.Option(f"--{name}", envvar=variable, metavar=metavar, help=text, **{"show_default": False, **options})
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Kafka cluster as it is named: by an address, and by what the configuration passes on to the client.
+    """A Kafka cluster: its address, and client settings from the configuration.
 
     Args:
-        bootstrap: the address; None for the local one.
+        bootstrap: the address; None for the local cluster.
         file: the configuration, with its table of librdkafka's settings.
     """
 
@@ -45,82 +49,139 @@ Kafka = Annotated[
     _setting(
         "kafka",
         "HOST:PORT",
-        "The Kafka cluster; by default the one that `penstock dev up` started. SASL, TLS and other settings of librdkafka: "
+        "The Kafka cluster; the default is the local one of `penstock dev up`. Set SASL, TLS and other settings of librdkafka with "
         "kafka-settings in the configuration.",
         parser=Cluster,
         callback=_with_settings,
     ),
 ]
-Folder = Annotated[Path, _setting("dir", None, "Where local services and state keep their data.", show_default=True)]
+Folder = Annotated[Path, _setting("dir", None, "The folder of local services and state.", show_default=True)]
 Warehouse = Annotated[
     str | None,
-    _setting("warehouse", "LOCATION", "A folder, or hdfs://HOST:PORT/PATH; by default the folder warehouse in --dir."),
+    _setting(
+        "warehouse", "LOCATION", "A folder or hdfs://HOST:PORT/PATH; the default is the folder warehouse in --dir."
+    ),
 ]
 WebHdfs = Annotated[
     str | None,
-    _setting("webhdfs", "URL", "Where WebHDFS answers, for what is kept on HDFS; by default port 9870 of its host."),
+    _setting(
+        "webhdfs", "URL", "The address of WebHDFS, for locations on HDFS; the default is port 9870 of the same host."
+    ),
 ]
 BackupEvery = Annotated[
-    float, _setting("backup-every", "SECONDS", "How often a shard's state is backed up.", min=1, show_default=True)
+    float, _setting("backup-every", "SECONDS", "The interval between backups of a shard.", min=1, show_default=True)
 ]
-Backup = Annotated[
-    str | None, _setting("backup", "LOCATION", "Where backups are kept: a folder, or hdfs://HOST:PORT/PATH.")
-]
+Backup = Annotated[str | None, _setting("backup", "LOCATION", "The backup store: a folder or hdfs://HOST:PORT/PATH.")]
 Store = Annotated[
     str | None,
     _setting(
         "store",
         "URL",
-        "Where remote state is: postgresql://… or redis://… . With a password, give it in the configuration or in the variable.",
+        "The store for remote state: postgresql://… or redis://… . Set a URL with a password in the configuration or the variable.",
     ),
 ]
-Target = Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor of it.")]
+Target = Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor in it.")]
+OneTarget = Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app file.")]
 First = Annotated[
     str | None,
-    typer.Option("--from", metavar="DAY", help="The first day of event time (UTC), as 2013-01-01.", show_default=False),
+    typer.Option(
+        "--from", metavar="DAY", help="The first day of event time (UTC), such as 2013-01-01.", show_default=False
+    ),
 ]
 Last = Annotated[
-    str | None, typer.Option("--to", metavar="DAY", help="The last day, itself included.", show_default=False)
+    str | None, typer.Option("--to", metavar="DAY", help="The last day of event time, included.", show_default=False)
 ]
 OneDay = Annotated[
     str | None,
     typer.Option(
-        "--day", metavar="DAY", help="One day instead of --from and --to: 2013-01-31, or yesterday.", show_default=False
+        "--day",
+        metavar="DAY",
+        help="One day, instead of --from and --to: 2013-01-31, or yesterday.",
+        show_default=False,
     ),
 ]
 AllowMissing = Annotated[
     bool,
-    typer.Option(
-        "--allow-missing", help="Also where days of the archive are missing, or not complete though later ones are."
-    ),
+    typer.Option("--allow-missing", help="Continue although days of the archive are missing or incomplete."),
 ]
 BatchOutput = Annotated[
     str | None,
     typer.Option(
         "--output",
         metavar="LOCATION",
-        help="Where the batch's output is; by default the folder backfill in --dir.",
+        help="The location of the batch output; the default is the folder backfill in --dir.",
         show_default=False,
     ),
 ]
 Master = Annotated[
-    str, _setting("master", None, "Where Spark runs: local[*], yarn, spark://HOST:PORT, …", show_default=True)
+    str, _setting("master", None, "The Spark master: local[*], yarn, spark://HOST:PORT, …", show_default=True)
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 DEFAULT_FOLDER = Path(".penstock")
+
+
+@dataclass(frozen=True)
+class Connection(OptionGroup):
+    """The Kafka cluster, and the folder of local services and state."""
+
+    kafka: Kafka = None
+    folder: Folder = DEFAULT_FOLDER
+
+    def open(self) -> KafkaBus:
+        """Return the bus; see `connect`."""
+        return connect(self.kafka, self.folder)
+
+    @property
+    def states(self) -> Path:
+        """The folder of local states."""
+        return self.folder / "state"
+
+
+@dataclass(frozen=True)
+class BackupLocation(OptionGroup):
+    """The backup store."""
+
+    backup: Backup = None
+    webhdfs: WebHdfs = None
+
+    def open(self) -> FileStore | None:
+        """Return the backup store; None if the user names none."""
+        return open_file_store(self.backup, self.webhdfs) if self.backup else None
+
+    def run_command(self, target: str) -> str:
+        """Return the command that runs a processor with these backups."""
+        return f"penstock run {target}" + (f" --backup {self.backup}" if self.backup else "")
+
+
+def one_processor(target: str) -> type[Processor]:
+    """Return the only processor that a target names.
+
+    Raises:
+        BadParameter: the app has several.
+    """
+    name = AppName.parse(target)
+    processors = name.load().processors
+    if len(processors) > 1:
+        names = ", ".join(processor.__name__ for processor in processors)
+        raise typer.BadParameter(
+            f"{name} has several processors: {names}. Name one, as {name}:{processors[0].__name__}."
+        )
+    return processors[0]
 
 
 def connect(kafka: Cluster | None, folder: Path) -> KafkaBus:
     """Return the bus that the options name, or the local one.
 
     Raises:
-        BusError: no bus is named and none runs here.
-        ConfigRefused: the configuration's settings of Kafka cannot be.
+        BusError: no cluster is named, and none runs locally.
+        ConfigRefused: a Kafka setting in the configuration is invalid.
     """
     cluster = kafka or Cluster()
     bus = KafkaBus(KafkaSettings(cluster.bootstrap or _local_kafka(folder), kafka_settings(cluster.file)))
     try:
-        bus.catalog  # noqa: B018 - opened here, where it is known where settings stand
+        bus.catalog  # noqa: B018 - opens the client here, where the place of each setting is known
     except SettingsRefused as error:
         raise explained(cluster.file, error) from error
     return bus
@@ -131,8 +192,8 @@ def _local_kafka(folder: Path) -> str:
         if service.name == "kafka" and service.state == "running":
             return service.endpoints["bootstrap"]
     raise BusError(
-        f"No Kafka is named and none runs in {folder}. Start a local one with `penstock dev up kafka`, or name yours with "
-        "--kafka HOST:PORT, the environment variable PENSTOCK_KAFKA, or kafka in penstock.toml."
+        f"No Kafka cluster is named, and no local one runs in {folder}. Start one with `penstock dev up kafka`, or name yours with --kafka "
+        "HOST:PORT, the environment variable PENSTOCK_KAFKA, or kafka in penstock.toml."
     )
 
 

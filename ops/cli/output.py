@@ -1,4 +1,4 @@
-"""How the command line speaks: tables and notes for people, JSON lines for programs."""
+"""Output of commands: tables and notes for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..logs.setting_up import in_json
+from ..logs.setup import in_json
 
 _LOG = logging.getLogger("penstock.command")
 out = Console(highlight=False)
@@ -23,7 +23,7 @@ _COUNTED = re.compile(r"(\d+) of (\d+)$")
 
 
 def complain(text: str) -> None:
-    """Print an error; a line of the log where that is for programs."""
+    """Print an error; with --log-format json, log it."""
     if in_json():
         _LOG.error("%s", text)
         return
@@ -31,7 +31,7 @@ def complain(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print what is going on, beside the output proper; a line of the log where that is for programs."""
+    """Print a note on standard error; with --log-format json, log it."""
     if in_json():
         _LOG.info("%s", text)
         return
@@ -49,7 +49,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def tabular(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Return a table; numbers to the right, with separators."""
+    """Return a table. Numbers are aligned to the right, with separators."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
@@ -60,7 +60,7 @@ def tabular(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def facts(values: Mapping[str, object]) -> None:
-    """Print names and values, one a line."""
+    """Print names and values, one per line."""
     width = max(map(len, values))
     for name, value in values.items():
         out.print(f"[bold]{name:<{width}}[/]  {escape(str(value))}", soft_wrap=True)
@@ -68,7 +68,7 @@ def facts(values: Mapping[str, object]) -> None:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str], None]]:
-    """Give a function that shows what is going on: a bar for lines that end in "3 of 46", a note where no bar can be."""
+    """Yield a function that shows progress: a bar for lines that end in "3 of 46", a note without a terminal."""
     if in_json() or not err.is_terminal:
         yield note
         return
@@ -86,7 +86,7 @@ def steps() -> Iterator[Callable[[str], None]]:
 
 
 def progress() -> Progress:
-    """Return a progress display on standard error; it shows nothing where that is not a terminal."""
+    """Return a progress display on standard error; disabled without a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,9 +1,12 @@
-"""What a user says of a replay, read: from when to when, with which state, which buckets, how fast."""
+"""Options of `penstock replay`, and the values that they stand for."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -11,46 +14,210 @@ from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.processor import Processor
 from ...state.backups.manifest import BackupId
-from ...state.files.file_store import open_file_store
 from ...transport.bus import Bus
+from ...transport.kafka import KafkaBus
 from ..replay.archive_source import ArchiveEventSource
 from ..replay.bus_source import BusEventSource
 from ..replay.errors import ReplayRefused
 from ..replay.event_source import EventSource, Span
 from ..replay.initial_state import AtStart, Empty, FromBackup, Start
+from .option_groups import OptionGroup
+from .options import BackupLocation
 from .times import parse_start
 
 _SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*x")
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The events and the initial state of a replay.
+
+    Args:
+        span: the first and the last event.
+        description: the span, as the user wrote it.
+        start: the initial state.
+        key: the only key whose outputs are wanted; None for all.
+        numbers: the bucket numbers.
+        is_part: whether the user named a key or buckets.
+    """
+
+    span: Span
+    description: str
+    start: Start
+    key: str | None
+    numbers: list[int]
+    is_part: bool
+
+
+@dataclass(frozen=True)
+class EventOptions(OptionGroup):
+    """The events of a replay, and the state before the first of them."""
+
+    since: Annotated[
+        str,
+        typer.Option("--from", metavar="WHEN", help='Arrival of the first event: "2h ago", a time, or an offset.'),
+    ]
+    until: Annotated[
+        str | None,
+        typer.Option("--to", metavar="WHEN", help="End of the span, excluded; the default is now.", show_default=False),
+    ] = None
+    key: Annotated[str | None, typer.Option("--key", help="Outputs of this key only.", show_default=False)] = None
+    bucket: Annotated[
+        list[int] | None, typer.Option("--bucket", help="Events of this bucket only; repeatable.", show_default=False)
+    ] = None
+    state: Annotated[str, typer.Option("--state", metavar="at-start|empty|backup:ID", help="The initial state.")] = (
+        "at-start"
+    )
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source",
+            metavar="bus|warehouse",
+            help="Where events come from; with warehouse, events that are not archived yet come from the bus.",
+        ),
+    ] = "bus"
+    from_earliest: Annotated[bool, typer.Option("--from-earliest", help="Skip events that Kafka has deleted.")] = False
+
+    def select(
+        self, processor: type[Processor], backups: BackupLocation, *, default_until: str | None = None
+    ) -> Selection:
+        """Return the selection of these options."""
+        until = self.until or default_until
+        numbers = select_buckets(processor, self.key, self.bucket)
+        selection = Selection(
+            parse_replay_span(self.since, until, datetime.now(timezone.utc)),
+            f"{self.since} to {until or 'now'}",
+            parse_initial_state(self.state, backups),
+            self.key,
+            numbers,
+            is_part=self.key is not None or bool(self.bucket),
+        )
+        require_one_bucket(selection.start, numbers)
+        return selection
+
+    def open(self, processor: Processor, bus: Bus, warehouse: str, webhdfs: str | None) -> EventSource:
+        """Return the source of the events."""
+        match self.source:
+            case "bus":
+                return BusEventSource(processor, bus, from_earliest=self.from_earliest)
+            case "warehouse":
+                return ArchiveEventSource(processor, open_warehouse(warehouse, webhdfs), bus)
+            case _:
+                raise typer.BadParameter(f"--source {self.source} is unknown. Use bus or warehouse.")
+
+    def forwarded(self, bus: KafkaBus, folder: Path, backups: BackupLocation, warehouse: str | None) -> list[str]:
+        """Return the options with which another process replays the same events from the same state."""
+        options = ["--state", self.state, "--source", self.source]
+        options += ["--kafka", bus.settings.bootstrap, "--dir", str(folder)]
+        options += given_options({"--backup": backups.backup, "--webhdfs": backups.webhdfs, "--warehouse": warehouse})
+        return [*options, *(["--from-earliest"] if self.from_earliest else [])]
+
+
+@dataclass(frozen=True)
+class OutputOptions(OptionGroup):
+    """The destination of a replay's outputs."""
+
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="live|FILE|GIT_REF",
+            help="Compare the outputs with those of the live processor or another version; exit with 1 if they differ.",
+            show_default=False,
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write the outputs to a file of JSON lines.", show_default=False),
+    ] = None
+    scratch: Annotated[
+        str | None,
+        typer.Option(
+            "--scratch",
+            metavar="PREFIX",
+            help="Write the outputs to new categories named PREFIX.CATEGORY.",
+            show_default=False,
+        ),
+    ] = None
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", min=0, help="The largest number of outputs or differences to show.", show_default=False
+        ),
+    ] = None
+    save_as_test: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-as-test", metavar="FILE", help="Write a pytest test with these events.", show_default=False
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PlaybackOptions(OptionGroup):
+    """The speed of a replay, and where it stops."""
+
+    break_at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--break", metavar="KEY", help="Stop in the debugger at events of this key; repeatable.", show_default=False
+        ),
+    ] = None
+    debug: Annotated[bool, typer.Option("--debug", help="Stop in the debugger if the processor raises.")] = False
+    speed: Annotated[
+        str | None,
+        typer.Option(
+            "--speed",
+            metavar="1x",
+            help="1x for the original speed, 10x for ten times that; the default is as fast as possible.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def stops(self) -> bool:
+        """Whether the replay may stop in the debugger."""
+        return bool(self.break_at) or self.debug
+
+    @property
+    def rate(self) -> float | None:
+        """The seconds of the past for each second; None for as fast as possible."""
+        return None if self.speed is None else parse_speed(self.speed)
+
+
+def given_options(options: dict[str, str | None]) -> list[str]:
+    """Return the command line of those options that have a value."""
+    return [word for name, value in options.items() if value is not None for word in (name, value)]
+
+
 def parse_speed(text: str) -> float:
-    """Return how many seconds of the past pass in one."""
+    """Return the seconds of the past for each second."""
     match = _SPEED.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is not a speed; write 1x for as fast as it was, or 10x.")
+        raise typer.BadParameter(
+            f"--speed {text!r} is invalid. Write 1x for the original speed, or 10x for ten times that."
+        )
     return float(match[1])
 
 
-def parse_span_of(since: str, until: str | None, now: datetime) -> Span:
-    """Return the span that --from and --to name; without an end, it ends with what there is."""
-    begin, end = parse_start(since, now), None if until is None else now if until == "now" else parse_start(until, now)
-    if isinstance(begin, int) and isinstance(end, int):
-        empty = begin >= end
-    elif isinstance(begin, datetime) and not isinstance(end, int):
-        empty = begin >= (end or now)
+def parse_replay_span(since: str, until: str | None, now: datetime) -> Span:
+    """Return the span of --from and --to; without --to it ends with the last event."""
+    start, end = parse_start(since, now), None if until is None else now if until == "now" else parse_start(until, now)
+    if isinstance(start, int) and isinstance(end, int):
+        is_empty = start >= end
+    elif isinstance(start, datetime) and not isinstance(end, int):
+        is_empty = start >= (end or now)
     elif end is None:
-        empty = False
+        is_empty = False
     else:
-        raise typer.BadParameter("--from and --to are both times, or both offsets.")
-    if empty:
-        raise typer.BadParameter(
-            f"From {since} to {until or 'now'} there is nothing: the end does not lie behind the beginning."
-        )
-    return Span(begin, end)
+        raise typer.BadParameter("--from and --to must both be times, or both be offsets.")
+    if is_empty:
+        raise typer.BadParameter(f"--to must be later than --from: {since} to {until or 'now'} contains no events.")
+    return Span(start, end)
 
 
 def span_options(span: Span) -> list[str]:
-    """Return a span as the command line has it, to the millisecond."""
+    """Return a span as options, to the millisecond."""
     options = ["--from", _point(span.since)]
     return options if span.until is None else [*options, "--to", _point(span.until)]
 
@@ -61,53 +228,43 @@ def _point(point: datetime | int) -> str:
     return point.astimezone(timezone.utc).isoformat()
 
 
-def parse_state(text: str, backup: str | None, webhdfs: str | None) -> Start:
-    """Return the state that a replay begins with."""
+def parse_initial_state(text: str, backups: BackupLocation) -> Start:
+    """Return the initial state of a replay."""
     kind, _, name = text.partition(":")
     if text == "empty":
         return Empty()
-    place = None if backup is None else open_file_store(backup, webhdfs)
+    store = backups.open()
     if text == "at-start":
-        return AtStart(place)
+        return AtStart(store)
     if kind != "backup" or not name:
-        raise typer.BadParameter(f"{text!r} is no state to begin with: write at-start, empty, or backup:ID.")
-    if place is None:
+        raise typer.BadParameter(f"--state {text} is unknown. Use at-start, empty, or backup:ID.")
+    if store is None:
         raise ReplayRefused(
-            "No place of backups is named. Nothing was read. Give --backup LOCATION or the environment variable PENSTOCK_BACKUP."
+            f"--state {text} needs a backup store, and none is named. Nothing was read. Name it with --backup LOCATION or the environment "
+            "variable PENSTOCK_BACKUP."
         )
-    return FromBackup(place, BackupId.parse(name))
+    return FromBackup(store, BackupId.parse(name))
 
 
-def buckets_of(processor: type[Processor], key: str | None, asked: list[int] | None) -> list[int]:
-    """Return the bucket numbers that are replayed: of a key the one that it lives in."""
+def select_buckets(processor: type[Processor], key: str | None, numbers: list[int] | None) -> list[int]:
+    """Return the bucket numbers to replay: all, those that the user named, or the bucket of a key."""
     buckets = processor.inputs()[0].buckets
-    beyond = [number for number in asked or () if not 0 <= number < buckets]
-    if beyond:
-        raise typer.BadParameter(f"{processor.__name__} has no bucket {beyond[0]}: its inputs have 0 to {buckets - 1}.")
-    if key is None:
-        return sorted(set(asked or range(buckets)))
-    home = bucket_of(key.encode(), buckets)
-    if asked and home not in asked:
+    unknown = [number for number in numbers or () if not 0 <= number < buckets]
+    if unknown:
         raise typer.BadParameter(
-            f"Events of key {key} lie in bucket {home}, which is not among those that are asked for."
+            f"{processor.__name__} has no bucket {unknown[0]}. Its inputs have buckets 0 to {buckets - 1}."
         )
+    if key is None:
+        return sorted(set(numbers or range(buckets)))
+    home = bucket_of(key.encode(), buckets)
+    if numbers and home not in numbers:
+        raise typer.BadParameter(f"Events of key {key} are in bucket {home}. Omit --bucket, or name that bucket.")
     return [home]
 
 
-def expect_one_backup(start: Start, numbers: list[int]) -> None:
-    """Refuse one backup for several buckets: it is of one."""
+def require_one_bucket(start: Start, numbers: list[int]) -> None:
+    """Refuse to start several buckets from one backup."""
     if isinstance(start, FromBackup) and len(numbers) > 1:
-        raise typer.BadParameter("A backup is of one bucket: name that with --bucket, or a --key that lives in it.")
-
-
-def past_of(
-    source: str, processor: Processor, bus: Bus, warehouse: str, webhdfs: str | None, *, from_earliest: bool
-) -> EventSource:
-    """Return where events are read."""
-    match source:
-        case "bus":
-            return BusEventSource(processor, bus, from_earliest=from_earliest)
-        case "warehouse":
-            return ArchiveEventSource(processor, open_warehouse(warehouse, webhdfs), bus)
-        case _:
-            raise typer.BadParameter(f"{source!r} is no source of events: write bus or warehouse.")
+        raise typer.BadParameter(
+            "A backup contains one bucket. Name that bucket with --bucket, or one of its keys with --key."
+        )

@@ -1,8 +1,8 @@
-"""`penstock` before any of its commands: which configuration holds, and how it is laid below flags and variables.
+"""The root command: reads the configuration, and passes it to commands as defaults.
 
-    the command line --options of all commands to the front--> the file they name --as defaults of every command--> flag, variable, file
+    command line --options of all commands to the front--> configuration file --as defaults of every command--> flag, variable, file
 
-Commands know nothing of it: to them a value of the file is one that was given.
+Commands read a value of the file like one from the command line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .sections import SECTIONS
 DEFAULT_FILE = Path("penstock.toml")
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
 EVERYWHERE = ("--config", "--log-format", "--log-level")
-"""Options of `penstock` itself, which may stand before a command or behind it."""
+"""Options of `penstock` itself, which may be given before or after a command."""
 _EPILOG = f"{', '.join(EVERYWHERE)}: options of all commands, see penstock --help."
 
 
@@ -34,7 +34,7 @@ class Root(TyperGroup):
     """The command `penstock`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the configuration that the command line or the environment names, then the command line."""
+        """Read the configuration, then the command line."""
         first, rest = hoisted(args)
         for _, command in _commands(self):
             command.epilog = command.epilog or _EPILOG
@@ -43,16 +43,16 @@ class Root(TyperGroup):
             configuration.check()
             environment.fill(configuration.file)
             ctx.default_map = self._defaults(configuration)
-        with _telling_of_file(ctx):
+        with _locating_errors(ctx):
             return super().parse_args(ctx, [*first, *rest])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with _telling_of_file(ctx):
+        with _locating_errors(ctx):
             return super().invoke(ctx)
 
     def _defaults(self, configuration: Configuration) -> dict[str, Any]:
-        """Return what every command is given by the file, as the command line wants it."""
+        """Return the defaults of all commands from the file."""
         defaults: dict[str, Any] = {}
         for words, command in _commands(self):
             inner = defaults
@@ -64,13 +64,13 @@ class Root(TyperGroup):
 
 
 def configuration_of(context: typer.Context) -> Configuration:
-    """Return what the configuration says, for a command that reads a table of it."""
+    """Return the configuration, for a command that reads a table."""
     found = context.find_root().obj
     return found if isinstance(found, Configuration) else Configuration(TomlFile(), {})
 
 
 def handed_on(context: typer.Context) -> list[str]:
-    """Return the options by which another process of `penstock` goes by the same configuration, and tells in the same way."""
+    """Return the options with which another process uses the same configuration and log format."""
     file = configuration_of(context).file.path
     given = context.find_root().params
     options = [] if file is None else ["--config", str(file.absolute())]
@@ -80,7 +80,7 @@ def handed_on(context: typer.Context) -> list[str]:
 
 
 def hoisted(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the options of all commands, wherever they stand, and the rest of a command line."""
+    """Return the options of `penstock` itself, and the rest of a command line."""
     first: list[str] = []
     rest: list[str] = []
     left = iter(arguments)
@@ -99,7 +99,7 @@ def _one(left: Iterator[str]) -> list[str]:
 
 
 def _file(options: list[str]) -> TomlFile:
-    """Return the file that the command line names, or the environment, or that lies in the working folder."""
+    """Return the file from the command line, the environment, or the working folder."""
     given = [option.partition("=")[2] for option in options if option.startswith("--config=")]
     given += [value for option, value in pairwise(options) if option == "--config"]
     named = given[-1] if given else os.environ.get(CONFIG_VARIABLE)
@@ -109,19 +109,19 @@ def _file(options: list[str]) -> TomlFile:
 
 
 @contextmanager
-def _telling_of_file(root: Any) -> Iterator[None]:
-    """Where a value of the file is not what an option takes, say where it stands."""
+def _locating_errors(root: Any) -> Iterator[None]:
+    """Add the place in the file to an error about a value from it."""
     try:
         yield
     except typer.BadParameter as error:
-        told = _told_of_file(error, root.obj) if root.obj else None
+        told = _located(error, root.obj) if root.obj else None
         if told is None:
             raise
         raise told from error
 
 
-def _told_of_file(error: typer.BadParameter, configuration: Configuration) -> ConfigRefused | None:
-    """Return what is wrong with the file, if an option's value is from there."""
+def _located(error: typer.BadParameter, configuration: Configuration) -> ConfigRefused | None:
+    """Return an error about the file, if an option's value comes from it."""
     context, option = error.ctx, error.param
     if context is None or option is None or option.name is None:
         return None
@@ -131,22 +131,22 @@ def _told_of_file(error: typer.BadParameter, configuration: Configuration) -> Co
     places = {known.name: keys for known, keys, _ in configuration.values(_words(context))}
     name = _long(option)
     return ConfigRefused(
-        f"{configuration.file.place(places[name])}: {name} cannot be this: {error.message.rstrip('.')}. Nothing was done; mend it there."
+        f"{configuration.file.place(places[name])}: {name} is invalid: {error.message.rstrip('.')}. Nothing was done. Correct the file."
     )
 
 
 def _words(context: Any) -> Keys:
-    """Return the words by which the command of a context was called."""
+    """Return the words of a context's command."""
     return () if context.parent is None else (*_words(context.parent), context.info_name)
 
 
 def commands_of(root: Any) -> Commands:
-    """Return what commands there are below one, with their options."""
+    """Return all commands below a group, with their options."""
     return {words: tuple(_options(command)) for words, command in _commands(root)}
 
 
 def _commands(group: Any, words: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """Give a group and all commands below it, with the words that they are called by."""
+    """Yield a group and all commands below it, with their words."""
     if not words:
         yield words, group
     for name, command in group.commands.items():
@@ -157,7 +157,7 @@ def _commands(group: Any, words: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 
 
 def _options(command: Any) -> Iterator[Option]:
-    """Give the options of a command that a file may give."""
+    """Yield the options of a command that a file may set."""
     for one in command.params:
         name = _long(one)
         if one.param_type_name == "option" and name not in {"help", "config"}:

@@ -1,4 +1,4 @@
-"""The tables of the configuration that are not options of a command: what they are called, and who reads them."""
+"""Configuration tables that are not options of a command."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ..alerting.rules import Alerting
 from ..config.section import Section
 
 SECTIONS: dict[str, type[Section]] = {"alerting": Alerting}
-"""By name. A command reads one with `configuration_of(context).section(…)`; all of them are checked before every command."""
+"""Types by name. A command reads one with `configuration_of(context).section(…)`. All are checked before every command."""

@@ -1,4 +1,4 @@
-"""Stopping in good order when the system or a person asks for it."""
+"""Orderly stop after SIGTERM, SIGINT and SIGUSR1."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import typer
 from .output import complain, note
 
 NOT_SAVED = 75
-"""How a process ends that was told to stop and could not save what it had done (EX_TEMPFAIL of sysexits.h)."""
+"""The exit code of a process that stopped and could not save its last checkpoint (EX_TEMPFAIL of sysexits.h)."""
 LAST_WORD_S = 2.0
-"""How long such a process may take to say so."""
+"""The time to report that."""
 
 
 def interrupt() -> None:
-    """Break off what is being done, to stop processes in an orderly way on the way out."""
+    """Raise KeyboardInterrupt, so that child processes are stopped in order."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None], pause: Callable[[], None] | None = None) -> Iterator[None]:
-    """Call `stop` at SIGTERM and SIGINT, and `pause`, where there is one, at SIGUSR1."""
+    """Call `stop` at SIGTERM and SIGINT, and `pause`, if given, at SIGUSR1."""
 
     def handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
         if pause is not None and signum == signal.SIGUSR1:
@@ -45,15 +45,15 @@ def stopping_on_signals(stop: Callable[[], None], pause: Callable[[], None] | No
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+    """SIGTERM was received."""
 
 
 @contextmanager
 def breaking_off(says: str) -> Iterator[None]:
-    """Break off what is being done at SIGINT and SIGTERM, in good order; end with 128 and the signal's number, as shells do.
+    """Interrupt the block at SIGINT and SIGTERM, and exit with 128 plus the signal's number, as shells do.
 
     Args:
-        says: what it means for the data that it was broken off.
+        says: the effect on the data, for the message.
     """
 
     def terminate(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
@@ -72,14 +72,14 @@ def breaking_off(says: str) -> Iterator[None]:
 
 @contextmanager
 def ending_within(limit_s: float, says: str) -> Iterator[None]:
-    """End the process a while after it was told to stop, if the block has not ended by then; nothing is tidied up.
+    """Exit without cleanup if the block has not ended some time after a signal.
 
-    A call of a client whose broker is away may not come back for minutes, and Python handles no signal meanwhile: so the system notes
-    signals in a socket, which a thread reads. To be used with handlers, as of `stopping_on_signals`.
+    A client call may block for minutes while its broker is away, and Python handles no signal meanwhile. So the system writes
+    signals to a socket, which a thread reads. Use it with handlers, such as those of `stopping_on_signals`.
 
     Args:
-        limit_s: how long the block may take after SIGTERM, SIGINT or SIGUSR1.
-        says: what it means for the data that it did not end.
+        limit_s: the time for the block after SIGTERM, SIGINT or SIGUSR1.
+        says: the effect on the data, for the message.
     """
     noted, notes = socket.socketpair()
     notes.setblocking(False)
@@ -88,7 +88,7 @@ def ending_within(limit_s: float, says: str) -> Iterator[None]:
     def watch() -> None:
         with noted:
             if noted.recv(1) and not ended.wait(limit_s):
-                _say(f"Told to stop, it has not ended within {limit_s:g} s, and is ended now. {says}")
+                _say(f"It has not ended within {limit_s:g} s after a signal, and exits now. {says}")
                 os._exit(NOT_SAVED)
 
     threading.Thread(target=watch, name="end", daemon=True).start()
@@ -102,7 +102,7 @@ def ending_within(limit_s: float, says: str) -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    """Say something, unless that takes long, too."""
+    """Print an error, unless that blocks, too."""
     saying = threading.Thread(target=complain, args=(text,), daemon=True)
     saying.start()
     saying.join(LAST_WORD_S)

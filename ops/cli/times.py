@@ -1,4 +1,4 @@
-"""Points in a stream and in time as people write and read them: an offset, a time, "5m ago", a window."""
+"""Parsing and formatting of offsets, times, durations, days and windows."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ...processors.time.timestamp_validation import shown
 from ...processors.time.windows import EVER_START_MS, Window
 
 NOW = "now"
-"""What is asked for in the place of a last day, to read on to where the bus ends."""
+"""Stands for the current end of the categories, instead of a last day."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")
 
 
 def parse_span(text: str) -> timedelta:
-    """Return a span of time such as 30s, 5m, 2h, 7d."""
+    """Parse a duration such as 30s, 5m, 2h, 7d."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is not a span of time; write 30s, 5m, 2h or 7d.")
+        raise typer.BadParameter(f"{text!r} is not a duration. Write 30s, 5m, 2h or 7d.")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def parse_start(text: str, now: datetime) -> int | datetime:
-    """Return an offset, or a time: "5m ago", or an ISO time (UTC unless it says otherwise)."""
+    """Parse an offset, "5m ago", or an ISO time (UTC without a time zone)."""
     if text.isdecimal():
         return int(text)
     if text.endswith("ago"):
@@ -35,51 +35,49 @@ def parse_start(text: str, now: datetime) -> int | datetime:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         raise typer.BadParameter(
-            f'{text!r} is neither an offset (1200), nor a time (2013-01-31T10:00), nor a span ("5m ago").'
+            f'{text!r} is neither an offset (1200), nor a time (2013-01-31T10:00), nor a duration ("5m ago").'
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 
 def parse_time_ms(text: str) -> int:
-    """Return an ISO time (UTC unless it says otherwise) as milliseconds since 1970."""
+    """Parse an ISO time (UTC without a time zone), as milliseconds since 1970."""
     time = parse_start(text, datetime.now(timezone.utc))
     return time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
 def shown_time(time_ms: int) -> str:
-    """Return milliseconds since 1970 as a time in UTC."""
+    """Format milliseconds since 1970 as a time in UTC."""
     return shown(time_ms)
 
 
 def shown_window(window: Window | None) -> str:
-    """Return from when to when a window is; nothing where there is none."""
+    """Format the start and end of a window; empty without one."""
     if window is None:
         return ""
     return "ever" if window.start == EVER_START_MS else f"{shown_time(window.start)} to {shown_time(window.end)}"
 
 
 def parse_day(text: str) -> date:
-    """Return a day written as 2013-01-31."""
+    """Parse a day such as 2013-01-31."""
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a day; write it as 2013-01-31.") from None
+        raise typer.BadParameter(f"{text!r} is not a day. Write it as 2013-01-31.") from None
 
 
 def days_of(first: str | None, last: str | None, day: str | None, today: date | None = None) -> tuple[date, date]:
-    """Return the first and last day that --from and --to name, or twice the one of --day.
+    """Return the first and last day of --from and --to, or of --day.
 
     Args:
-        first: as it was typed.
-        last: the same.
-        day: the same; "yesterday" is the UTC day that ended last.
-        today: the UTC day on which this is asked; None for now.
+        first: the value of --from.
+        last: the value of --to.
+        day: the value of --day; "yesterday" is the previous UTC day.
+        today: the current UTC day; None for the clock.
     """
     if day is not None and first is None and last is None:
         one = parse_day(day) if day != "yesterday" else (today or datetime.now(timezone.utc).date()) - timedelta(days=1)
         return one, one
     if first is None or last is None or day is not None:
-        raise typer.BadParameter(
-            "Say which days: --from DAY --to DAY, or --day DAY (a day such as 2013-01-31, or yesterday)."
-        )
+        raise typer.BadParameter("Name the days: --from DAY --to DAY, or --day DAY (such as 2013-01-31, or yesterday).")
     return parse_day(first), parse_day(last)

@@ -1,1 +1,1 @@
-"""Configuration: one TOML file for an environment, below variables and flags; checked whole, with secrets never shown."""
+"""Configuration: one TOML file per environment. Variables and flags take precedence; secrets are never printed."""

@@ -1,7 +1,7 @@
-"""A configuration as commands see it: what the file says that fits their options, checked before anything is done.
+"""A configuration file and the options of all commands. The whole file is checked before a command starts.
 
 file --checked against--> options of the commands, settings of Kafka, sections
-     --by option--------> what stands in for a flag that was not given, nor a variable
+     --by option--------> defaults of options that neither a flag nor a variable sets
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _NAMES = {str: "a text", bool: "true or false", int: "a number", float: "a numbe
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command, as far as a file may give it.
+    """An option of a command that a configuration file may set.
 
     Args:
-        name: as on the command line, without its dashes.
-        variable: of the environment, which gives it as well; an option that has one may stand at the top of the file, for all commands.
-        is_flag: whether it is true or false.
-        is_list: whether it may be given several times.
+        name: its name on the command line, without dashes.
+        variable: its environment variable. An option with a variable may be set at the top of the file, for all commands.
+        is_flag: whether its value is true or false.
+        is_list: whether it is repeatable.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Option:
     is_list: bool = False
 
     @property
-    def wanted(self) -> str:
-        """What a file may say of it."""
+    def type_name(self) -> str:
+        """The type of its value in a file, for messages."""
         return "true or false" if self.is_flag else "a list of texts" if self.is_list else "a text or a number"
 
     def takes(self, value: Any) -> bool:
-        """Tell whether a value is of a type that fits; the command line's own checks come later."""
+        """Return whether a value has the right type; the command line checks it further."""
         if self.is_flag:
             return isinstance(value, bool)
         if self.is_list:
@@ -56,17 +56,17 @@ class Option:
 
 
 Commands = Mapping[Keys, tuple[Option, ...]]
-"""Every command with its options, by the words that it is called by; the options of `penstock` itself by no words."""
+"""The options of every command, by its words on the command line; no words stand for `penstock` itself."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a file says to some commands.
+    """A configuration file, and the commands that read it.
 
     Args:
         file: the file.
-        commands: whom it may speak to.
-        sections: the types of tables that are no command's, by name.
+        commands: the commands and their options.
+        sections: the types of the other tables, by name.
     """
 
     file: TomlFile
@@ -74,10 +74,10 @@ class Configuration:
     sections: Mapping[str, type[Section]] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Hold that all of the file has a meaning.
+        """Check the whole file.
 
         Raises:
-            ConfigRefused: something in it has none, with the line, and what was probably meant.
+            ConfigRefused: a key is unknown or a value has the wrong type; with the line and a suggestion.
         """
         shared = {option.name: option for option in self.shared()}
         tables = {*self.sections, kafka_settings.TABLE, environment.TABLE, *(words[0] for words in self._tables())}
@@ -96,12 +96,12 @@ class Configuration:
             self.section(kind, resolve=False)
 
     def shared(self) -> list[Option]:
-        """Return the options that may stand at the top of the file, each once."""
+        """Return the options that may be set at the top of the file, each once."""
         named = {option.name: option for options in self.commands.values() for option in options if option.variable}
         return list(named.values())
 
     def values(self, words: Keys) -> Iterator[tuple[Option, Keys, Any]]:
-        """Give what the file says to one command: the option, where in the file, and the value as it is written there."""
+        """Yield the settings of one command: the option, its keys in the file, and the value as written."""
         own = self._table(words) if words else {}
         for option in self.commands[words]:
             if option.name in own:
@@ -110,7 +110,7 @@ class Configuration:
                 yield option, (option.name,), self.file.values[option.name]
 
     def given(self, words: Keys) -> dict[str, Any | Callable[[], Any]]:
-        """Return what the file says to one command, by option; what depends on the environment is asked when it is needed."""
+        """Return the settings of one command, by option. Values with environment variables are resolved when they are used."""
         return {option.name: self._given(value, keys) for option, keys, value in self.values(words)}
 
     def _given(self, value: Any, keys: Keys) -> Any | Callable[[], Any]:
@@ -118,14 +118,14 @@ class Configuration:
         return in_time if variables_in(value) else in_time()
 
     def section(self, kind: type[S], *, resolve: bool = True) -> S | None:
-        """Return a table of the file; None where it has none of that name.
+        """Return a table of the file; None if it is missing.
 
         Args:
             kind: one of its sections.
-            resolve: whether to replace variables of the environment.
+            resolve: whether to replace environment variables.
 
         Raises:
-            ConfigRefused: the table is not as declared, or a variable is not set.
+            ConfigRefused: the table is invalid, or a variable is not set.
         """
         [name] = [name for name, known in self.sections.items() if known is kind]
         if name not in self.file.values:
@@ -136,11 +136,11 @@ class Configuration:
             return msgspec.convert(resolved(table, place) if resolve else table, kind)
         except msgspec.ValidationError as error:
             raise ConfigRefused(
-                f"{place}, in [{name}]: {error}.{_meant_field(error, kind)} Nothing was done; mend it there."
+                f"{place}, in [{name}]: {error}.{_meant_field(error, kind)} Nothing was done. Correct the file."
             ) from error
 
     def _table(self, words: Keys) -> Mapping[str, Any]:
-        """Return the table of a command, or of a group of them."""
+        """Return the table of a command or a command group."""
         inner = self.file.values
         for word in words:
             inner = inner.get(word, {})
@@ -166,20 +166,20 @@ class Configuration:
     def _check_value(self, keys: Keys, option: Option, value: Any) -> None:
         if not option.takes(value):
             raise ConfigRefused(
-                f"{self.file.place(keys)}: {keys[-1]} is to be {option.wanted}, and is {_NAMES.get(type(value), 'something else')}. "
-                "Nothing was done; mend it there."
+                f"{self.file.place(keys)}: {keys[-1]} must be {option.type_name}, not {_NAMES.get(type(value), 'another type')}. "
+                "Nothing was done. Correct the file."
             )
 
     def _unknown(self, keys: Keys, known: Iterable[str]) -> ConfigRefused:
         table = f" in [{'.'.join(keys[:-1])}]" if len(keys) > 1 else ""
         return ConfigRefused(
-            f"{self.file.place(keys)}: there is no setting {keys[-1]}{table}. {did_you_mean(keys[-1], known)} Nothing was done."
+            f"{self.file.place(keys)}: unknown setting {keys[-1]}{table}. {did_you_mean(keys[-1], known)} Nothing was done."
         )
 
     def _no_table(self, keys: Keys) -> ConfigRefused:
         name = ".".join(keys)
         return ConfigRefused(
-            f"{self.file.place(keys)}: {name} is a table, and not a value: write [{name}] on a line of its own. Nothing was done."
+            f"{self.file.place(keys)}: {name} must be a table, not a value. Nothing was done. Write [{name}] on a line of its own."
         )
 
 

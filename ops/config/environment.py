@@ -1,8 +1,8 @@
-"""`[environment]`: variables for what a command runs, where they are not set already.
+"""`[environment]`: environment variables for commands; variables that are already set take precedence.
 
     PENSTOCK_LOOKUPS = "postgresql://penstock:${LOOKUPS_PASSWORD}@db/airports"
 
-They are what processors themselves ask for, such as addresses of the stores of lookup joins; options have keys of their own.
+Processors read them, for instance for the addresses of lookup stores. Options have their own keys.
 """
 
 from __future__ import annotations
@@ -19,31 +19,29 @@ TABLE = "environment"
 
 
 def checked(file: TomlFile, options: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables as the file has them.
+    """Return the variables in the file.
 
     Args:
         file: the configuration.
-        options: names of options by the variables that give them.
+        options: names of options by their variables.
 
     Raises:
-        ConfigRefused: one is no text, or is that of an option.
+        ConfigRefused: a value is not a string, or the variable belongs to an option.
     """
     table: Mapping[str, str] = file.values.get(TABLE, {})
     for name, value in table.items():
         place = file.place((TABLE, name))
         if name in options:
             raise ConfigRefused(
-                f"{place}: {name} is the variable of an option; write {options[name]} = … at the top of the file. Nothing was done."
+                f"{place}: {name} is the variable of an option. Nothing was done. Write {options[name]} = … at the top of the file."
             )
         if not isinstance(value, str):
-            raise ConfigRefused(
-                f"{place}: {name} is to be a text, as all variables are. Nothing was done; mend it there."
-            )
+            raise ConfigRefused(f"{place}: {name} must be a string. Nothing was done. Correct the file.")
     return table
 
 
 def fill(file: TomlFile) -> None:
-    """Set what is not set; nothing for one that depends on a variable that is not: who asks for it says so."""
+    """Set the missing variables, except those that depend on an unset variable; the processor that needs one reports it."""
     for name, value in file.values.get(TABLE, {}).items():
         with suppress(VariableMissing):
             os.environ.setdefault(name, resolved(value, file.place((TABLE, name))))

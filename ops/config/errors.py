@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and what was probably meant."""
+"""Errors of a configuration, and suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...processors.errors import PenstockError
 
 
 class ConfigRefused(PenstockError):
-    """A configuration file cannot be read, or says what nobody understands: nothing was done; mend the file."""
+    """A configuration file is unreadable or invalid. Nothing was done: correct the file."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that says what a mistyped name was probably to be, or what there is."""
+    """Return a sentence that suggests the closest known name, or lists all."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
     if close:
         return f"Did you mean {close[0]}?"
-    return f"There are: {', '.join(names)}." if names else "None can stand here."
+    return f"Known names: {', '.join(names)}." if names else "No name is allowed here."

@@ -1,6 +1,6 @@
-"""`[kafka-settings]`: what is passed on to librdkafka, by its names, quoted or not.
+"""`[kafka-settings]`: settings of librdkafka, by their own names, with or without quotes.
 
-security.protocol = "SASL_SSL"    is a table in a table to TOML, and one name to librdkafka
+security.protocol = "SASL_SSL"    TOML reads a nested table, librdkafka one name
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from .variables import resolved
 TABLE = "kafka-settings"
 
 _OURS = {
-    "bootstrap.servers": "it is the setting kafka, at the top of the file",
-    "metadata.broker.list": "it is the setting kafka, at the top of the file",
-    "group.id": "a processor's group is called as the processor",
-    "group.instance.id": "workers have names of their own",
-    "transactional.id": "workers have names of their own",
-    "enable.auto.commit": "positions are saved with checkpoints, which is what guarantees rest on",
-    "enable.auto.offset.store": "positions are saved with checkpoints, which is what guarantees rest on",
-    "auto.offset.reset": "nothing is skipped in silence; see --from-earliest",
-    "enable.partition.eof": "workers have to be told of the ends of buckets",
-    "isolation.level": "what a transaction took back must not be read",
-    "enable.idempotence": "outputs would be repeated, or change places",
-    "acks": "outputs that a broker has not copied yet would count as written",
-    "partitioner": "a key's events have to lie in one bucket, whoever writes them",
-    "partition.assignment.strategy": "it follows from how many inputs a processor has",
+    "bootstrap.servers": "the setting kafka at the top of the file replaces it",
+    "metadata.broker.list": "the setting kafka at the top of the file replaces it",
+    "group.id": "a processor's group has the processor's name",
+    "group.instance.id": "workers set their own names",
+    "transactional.id": "workers set their own names",
+    "enable.auto.commit": "checkpoints commit positions, and the guarantees depend on that",
+    "enable.auto.offset.store": "checkpoints commit positions, and the guarantees depend on that",
+    "auto.offset.reset": "workers never skip events silently; use --from-earliest",
+    "enable.partition.eof": "workers need to detect the ends of buckets",
+    "isolation.level": "aborted transactions must not be read",
+    "enable.idempotence": "outputs would be duplicated or reordered",
+    "acks": "outputs without replicas would count as written",
+    "partitioner": "all writers must put a key into the same bucket",
+    "partition.assignment.strategy": "it depends on the processor's number of inputs",
 }
-"""What stands in the way of what Penstock promises, and why."""
+"""Settings that would break guarantees, with the reason."""
 
 _NAMES = [
     "security.protocol",
@@ -98,11 +98,11 @@ _NAMES = [
     "log_level",
     "statistics.interval.ms",
 ]
-"""The settings of librdkafka that people use, to tell what was meant; it knows more, which are passed on as well."""
+"""Common settings of librdkafka, for suggestions; others are passed on, too."""
 
 
 def kafka_settings(file: TomlFile) -> dict[str, str]:
-    """Return librdkafka's settings as it takes them.
+    """Return librdkafka's settings as text.
 
     Raises:
         ConfigRefused: as `checked`, or a variable is not set.
@@ -111,49 +111,51 @@ def kafka_settings(file: TomlFile) -> dict[str, str]:
 
 
 def in_text(value: Any, place: str) -> str:
-    """Return a value as librdkafka takes it."""
+    """Return a value as text, for librdkafka."""
     return str(resolved(value, place)) if isinstance(value, str) else str(value).lower()
 
 
 def checked(file: TomlFile) -> dict[str, Any]:
-    """Return librdkafka's settings as the file has them, by their whole names.
+    """Return librdkafka's settings in the file, by full name.
 
     Raises:
-        ConfigRefused: a value is no text, number or truth; or a setting would break what Penstock promises.
+        ConfigRefused: a value is a list or a date; or a setting would break a guarantee.
     """
     settings = written(file)
     for name, value in settings.items():
         if name in _OURS:
             raise ConfigRefused(
-                f"{place_of(file, name)}: {name} cannot be set, since {_OURS[name]}. Nothing was done; take it out."
+                f"{place_of(file, name)}: {name} cannot be set: {_OURS[name]}. Nothing was done. Remove it."
             )
         if not isinstance(value, (str, int, float)):
             raise ConfigRefused(
-                f"{place_of(file, name)}: {name} is to be a text, a number, true or false, and is a list or a date. Nothing was done."
+                f"{place_of(file, name)}: {name} must be a string, a number, true or false. Nothing was done. Correct the file."
             )
     return settings
 
 
 def written(file: TomlFile) -> dict[str, Any]:
-    """Return librdkafka's settings as the file has them, by their whole names.
+    """Return librdkafka's settings in the file, by full name.
 
     Raises:
-        ConfigRefused: there is something else of that name.
+        ConfigRefused: the key of that name is not a table.
     """
     table = file.values.get(TABLE, {})
     if not isinstance(table, Mapping):
-        raise ConfigRefused(f"{file.place((TABLE,))}: {TABLE} is a table: write [{TABLE}] on a line of its own.")
+        raise ConfigRefused(
+            f"{file.place((TABLE,))}: {TABLE} must be a table. Nothing was done. Write [{TABLE}] on a line of its own."
+        )
     return dict(_flat(table))
 
 
 def place_of(file: TomlFile, name: str) -> str:
-    """Return where a setting stands in the file."""
+    """Return the place of a setting in the file."""
     found = file.place((TABLE, name))
     return found if ", line" in found else file.place((TABLE, *name.split(".")))
 
 
 def explained(file: TomlFile, refused: SettingsRefused) -> ConfigRefused:
-    """Return what librdkafka said of the settings, with where in the file that is, and what was probably meant."""
+    """Return librdkafka's error about a setting, with its place in the file and a suggestion."""
     name = max((one for one in written(file) if one in str(refused)), key=len, default=None)
     if name is None:
         return ConfigRefused(f"{file.place((TABLE,))}: {refused}")

@@ -1,4 +1,4 @@
-"""What must not be shown of a configuration."""
+"""Redaction of secrets in a configuration."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _PUBLIC = re.compile(r"\.location$|^ssl\.(ca|certificate)\.pem$|token\.endpoint\
 
 
 def without_secrets(name: str, value: Any) -> Any:
-    """Return a value as it may be shown: nothing of a password, and of an address all but its password.
+    """Return a value without secrets: passwords are hidden, in addresses only the password.
 
     Args:
-        name: of the setting, which tells secrets from others.
-        value: of any type that TOML has.
+        name: the name of the setting, which identifies secrets.
+        value: any TOML value.
     """
     if isinstance(value, dict):
         return {inner: without_secrets(inner, one) for inner, one in value.items()}

@@ -1,4 +1,4 @@
-"""Tables of the configuration that are not options of a command: each a type of its own."""
+"""Types of configuration tables that are not options of a command."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import msgspec
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """A table, whose keys are the fields with dashes for underscores; a field without a default has to be given where the table is.
+    """A table. Its keys are the fields, with dashes instead of underscores. Fields without a default are required.
 
-    Tables within it are sections, too. Secrets among its fields are called so (password, secret, token, webhook), which hides them in
-    `penstock config show`.
+    Nested tables are sections, too. Fields with secrets have names such as password, secret, token or webhook, so that
+    `penstock config show` hides them.
     """

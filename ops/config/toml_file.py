@@ -1,6 +1,6 @@
-"""A TOML file, with the line that each of its keys stands on.
+"""A TOML file, with the line of each key.
 
-Python's parser tells no lines but those of mistakes in syntax, so a key is looked for again where somebody has to be told of it.
+Python's parser reports lines only for syntax errors, so the line of a key is searched again for an error message.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True)
 class TomlFile:
-    """What a file says, or nothing.
+    """A parsed file; empty without a path.
 
     Args:
-        path: where it is; None for no file.
-        values: what it says.
-        text: its text. May hold secrets, as the values may: never shown.
+        path: its path; None without a file.
+        values: its parsed content.
+        text: its text. Text and values may contain secrets and are never printed.
     """
 
     path: Path | None = None
@@ -40,32 +40,32 @@ class TomlFile:
         """Read a file.
 
         Raises:
-            ConfigRefused: it cannot be read, or is not TOML.
+            ConfigRefused: it is unreadable, or not TOML.
         """
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
             raise ConfigRefused(
-                f"The configuration {path} cannot be read: {reason}. Nothing was done. Name another with --config or PENSTOCK_CONFIG."
+                f"Cannot read the configuration {path}: {reason}. Nothing was done. Name another file with --config or PENSTOCK_CONFIG."
             ) from error
         try:
             return TomlFile(path, tomllib.loads(text), text)
         except tomllib.TOMLDecodeError as error:
-            raise ConfigRefused(f"{path} is not TOML: {error}. Nothing was done; mend it there.") from error
+            raise ConfigRefused(f"{path} is not TOML: {error}. Nothing was done. Correct the file.") from error
 
     def place(self, keys: Keys) -> str:
-        """Return where a value stands, as "penstock.toml, line 3"."""
+        """Return the place of a value, as "penstock.toml, line 3"."""
         line = self._line(keys)
         return f"{self.path}, line {line}" if line else str(self.path)
 
     def _line(self, keys: Keys) -> int | None:
-        """Return the line of a key or of the header of a table; for one that only its parts stand for, that of the first."""
+        """Return the line of a key or a table header; for an implicit table, the line of its first key."""
         return next((number for number, found in _keys_by_line(self.text) if found[: len(keys)] == keys), None)
 
 
 def _keys_by_line(text: str) -> Iterator[tuple[int, Keys]]:
-    """Give the keys and headers of tables with their lines, from 1."""
+    """Yield keys and table headers with their lines, from 1."""
     table: Keys = ()
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if line.startswith("["):
@@ -76,7 +76,7 @@ def _keys_by_line(text: str) -> Iterator[tuple[int, Keys]]:
 
 
 def _path(line: str) -> Keys:
-    """Return the keys that a line names; none where it is not a line of its own, but within a text."""
+    """Return the keys on a line; empty for a line within a multi-line string."""
     try:
         inner: Any = tomllib.loads(line)
     except tomllib.TOMLDecodeError:

@@ -1,4 +1,4 @@
-"""`${VARIABLE}` in values: what the environment has, so that secrets need not stand in files."""
+"""`${VARIABLE}` in values: environment variables, which keep secrets out of files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class VariableMissing(ConfigRefused):
-    """A variable of the environment that is to stand somewhere is not set: set it."""
+    """An environment variable in a value is not set: set it."""
 
 
 def resolved(value: Any, place: str) -> Any:
-    """Return a value with its variables replaced, in tables and lists as well; `$${` stands for `${`.
+    """Return a value with its variables replaced, also in tables and lists; `$${` stands for `${`.
 
     Args:
-        value: as the file has it.
-        place: where it stands, for messages.
+        value: the value in the file.
+        place: its place in the file, for messages.
 
     Raises:
         VariableMissing: a variable is not set.
@@ -36,7 +36,7 @@ def resolved(value: Any, place: str) -> Any:
 
 
 def variables_in(value: Any) -> list[str]:
-    """Return the variables that a value, or what is within it, depends on."""
+    """Return the variables in a value, also in tables and lists."""
     if isinstance(value, str):
         return [name for escaped, name in _VARIABLE.findall(value) if not escaped]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -49,13 +49,12 @@ def _of_environment(found: re.Match[str], place: str) -> str:
         return f"${{{name}}}"
     if not _NAME.fullmatch(name):
         raise ConfigRefused(
-            f"{place}: ${{{name}}} names no variable of the environment; write ${{NAME}}, or $${{ for the characters themselves. "
-            "Nothing was done."
+            f"{place}: ${{{name}}} is not a valid variable. Nothing was done. Write ${{NAME}}, or $${{ for a literal ${{."
         )
     try:
         return os.environ[name]
     except KeyError as error:
         raise VariableMissing(
-            f"{place}: the variable {name} of the environment, which is to stand there, is not set. Nothing was done; set it, in every "
-            "process that is started with this configuration."
+            f"{place}: the environment variable {name} is not set. Nothing was done. Set it in every process with this "
+            "configuration."
         ) from error

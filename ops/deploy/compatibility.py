@@ -105,7 +105,9 @@ def _between(
     old = last.shape
     if old.state is None and shape.state is None:
         return  # without state, any inputs will do
-    is_migrated = move is not None and move.retyped is not None and move.retyped.shape == shape.state
+    is_migrated = (
+        move is not None and move.lineage.converted is not None and move.lineage.converted.shape == shape.state
+    )
     if old.state != shape.state and not is_migrated:
         yield Incompatibility(
             f"{last.label} keeps {_state(old)}, and it is now declared to keep {_state(shape)}; neither can go on from the other's.",

@@ -1,1 +1,1 @@
-"""What a process says of itself while it works: one line for each thing, for people or for programs."""
+"""Log lines of a process, as text or as JSON."""

@@ -1,4 +1,4 @@
-"""Lines of the log: JSON for programs, text for people."""
+"""Formats of log lines: JSON for programs, text for people."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 
 _STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 _COLORS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
-BEARER = ("processor", "worker")
-"""Fields that say for whom a process works."""
+IDENTITY = ("processor", "worker")
+"""Fields that identify the process."""
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what a line says beside its message: what was given as `extra`, and the class of an error that it tells of."""
-    given = {name: value for name, value in vars(record).items() if name not in _STANDARD and name not in BEARER}
+    """Return the fields of a line beside its message: `extra`, and the class of a logged error."""
+    given = {name: value for name, value in vars(record).items() if name not in _STANDARD and name not in IDENTITY}
     arguments = record.args if isinstance(record.args, tuple) else ()
     errors = [type(one).__name__ for one in arguments if isinstance(one, BaseException)]
     return {**given, "error": errors[0]} if errors else given
@@ -32,7 +32,7 @@ class JsonLines(logging.Formatter):
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **{name: getattr(record, name) for name in BEARER if hasattr(record, name)},
+            **{name: getattr(record, name) for name in IDENTITY if hasattr(record, name)},
             "message": record.getMessage(),
             **fields_of(record),
         }
@@ -42,10 +42,10 @@ class JsonLines(logging.Formatter):
 
 
 class PrettyLines(logging.Formatter):
-    """Text for people: time of day, level, for which processor, message, and fields.
+    """Text for people: time of day, level, processor, message, and fields.
 
     Args:
-        colored: whether the reader shows colours.
+        colored: whether to use terminal colours.
     """
 
     def __init__(self, *, colored: bool) -> None:
@@ -53,7 +53,7 @@ class PrettyLines(logging.Formatter):
         self._colored = colored
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a line, or several where there is a trace."""
+        """Return a line, or several with a stack trace."""
         when = self.formatTime(record, "%Y-%m-%d %H:%M:%S")
         processor = getattr(record, "processor", None)
         of = f" {processor}:" if processor else ""

@@ -1,4 +1,4 @@
-"""What a processor has around it that is moved."""
+"""Resources that a maintenance operation needs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ...transport.bus import Bus
 
 
 @dataclass(frozen=True)
-class Around:
-    """What a processor has around it.
+class MaintenanceEnvironment:
+    """Resources that a maintenance operation needs.
 
     Args:
-        bus: where its categories are.
-        states: the folder of all states.
-        backups: where they are backed up; None for nowhere.
-        store: the address of the store for remote state; may hold a password, never shown.
+        bus: the bus with the processor's categories.
+        states: the folder of all local states.
+        backups: the backup store; None without one.
+        store: the address of the store for remote state; it may contain a password and is never printed.
     """
 
     bus: Bus

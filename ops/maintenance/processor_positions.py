@@ -1,4 +1,4 @@
-"""Where the shards of a processor stand: positions on the bus, and the states that there are of each."""
+"""Positions of a processor on the bus, and the stored states of its shards."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ...state.local.folder import shard_folder
 from ...state.local.rocksdb import RocksShardState
 from ...state.protocols import ShardIdentity
 from ...transport.bus import Bus
-from ...transport.tables.maintenance_log import MaintenanceOperation
+from ...transport.tables.maintenance_log import StateLineage
 from ..worker.resume_checks import committed_by
 from .reset_plan import Candidate, ShardFacts
 
 
 @dataclass(frozen=True)
 class LocalStates:
-    """The states of a processor's shards that lie in a folder of this machine, and their backups.
+    """The states of a processor's shards in a local folder, and their backups.
 
     Args:
-        processor: whose; it keeps state, and not in a remote store.
+        processor: a processor with local state.
         root: the folder of all states.
-        place: where backups are kept; None for nowhere.
+        backup_store: where backups are; None without backups.
     """
 
     processor: type[Processor]
     root: Path
-    place: FileStore | None
+    backup_store: FileStore | None
 
     def identity(self, bucket: int) -> ShardIdentity:
-        """Return what a shard's state is known by."""
+        """Return the identity of a shard's state."""
         return ShardIdentity(self.processor.name, bucket, self.processor.state_shape() or "")
 
     def folder(self, bucket: int) -> Path:
@@ -45,16 +45,16 @@ class LocalStates:
         return shard_folder(self.root, self.identity(bucket))
 
     def backups(self, bucket: int) -> ShardBackups | None:
-        """Return a shard's backups; None where none are kept."""
-        return None if self.place is None else ShardBackups(self.place, self.processor.name, bucket)
+        """Return a shard's backups; None without a backup store."""
+        return None if self.backup_store is None else ShardBackups(self.backup_store, self.processor.name, bucket)
 
-    def expect_closed(self, bucket: int) -> None:
-        """Raise StateInUse where a process has the shard's state open."""
+    def require_closed(self, bucket: int) -> None:
+        """Raise StateInUse if a process has the shard's state open."""
         expect_closed(self.folder(bucket))
 
-    def found(self, bucket: int) -> Iterator[FoundState]:
-        """Give the states that there are of a shard, whatever they hold, the one on this machine first; none that is damaged."""
-        local = read_database(self.folder(bucket), _found)
+    def stored(self, bucket: int) -> Iterator[StoredState]:
+        """Yield all intact states of a shard, of any type: the local one first, then the backups."""
+        local = read_database(self.folder(bucket), _stored)
         if local is not None and (local.saved or local.prepared):
             yield local
         backups = self.backups(bucket)
@@ -62,33 +62,33 @@ class LocalStates:
             manifests, files = list(backups.manifests()), backups.files()
             for manifest in manifests:
                 if not damages_of(manifest, files):
-                    yield FoundState(manifest.identity, manifest.position, backup=manifest.id)
+                    yield StoredState(manifest.identity, manifest.position, backup=manifest.id)
 
-    def known(self, bucket: int, committed: StatePosition, first_fitting: int = 0) -> Iterator[Candidate]:
-        """Give the states of a shard that this processor could go on with, the one on this machine first.
+    def candidates(self, bucket: int, committed: StatePosition, lineage: StateLineage) -> Iterator[Candidate]:
+        """Yield the states of a shard that the processor can use, the local one first.
 
         Args:
-            bucket: which.
+            bucket: the shard.
             committed: the group's positions.
-            first_fitting: the number of the move below which states hold values of another type.
+            lineage: which states contain values of the declared type.
         """
         identity = self.identity(bucket)
-        for found in self.found(bucket):
-            fits = found.identity == identity and found.saved.maintenance_number >= first_fitting
-            if fits and (position := found.settled(committed)):
-                yield Candidate(position, found.backup)
+        for state in self.stored(bucket):
+            fits = state.identity == identity and state.saved.maintenance_number >= lineage.first_of_type(bucket)
+            if fits and (position := state.completed(committed)):
+                yield Candidate(position, state.backup)
 
 
 @dataclass(frozen=True)
-class FoundState:
-    """A state that there is of a shard.
+class StoredState:
+    """A stored state of a shard.
 
     Args:
-        identity: whose it is, and what it holds.
-        saved: what it reflects.
-        prepared: from where and to where a checkpoint leads that waits for its decision.
-        keys: about how many values it has; 0 where that is not known.
-        backup: which backup it is; None for the state on this machine.
+        identity: its processor, bucket and content.
+        saved: its position.
+        prepared: the positions before and after a prepared checkpoint that is not decided.
+        keys: its approximate number of values; 0 if unknown.
+        backup: the backup; None for the local state.
     """
 
     identity: ShardIdentity
@@ -97,50 +97,51 @@ class FoundState:
     keys: int = 0
     backup: BackupId | None = None
 
-    def settled(self, committed: StatePosition) -> StatePosition:
-        """Return what it reflects once its last checkpoint is settled by the group's positions; see `counts`."""
+    def completed(self, committed: StatePosition) -> StatePosition:
+        """Return its position after its last checkpoint is completed or rolled back by the group's positions; see `is_committed`."""
         if self.prepared is None:
             return self.saved
         before, after = self.prepared
-        what = f"{self.identity.processor}, bucket {self.identity.bucket}: a checkpoint"
-        return self.saved.updated(after) if is_committed(before, after, committed, what) else self.saved
+        checkpoint = f"{self.identity.processor}, bucket {self.identity.bucket}: a checkpoint"
+        return self.saved.updated(after) if is_committed(before, after, committed, checkpoint) else self.saved
 
 
-def _found(state: RocksShardState) -> FoundState | None:
+def _stored(state: RocksShardState) -> StoredState | None:
     identity, delta = state.identity(), state.prepared()
     if identity is None:
         return None
     prepared = None if delta is None else (delta.before, delta.after)
-    return FoundState(identity, state.position(), prepared, state.estimated_keys())
+    return StoredState(identity, state.position(), prepared, state.estimated_keys())
 
 
 @dataclass(frozen=True)
 class ProcessorPositions:
-    """Where a processor's group stands, by input and bucket.
+    """The positions of a processor's group.
 
     Args:
-        committed: its positions, by bucket.
-        starts: the first offsets that the bus keeps.
-        move: the newest move of it; None where there was none.
+        committed: its committed positions, by bucket.
+        starts: the first retained offsets, by input and bucket.
+        lineage: the states that its workers may use.
     """
 
     committed: dict[int, StatePosition]
     starts: dict[str, dict[int, int]]
-    move: MaintenanceOperation | None
+    lineage: StateLineage
 
     def of(self, bucket: int) -> ShardFacts:
-        """Return where a shard stands, without its states."""
-        committed = self.committed.get(bucket, StatePosition())
-        starts = {name: starts[bucket] for name, starts in self.starts.items()}
-        if self.move is None:
-            return ShardFacts(bucket, starts, committed)
-        borders = {name: offsets.get(bucket, 0) for name, offsets in self.move.borders.items()}
-        return ShardFacts(bucket, starts, committed, borders=borders, rebuilds=self.move.rebuilds)
+        """Return the facts about a shard, without its states."""
+        return ShardFacts(
+            bucket,
+            starts={name: starts[bucket] for name, starts in self.starts.items()},
+            committed=self.committed.get(bucket, StatePosition()),
+            resize_offsets={name: offsets.get(bucket, 0) for name, offsets in self.lineage.resize_offsets.items()},
+            is_rebuildable=self.lineage.is_rebuildable,
+        )
 
 
 def processor_positions(
-    processor: type[Processor], bus: Bus, move: MaintenanceOperation | None = None
+    processor: type[Processor], bus: Bus, lineage: StateLineage | None = None
 ) -> ProcessorPositions:
-    """Ask the bus where a processor's group stands."""
+    """Read the positions of a processor's group from the bus."""
     starts = {category.name: dict(bus.catalog.describe(category.name).starts) for category in processor.inputs()}
-    return ProcessorPositions(committed_by(processor, bus), starts, move)
+    return ProcessorPositions(committed_by(processor, bus), starts, lineage or StateLineage())

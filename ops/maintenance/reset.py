@@ -1,21 +1,10 @@
-"""A reset: a processor's positions, and its states with them, are moved to another place in its input.
-
-look --> a plan for each shard --> noted on the bus as begun --> states in place --> positions set --> noted as done
-
-No worker starts between the two notes. A reset that died on the way is given again, and takes every step anew: each may be repeated.
-"""
+"""Reset of a processor: its positions, and its states with them, move to another place in its inputs."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
-from enum import Enum
-from typing import NamedTuple
-
-import msgspec
 
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
@@ -28,139 +17,121 @@ from ...state.protocols import ShardIdentity
 from ...state.remote import remote_states
 from ...state.remote.shard_state import RemoteShardState
 from ...transport.messages import Bucket, Position
-from ...transport.tables.maintenance_log import MaintenanceOperation, newest_maintenance, record_maintenance
-from ...transport.tables.maintenance_start import expect_idle, record_begin
+from ...transport.tables.maintenance_log import (
+    MaintenanceOperation,
+    Reset,
+    StateLineage,
+    lineage_of,
+    newest_maintenance,
+)
+from ...transport.tables.maintenance_protocol import (
+    AtGap,
+    MaintenanceRefused,
+    MaintenanceStep,
+    MaintenanceTask,
+    no_gap,
+    operation_to_replace,
+    perform_maintenance,
+    require_idle,
+    start_operation,
+)
 from ...transport.tables.registrations import register_positions, topic_ids_of
-from ...transport.tables.upstream_watermarks import delete_watermarks
 from ..worker.assembly import StoreMissing
-from .environment import Around
-from .errors import MaintenanceRefused
+from .environment import MaintenanceEnvironment
 from .processor_positions import LocalStates, processor_positions
-from .reset_plan import REPLACING, Candidate, Policy, ResetMethod, ShardFacts, ShardPlan, planned
-from .reset_target import Edge, ResetTarget, offsets_at
-from .rewrite_changelog import rewrite_changelog
-from .state_installation import install_backup, install_empty, move_position, store_backup
-
-
-class ResetStep(Enum):
-    """One durable step of a reset; all of them may be repeated."""
-
-    NOTE_BEGIN = "note that it begins"
-    PLACE_STATE = "put a state in place"
-    STORE_BACKUP = "store it as the newest backup"
-    REWRITE_CHANGELOG = "tell the changelog"
-    TAKE_BACK_PROMISES = "take promises back"
-    SET_POSITIONS = "set positions"
-    NOTE_END = "note that it is done"
-
-
-class ResetGap(NamedTuple):
-    """A place where a reset can die: before a step, of a bucket where it is about one."""
-
-    before: ResetStep
-    bucket: int | None = None
+from .reset_plan import REPLACING, Candidate, ResetMethod, ShardFacts, ShardPlan, StatePolicy, plan_shard
+from .reset_target import ResetTarget, describe_target, offsets_at
+from .state_installation import install_backup, install_empty, move_position, rewrite_changelog, store_backup
 
 
 @dataclass(frozen=True)
-class Reset:
-    """What a reset is to do.
+class ResetPlan:
+    """A planned reset.
 
     Args:
-        processor: whose.
-        what: what it is, in words.
-        policy: which states the shards go on with.
-        shards: what it does to each.
+        processor: the processor.
+        kind: the target and the state policy.
+        shards: the change of each shard.
     """
 
     processor: type[Processor]
-    what: str
-    policy: Policy
+    kind: Reset
     shards: Sequence[ShardPlan]
 
     @property
-    def again(self) -> int:
-        """How many events are processed again, with outputs."""
-        return sum(shard.again for shard in self.shards)
+    def repeated(self) -> int:
+        """The number of events that are processed again, with outputs."""
+        return sum(shard.repeated for shard in self.shards)
 
     @property
-    def passed(self) -> int:
-        """How many events are passed over."""
-        return sum(shard.passed for shard in self.shards)
+    def skipped(self) -> int:
+        """The number of events that are skipped."""
+        return sum(shard.skipped for shard in self.shards)
 
     def outputs(self) -> list[str]:
-        """Return the categories to which what is processed again is written."""
+        """Return the categories that get the repeated outputs."""
         return [category.name for category in self.processor.outputs()]
 
 
-def plan_reset(processor: type[Processor], around: Around, target: ResetTarget, policy: Policy | None) -> Reset:
-    """Look what a reset would do; nothing is changed.
+def plan_reset(
+    processor: type[Processor], environment: MaintenanceEnvironment, target: ResetTarget, policy: StatePolicy | None
+) -> ResetPlan:
+    """Plan a reset; nothing is changed.
 
     Args:
-        processor: whose.
-        around: where it is.
-        target: where it is to go.
-        policy: which states it is to go on with; None for what the events before the target make.
+        processor: the processor.
+        environment: its bus, states and backups.
+        target: where its positions move to.
+        policy: the state that it continues from; None for the state at the target.
 
     Raises:
-        MaintenanceRefused: it cannot be done, or not so.
-        StateInUse: a state is open in a worker.
+        MaintenanceRefused: the reset is not possible, or not with these options.
+        StateInUse: a worker has a state open.
         MissingCategory: an input is not on the bus.
     """
     if policy is not None and processor.state_shape() is None:
         raise MaintenanceRefused(
-            f"{processor.__name__} keeps no state, so there is nothing to choose with --state. Leave it out."
+            f"{processor.__name__} has no state, so --state does not apply. Nothing was changed. Omit the option."
         )
-    policy = policy or Policy.AUTO
-    wanted = offsets_at(target, around.bus.catalog, [category.name for category in processor.inputs()])
-    earlier = newest_maintenance(around.bus, processor.name)
-    facts, known = processor_positions(processor, around.bus, earlier), _known(processor, around, earlier)
+    policy = policy or StatePolicy.AUTO
+    wanted = offsets_at(target, environment.bus.catalog, [category.name for category in processor.inputs()])
+    numbers = sorted({bucket.number for bucket in wanted})
+    kind = Reset(describe_target(target), policy.value)
+    lineage = lineage_of(newest_maintenance(environment.bus, processor.name))
+    positions = processor_positions(processor, environment.bus, lineage)
+    with_states = _state_finder(processor, environment, lineage)
     shards = [
-        planned(processor, policy, known(facts.of(number)), _inputs_of(number, wanted)) for number in _numbers(wanted)
+        plan_shard(processor, policy, with_states(positions.of(number)), _inputs_of(number, wanted))
+        for number in numbers
     ]
-    reset = Reset(processor, f"reset to {_shown(target)}", policy, shards)
-    _expect_continues(reset, earlier)
-    return reset
-
-
-def _numbers(wanted: Iterable[Bucket]) -> list[int]:
-    return sorted({bucket.number for bucket in wanted})
+    operation_to_replace(processor, environment.bus, kind, numbers)
+    return ResetPlan(processor, kind, shards)
 
 
 def _inputs_of(number: int, wanted: dict[Bucket, int]) -> Offsets:
     return {bucket.category: offset for bucket, offset in wanted.items() if bucket.number == number}
 
 
-def _shown(target: ResetTarget) -> str:
-    if isinstance(target, Edge):
-        return target.value
-    return f"{target:%Y-%m-%d %H:%M:%S}" if isinstance(target, datetime) else "offsets"
-
-
-def _known(
-    processor: type[Processor], around: Around, earlier: MaintenanceOperation | None
+def _state_finder(
+    processor: type[Processor], environment: MaintenanceEnvironment, lineage: StateLineage
 ) -> Callable[[ShardFacts], ShardFacts]:
-    """Return what adds the states of a shard to where it stands."""
+    """Return a function that adds the states of a shard to its facts."""
     if processor.state_shape() is None:
         return lambda facts: facts
     if is_remote(processor):
-        return lambda facts: _with_remote(processor, around, facts)
-    local = LocalStates(processor, around.states, around.backups)
-
-    def with_local(facts: ShardFacts) -> ShardFacts:
-        first_fitting = 0 if earlier is None else earlier.first_fitting(facts.bucket)
-        return replace(facts, states=list(local.known(facts.bucket, facts.committed, first_fitting)))
-
-    return with_local
+        return lambda facts: _with_remote(processor, environment, facts)
+    local = LocalStates(processor, environment.states, environment.backups)
+    return lambda facts: replace(facts, states=list(local.candidates(facts.bucket, facts.committed, lineage)))
 
 
-def _with_remote(processor: type[Processor], around: Around, facts: ShardFacts) -> ShardFacts:
-    """Ask the store. Who asks becomes the owner of the shard, so no worker may run."""
-    expect_idle(processor, around.bus)
-    with _remote(processor, around, facts.bucket) as state:
+def _with_remote(processor: type[Processor], environment: MaintenanceEnvironment, facts: ShardFacts) -> ShardFacts:
+    """Read the state's position from the store. Opening a shard there takes its ownership, so no worker may run."""
+    require_idle(processor, environment.bus)
+    with _remote_state(processor, environment, facts.bucket) as state:
         if not _is_sent(processor, state, facts):
             raise MaintenanceRefused(
-                f"{processor.__name__}, bucket {facts.bucket}: its last checkpoint was saved with outputs that are not sent yet. Nothing was "
-                "changed. Start a worker, which sends them (`penstock run … --until-end`), and give this command again."
+                f"{processor.__name__}, bucket {facts.bucket}: its last checkpoint contains outputs that are not sent yet. Nothing was changed. "
+                "Run `penstock run … --until-end`, which sends them, and repeat this command."
             )
         position = state.position()
     return replace(facts, states=[Candidate(position)])
@@ -168,189 +139,167 @@ def _with_remote(processor: type[Processor], around: Around, facts: ShardFacts) 
 
 def _is_sent(processor: type[Processor], state: RemoteShardState, facts: ShardFacts) -> bool:
     outbox = state.outbox() if Step.SAVE_WITH_OUTBOX in steps_of(processor) else None
-    what = f"{processor.name}, bucket {facts.bucket}: a checkpoint"
-    return outbox is None or is_committed(outbox.before, outbox.after, facts.committed, what)
+    checkpoint = f"{processor.name}, bucket {facts.bucket}: a checkpoint"
+    return outbox is None or is_committed(outbox.before, outbox.after, facts.committed, checkpoint)
 
 
 @contextmanager
-def _remote(processor: type[Processor], around: Around, bucket: int) -> Iterator[RemoteShardState]:
-    """Give the state of a shard in its store."""
-    if around.store is None:
+def _remote_state(
+    processor: type[Processor], environment: MaintenanceEnvironment, bucket: int
+) -> Iterator[RemoteShardState]:
+    """Open the state of a shard in its store."""
+    if environment.store is None:
         raise StoreMissing(
-            f"{processor.__name__} keeps its state in a remote store, and none is named. Nothing was changed. Name it with --store "
-            "postgresql://… or redis://…, or in the environment variable PENSTOCK_STORE."
+            f"{processor.__name__} keeps its state in a remote store, and no store is named. Nothing was changed. Name it with --store "
+            "postgresql://… or redis://…, or with the environment variable PENSTOCK_STORE."
         )
     if not (issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)):
-        raise TypeError(f"{processor.__name__} keeps no remote state")
+        raise TypeError(f"{processor.__name__} has no remote state")
     identity = ShardIdentity(processor.name, bucket, processor.state_shape())
-    with closing(remote_states(around.store, processor, writing=processor.store.write_mode)) as states:
+    with closing(remote_states(environment.store, processor, writing=processor.store.write_mode)) as states:
         yield states.open(identity)
 
 
-def _expect_continues(reset: Reset, earlier: MaintenanceOperation | None) -> None:
-    """Refuse what would leave a part of an earlier move that is half done as it is."""
-    if earlier is None or earlier.done:
-        return
-    left = set(earlier.numbers) - {shard.bucket for shard in reset.shards}
-    others = earlier.empties and reset.policy is not Policy.EMPTY, earlier.passes and reset.policy is Policy.AUTO
-    if left or earlier.buckets or earlier.migrates or any(others):
-        raise MaintenanceRefused(
-            f"{reset.processor.name}: a {earlier.what} is half done; some of its buckets have moved and some have not. Nothing was changed. "
-            "Give the same command again, which finishes it; then this one."
-        )
-
-
-def perform(reset: Reset, around: Around, at_gap: Callable[[ResetGap], None] = lambda _: None) -> None:
-    """Do what was planned; durable on return, and may be repeated.
+def perform_reset(plan: ResetPlan, environment: MaintenanceEnvironment, at_gap: AtGap = no_gap) -> None:
+    """Perform a planned reset. Durable on return; may be repeated.
 
     Args:
-        reset: the plan.
-        around: where it is done.
-        at_gap: called in each gap between two steps.
+        plan: the plan.
+        environment: its bus, states and backups.
+        at_gap: called before each step.
 
     Raises:
-        GroupInUse: a worker runs. Nothing was changed, unless it was started meanwhile: then it refuses to work until this is repeated.
+        GroupInUse: a worker runs. Nothing was changed.
+        MaintenanceRefused: the processor has read more events since it was planned. Nothing was changed.
     """
-    move = _Moving(reset, around)
-    at_gap(ResetGap(ResetStep.NOTE_BEGIN))
-    move.begin()
-    for step in (ResetStep.PLACE_STATE, ResetStep.STORE_BACKUP, ResetStep.REWRITE_CHANGELOG):
-        for shard in reset.shards:
-            at_gap(ResetGap(step, shard.bucket))
-            move.move_state(step, shard)
-    at_gap(ResetGap(ResetStep.TAKE_BACK_PROMISES))
-    move.take_back_promises()
-    at_gap(ResetGap(ResetStep.SET_POSITIONS))
-    move.set_positions()
-    at_gap(ResetGap(ResetStep.NOTE_END))
-    move.end()
+    newest = newest_maintenance(environment.bus, plan.processor.name)
+    perform_maintenance([_task_type(plan.processor)(plan, environment, newest)], environment.bus, at_gap)
 
 
-class _Moving:
-    """A reset under way."""
+def _task_type(processor: type[Processor]) -> type[_ResetTask]:
+    if processor.state_shape() is None:
+        return _ResetTask
+    return _RemoteReset if is_remote(processor) else _LocalReset
 
-    def __init__(self, reset: Reset, around: Around) -> None:
-        self._reset = reset
-        self._processor = reset.processor
-        self._around = around
-        self._bus = around.bus
-        self._facts = processor_positions(reset.processor, around.bus)
-        self._local = LocalStates(reset.processor, around.states, around.backups)
-        self._is_local = reset.processor.state_shape() is not None and not is_remote(reset.processor)
-        self._topic_ids = topic_ids_of(around.bus, reset.processor)
-        self._earlier = newest_maintenance(around.bus, reset.processor.name)
-        self._move = self._noted()
 
-    def _noted(self) -> MaintenanceOperation:
-        earlier, reset = self._earlier, self._reset
-        before: dict[int, int] = {} if earlier is None else dict(earlier.numbers)
-        begins: dict[int, Offsets] = {} if earlier is None else dict(earlier.begins)
-        number = 1 if earlier is None else earlier.next_number
-        for shard in reset.shards:
-            if self._is_local and self._stamps(shard):
-                before[shard.bucket] = number
-                begins.pop(shard.bucket, None)
-                if shard.how is ResetMethod.EMPTY:
-                    begins[shard.bucket] = shard.target
-        return MaintenanceOperation(
-            self._processor.name,
-            reset.what,
-            time.time_ns() // 1_000_000,
-            done=False,
-            numbers=before,
-            begins=begins,
-            rebuilds=earlier is None or earlier.rebuilds,
-            borders={} if earlier is None else earlier.borders,
-            empties=reset.policy is Policy.EMPTY,
-            retyped=None if earlier is None else earlier.retyped,
-            passes=reset.policy is Policy.KEEP,
-        )
+class _ResetTask(MaintenanceTask):
+    """A reset in progress; here of a processor without state."""
 
-    def _stamps(self, shard: ShardPlan) -> bool:
-        """Tell whether states of this shard that are elsewhere do not count any more."""
-        is_half_done = self._earlier is not None and not self._earlier.done
-        return shard.how in REPLACING or shard.how is ResetMethod.PASSED or shard.goes_back or is_half_done
+    def __init__(
+        self, plan: ResetPlan, environment: MaintenanceEnvironment, replaces: MaintenanceOperation | None
+    ) -> None:
+        self._plan = plan
+        self._environment = environment
+        self._shards = {shard.bucket: shard for shard in plan.shards}
+        self._committed = processor_positions(plan.processor, environment.bus)
+        self._topic_ids = topic_ids_of(environment.bus, plan.processor)
+        self._is_repeated = replaces is not None and not replaces.is_done
+        operation = start_operation(plan.processor, plan.kind, self._lineage(lineage_of(replaces)))
+        super().__init__(plan.processor, environment.bus, operation, replaces)
 
-    def begin(self) -> None:
-        """Note that it begins, when no worker runs."""
-        expect_idle(self._processor, self._bus)
-        if self._is_local:
-            for shard in self._reset.shards:
-                self._local.expect_closed(shard.bucket)
-        record_begin(self._processor, self._bus, self._move, self._earlier, self._expect_as_planned)
+    @property
+    def buckets(self) -> Sequence[int]:
+        """The shards whose positions move."""
+        return list(self._shards)
 
-    def _expect_as_planned(self) -> None:
-        facts = processor_positions(self._processor, self._bus)
-        moved = [shard.bucket for shard in self._reset.shards if facts.of(shard.bucket).before != shard.before]
-        if moved:
+    def _lineage(self, lineage: StateLineage) -> StateLineage:
+        return lineage
+
+    def check(self) -> None:
+        """Raise MaintenanceRefused if the processor has read more events since it was planned."""
+        positions = processor_positions(self.processor, self.bus)
+        changed = [number for number, shard in self._shards.items() if positions.of(number).before != shard.before]
+        if changed:
             raise MaintenanceRefused(
-                f"{self._processor.name}: bucket {', '.join(map(str, moved))} has gone on since this reset was planned. Nothing was changed. "
-                "Stop the workers, and give the command again."
+                f"{self.processor.name}: bucket {', '.join(map(str, changed))} has been read further since this reset was planned. Nothing was "
+                "changed. Stop the workers, and repeat the command."
             )
 
-    def move_state(self, step: ResetStep, shard: ShardPlan) -> None:
-        """Take a step that is about the state of one shard."""
-        if is_remote(self._processor):
-            if step is ResetStep.PLACE_STATE:
-                self._move_remote(shard)
-        elif self._is_local and self._stamps(shard):
-            match step:
-                case ResetStep.PLACE_STATE:
-                    self._place(shard)
-                case ResetStep.STORE_BACKUP:
-                    self._store(shard)
-                case ResetStep.REWRITE_CHANGELOG:
-                    rewrite_changelog(self._bus, self._local, shard.bucket)
+    def rewound(self) -> Collection[int]:
+        """Return the buckets that write some outputs again."""
+        return {shard.bucket for shard in self._plan.shards if shard.is_rewound}
 
-    def _place(self, shard: ShardPlan) -> None:
-        number = self._move.number_of(shard.bucket)
-        moved = StatePosition(maintenance_number=number)
-        begun = StatePosition(shard.target, maintenance_number=number, topic_ids=self._topic_ids)
-        if shard.how is ResetMethod.BACKUP and shard.backup is not None:
-            install_backup(self._local, shard.bucket, shard.backup, number)
-        elif shard.how is ResetMethod.EMPTY:
-            install_empty(self._local, shard.bucket, begun)
-        elif shard.how is ResetMethod.REBUILT:
-            install_empty(self._local, shard.bucket, moved)
-        elif current(self._local.folder(shard.bucket)) is not None:
-            position = begun if shard.how is ResetMethod.PASSED else moved
-            committed = self._facts.of(shard.bucket).committed
-            move_position(self._local, shard.bucket, position, committed)
-
-    def _store(self, shard: ShardPlan) -> None:
-        if current(self._local.folder(shard.bucket)) is not None:
-            store_backup(self._local, shard.bucket)
-
-    def _move_remote(self, shard: ShardPlan) -> None:
-        with _remote(self._processor, self._around, shard.bucket) as state:
-            if Step.SAVE_WITH_OUTBOX in steps_of(self._processor):
-                # It was sent. By the group's positions that could not be told any more when they are others.
-                state.clear_outbox()
-            if shard.how is ResetMethod.PASSED:
-                state.save_position(StatePosition(shard.target, topic_ids=self._topic_ids))
-
-    def take_back_promises(self) -> None:
-        """Let consumers wait for what is written again, and not take it for complete."""
-        delete_watermarks(
-            self._bus, self._processor.name, {shard.bucket for shard in self._reset.shards if shard.goes_back}
-        )
-
-    def set_positions(self) -> None:
-        """Let the group go on at the target; after the same checkpoint as before, where the state is still of that."""
-        register_positions(self._bus, self._processor, [shard.bucket for shard in self._reset.shards])
-        self._bus.catalog.set_committed(
-            self._processor.name,
+    def move_positions(self) -> None:
+        """Set the group's positions to the target, with the id of the last checkpoint if the state still reflects it."""
+        register_positions(self.bus, self.processor, self.buckets)
+        self.bus.catalog.set_committed(
+            self.processor.name,
             [
                 Position(Bucket(name, shard.bucket), offset, self._checkpoint_id(shard))
-                for shard in self._reset.shards
+                for shard in self._plan.shards
                 for name, offset in shard.target.items()
             ],
         )
 
     def _checkpoint_id(self, shard: ShardPlan) -> int:
-        is_kept = shard.how in {ResetMethod.KEPT, ResetMethod.PASSED} and not shard.goes_back
-        return self._facts.of(shard.bucket).committed.checkpoint_id if is_kept else 0
+        is_kept = shard.method in {ResetMethod.KEPT, ResetMethod.SKIPPED} and not shard.is_rewound
+        return self._committed.of(shard.bucket).committed.checkpoint_id if is_kept else 0
 
-    def end(self) -> None:
-        """Note that it is done."""
-        record_maintenance(self._bus, msgspec.structs.replace(self._move, done=True))
+
+class _RemoteReset(_ResetTask):
+    """A reset of a processor with remote state, which stays in its store."""
+
+    def change_shard(self, step: MaintenanceStep, bucket: int) -> None:
+        """Move the position beside the shard's state."""
+        if step is not MaintenanceStep.INSTALL_STATE:
+            return
+        shard = self._shards[bucket]
+        with _remote_state(self.processor, self._environment, bucket) as state:
+            if Step.SAVE_WITH_OUTBOX in steps_of(self.processor):
+                # Its outputs are sent. The new positions would no longer show that.
+                state.clear_outbox()
+            if shard.method is ResetMethod.SKIPPED:
+                state.save_position(StatePosition(shard.target, topic_ids=self._topic_ids))
+
+
+class _LocalReset(_ResetTask):
+    """A reset of a processor with local state."""
+
+    def __init__(
+        self, plan: ResetPlan, environment: MaintenanceEnvironment, replaces: MaintenanceOperation | None
+    ) -> None:
+        self._local = LocalStates(plan.processor, environment.states, environment.backups)
+        super().__init__(plan, environment, replaces)
+
+    def _lineage(self, lineage: StateLineage) -> StateLineage:
+        replaced = [shard for shard in self._plan.shards if self._installs(shard)]
+        generations = dict.fromkeys((shard.bucket for shard in replaced), lineage.newest_generation + 1)
+        empty = {shard.bucket: shard.target for shard in replaced if shard.method is ResetMethod.EMPTY}
+        return lineage.installed(generations, empty)
+
+    def _installs(self, shard: ShardPlan) -> bool:
+        """Return whether states of this shard on other machines become invalid."""
+        is_changed = shard.method in REPLACING or shard.method is ResetMethod.SKIPPED
+        return is_changed or shard.is_rewound or self._is_repeated
+
+    def check_states(self) -> None:
+        """Raise StateInUse if a process has one of the states open."""
+        for bucket in self.buckets:
+            self._local.require_closed(bucket)
+
+    def change_shard(self, step: MaintenanceStep, bucket: int) -> None:
+        """Install the shard's state, store it, or rewrite its changelog."""
+        shard = self._shards[bucket]
+        if not self._installs(shard):
+            return
+        match step:
+            case MaintenanceStep.INSTALL_STATE:
+                self._install(shard)
+            case MaintenanceStep.STORE_BACKUP:
+                store_backup(self._local, bucket)
+            case MaintenanceStep.REWRITE_CHANGELOG:
+                rewrite_changelog(self.bus, self._local, bucket)
+
+    def _install(self, shard: ShardPlan) -> None:
+        generation = self.operation.lineage.generation(shard.bucket)
+        installed = StatePosition(maintenance_number=generation)
+        at_target = StatePosition(shard.target, maintenance_number=generation, topic_ids=self._topic_ids)
+        if shard.method is ResetMethod.BACKUP and shard.backup is not None:
+            install_backup(self._local, shard.bucket, shard.backup, generation)
+        elif shard.method is ResetMethod.EMPTY:
+            install_empty(self._local, shard.bucket, at_target)
+        elif shard.method is ResetMethod.REBUILT:
+            install_empty(self._local, shard.bucket, installed)
+        elif current(self._local.folder(shard.bucket)) is not None:
+            position = at_target if shard.method is ResetMethod.SKIPPED else installed
+            move_position(self._local, shard.bucket, position, self._committed.of(shard.bucket).committed)

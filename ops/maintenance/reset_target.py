@@ -1,4 +1,4 @@
-"""Where a reset leads: what was asked for, and the offset in each bucket that it comes to."""
+"""Targets of a reset, and the offsets that they resolve to."""
 
 from __future__ import annotations
 
@@ -9,69 +9,76 @@ from enum import Enum
 
 from ...transport.bus import Catalog
 from ...transport.messages import Bucket
-from .errors import MaintenanceRefused
+from ...transport.tables.maintenance_protocol import MaintenanceRefused
 
 
 class Edge(Enum):
-    """An edge of what the bus keeps."""
+    """The first or the last retained offset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 @dataclass(frozen=True)
-class Offsets:
-    """The next unread offset of some buckets; others stay where they are."""
+class ExplicitOffsets:
+    """The next unread offset of some buckets; other buckets stay where they are."""
 
-    of: Mapping[Bucket, int]
-
-
-ResetTarget = Edge | datetime | Offsets
+    by_bucket: Mapping[Bucket, int]
 
 
-def parse_offsets(text: str, inputs: Iterable[str]) -> Offsets:
-    """Read offsets as a person writes them: `0=120,1=44`, or, of several inputs, `clicks/0=120,buys/0=3`.
+ResetTarget = Edge | datetime | ExplicitOffsets
+
+
+def describe_target(target: ResetTarget) -> str:
+    """Return a target as text, for messages."""
+    if isinstance(target, Edge):
+        return target.value
+    return f"{target:%Y-%m-%d %H:%M:%S}" if isinstance(target, datetime) else "offsets"
+
+
+def parse_offsets(text: str, inputs: Iterable[str]) -> ExplicitOffsets:
+    """Parse offsets from text: `0=120,1=44`, or, for several inputs, `clicks/0=120,buys/0=3`.
 
     Raises:
-        MaintenanceRefused: it is something else, or names what is no input.
+        MaintenanceRefused: the text is malformed, or names an unknown input.
     """
     names = list(inputs)
-    found: dict[Bucket, int] = {}
+    offsets: dict[Bucket, int] = {}
     for part in text.split(","):
-        place, _, offset = part.strip().partition("=")
-        category, slash, number = place.rpartition("/")
+        left, _, offset = part.strip().partition("=")
+        category, slash, number = left.rpartition("/")
         if not (number.isdecimal() and offset.isdecimal()):
             raise MaintenanceRefused(
-                f"--to {text}: {part.strip()!r} is no offset of a bucket. Write earliest, latest, a time (2013-01-31T10:00, UTC), a span "
-                '("2h ago"), or offsets: BUCKET=OFFSET, separated by commas, as 0=120,1=44. Nothing was changed.'
+                f"--to {text}: {part.strip()!r} is not an offset. Nothing was changed. Write earliest, latest, a time (2013-01-31T10:00, UTC), "
+                'a duration ("2h ago"), or offsets as BUCKET=OFFSET, separated by commas: 0=120,1=44.'
             )
         if not slash and len(names) > 1:
             raise MaintenanceRefused(
-                f"--to {text}: which input's bucket {number} is meant? There are {', '.join(names)}: write {names[0]}/{number}={offset}. "
-                "Nothing was changed."
+                f"--to {text}: bucket {number} exists in several inputs ({', '.join(names)}). Nothing was changed. Name the input: "
+                f"{names[0]}/{number}={offset}."
             )
         if slash and category not in names:
             raise MaintenanceRefused(
-                f"--to {text}: {category} is no input. There is {', '.join(names)}. Nothing was changed."
+                f"--to {text}: {category} is not an input. Nothing was changed. Inputs are {', '.join(names)}."
             )
         bucket = Bucket(category or names[0], int(number))
-        if bucket in found:
-            raise MaintenanceRefused(f"--to {text}: {bucket} is named twice. Nothing was changed.")
-        found[bucket] = int(offset)
-    return Offsets(found)
+        if bucket in offsets:
+            raise MaintenanceRefused(f"--to {text}: {bucket} appears twice. Nothing was changed. Name it once.")
+        offsets[bucket] = int(offset)
+    return ExplicitOffsets(offsets)
 
 
 def offsets_at(target: ResetTarget, catalog: Catalog, inputs: Iterable[str]) -> dict[Bucket, int]:
-    """Return the offset that a target comes to, in each bucket that it is about.
+    """Return the offset of a target in each bucket that it includes.
 
     Raises:
-        MaintenanceRefused: a bucket, or an offset in it, that is not on the bus.
+        MaintenanceRefused: a bucket or an offset is not on the bus.
     """
     names = list(inputs)
-    if isinstance(target, Offsets):
-        for bucket, offset in target.of.items():
-            _expect_there(bucket, offset, catalog)
-        return dict(target.of)
+    if isinstance(target, ExplicitOffsets):
+        for bucket, offset in target.by_bucket.items():
+            _require_retained(bucket, offset, catalog)
+        return dict(target.by_bucket)
     return {
         Bucket(name, number): offset for name in names for number, offset in _offsets_in(target, catalog, name).items()
     }
@@ -84,15 +91,15 @@ def _offsets_in(target: Edge | datetime, catalog: Catalog, name: str) -> Mapping
     return catalog.describe(name).starts if target is Edge.EARLIEST else catalog.stable_ends(name)
 
 
-def _expect_there(bucket: Bucket, offset: int, catalog: Catalog) -> None:
-    state = catalog.describe(bucket.category)
-    if bucket.number not in state.ends:
+def _require_retained(bucket: Bucket, offset: int, catalog: Catalog) -> None:
+    category = catalog.describe(bucket.category)
+    if bucket.number not in category.ends:
         raise MaintenanceRefused(
-            f"{bucket.category} has no bucket {bucket.number}: it has {state.spec.buckets}, from 0 on. Nothing was changed."
+            f"{bucket.category} has no bucket {bucket.number}. Nothing was changed. It has {category.spec.buckets} buckets, numbered from 0."
         )
-    start, end = state.starts[bucket.number], state.ends[bucket.number]
+    start, end = category.starts[bucket.number], category.ends[bucket.number]
     if not start <= offset <= end:
         raise MaintenanceRefused(
-            f"{bucket} has no offset {offset:,}: the bus keeps {start:,} to {end:,} of it (`penstock category describe "
-            f"{bucket.category}`). What it has dropped is in the archive, if there is one: `penstock backfill`. Nothing was changed."
+            f"{bucket} has no offset {offset:,}: Kafka retains {start:,} to {end:,}. Nothing was changed. `penstock category describe "
+            f"{bucket.category}` shows the retained offsets; `penstock backfill` processes expired events from the archive."
         )

@@ -1,6 +1,6 @@
-"""States made aside, until all of them are whole, and then put in the place of shards' states.
+"""New states of an operation, built aside until all of them are complete.
 
-nothing --made one by one--> all whole, which is marked --place--> each the current one of its shard --drop--> nothing
+empty --build one by one--> all complete, marked --install--> each the current state of its shard --discard--> empty
 """
 
 from __future__ import annotations
@@ -14,111 +14,107 @@ from rocksdict import Cache
 
 from ...state.files.durable import sync_folder
 from ...state.local.folder import add_database, current
-from ...state.local.rocksdb import (
-    RocksShardState,
-    database_options,
-    open_database,
-    opened_read_only,
-    translated_errors,
-)
+from ...state.local.rocksdb import RocksShardState, database_options, open_database, opened_read_only, translated_errors
 from ...transport.tables.maintenance_log import MaintenanceOperation
 from .processor_positions import LocalStates
 
-AT_ONCE = 50_000
-"""How many entries are written at a time."""
-AT_ONCE_BYTES = 16 * 2**20
-"""How much is written at a time."""
+BATCH_ENTRIES = 50_000
+"""Entries per write."""
+BATCH_BYTES = 16 * 2**20
+"""Bytes per write."""
 _CACHE_BYTES = 32 * 2**20
-_WHOLE = "whole"
+_COMPLETE = "complete"
 
 
 class Staging:
-    """The new states of one move. Nothing is done before `making`.
+    """The new states of one operation. Nothing exists before `building`.
 
     Args:
-        states: where they will be.
-        move: which; what another try of the same number has left is of another time, and not used.
+        states: the shards that get them.
+        operation: the operation. New states of an earlier attempt at the same generation are not used.
     """
 
-    def __init__(self, states: LocalStates, move: MaintenanceOperation) -> None:
+    def __init__(self, states: LocalStates, operation: MaintenanceOperation) -> None:
         self._states = states
-        self._number = max(move.numbers.values(), default=0)
-        self._made_for = str(move.time_ms)
-        self._folder = states.root / states.processor.name / f".move-{self._number}"
+        self._generation = operation.lineage.newest_generation
+        self._mark_text = str(operation.started_ms)
+        self._folder = states.root / states.processor.name / f".staging-{self._generation}"
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all new states are made."""
-        mark = self._folder / _WHOLE
+    def is_complete(self) -> bool:
+        """Whether all new states are built."""
+        mark = self._folder / _COMPLETE
         with translated_errors(self._folder):
-            return mark.exists() and mark.read_text() == self._made_for
+            return mark.exists() and mark.read_text() == self._mark_text
 
     @contextmanager
-    def making(self) -> Iterator[None]:
-        """Give the time in which all new states are made, from nothing; they are whole at its end."""
-        self.drop()
+    def building(self) -> Iterator[None]:
+        """Build all new states within this context, which marks them as complete at its end."""
+        self.discard()
         with translated_errors(self._folder):
             self._folder.mkdir(parents=True)
         yield
         with translated_errors(self._folder):
-            (self._folder / _WHOLE).write_text(self._made_for)
+            (self._folder / _COMPLETE).write_text(self._mark_text)
             sync_folder(self._folder)
 
     def staged(self, bucket: int) -> Path:
-        """Return where the new state of a shard is made."""
+        """Return the folder of a shard's new state."""
         return self._folder / f"{bucket:05d}"
 
     def source(self, bucket: int) -> Path:
-        """Return where an old state may lie meanwhile."""
+        """Return a folder for a copy of a shard's old state."""
         return self._folder / f"source-{bucket}"
 
-    def place(self, bucket: int) -> None:
-        """Make a new state a shard's current one; nothing where it is."""
+    def install(self, bucket: int) -> None:
+        """Make a new state a shard's current state; nothing if it is already."""
         shard = self._states.folder(bucket)
-        self._states.expect_closed(bucket)
-        there = current(shard)
-        if there is not None:
-            with opened_read_only(there) as state:
-                if state.position().maintenance_number == self._number:
+        self._states.require_closed(bucket)
+        current_state = current(shard)
+        if current_state is not None:
+            with opened_read_only(current_state) as state:
+                if state.position().maintenance_number == self._generation:
                     return
-        add_database(shard, lambda target: linked(self.staged(bucket), target))
+        add_database(shard, lambda target: link_state(self.staged(bucket), target))
 
-    def drop(self) -> None:
-        """Remove what was made aside. May be repeated."""
+    def discard(self) -> None:
+        """Remove the new states. May be repeated."""
         with translated_errors(self._folder):
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def opened(folder: Path) -> RocksShardState:
-    """Return the state in a folder, opened; a new one where there is none."""
+def open_state(folder: Path) -> RocksShardState:
+    """Open the state in a folder; create it if there is none."""
     return RocksShardState(open_database(folder, database_options(Cache(_CACHE_BYTES))), folder)
 
 
-def linked(source: Path, target: Path) -> None:
-    """Make another folder of a state that nobody has open, by hard links."""
-    state = opened(source)
+def link_state(source: Path, target: Path) -> None:
+    """Copy a closed state to another folder with hard links."""
+    state = open_state(source)
     try:
         state.snapshot(target)
     finally:
         state.close()
 
 
-def write_all(state: RocksShardState, entries: Iterable[tuple[bytes, bytes]], told: Callable[[int], None]) -> None:
-    """Write entries to a state, batch by batch, however many there are.
+def write_entries(
+    state: RocksShardState, entries: Iterable[tuple[bytes, bytes]], report: Callable[[int], None] = lambda _: None
+) -> None:
+    """Write any number of entries to a state, in batches.
 
     Args:
-        state: that which is made.
+        state: the new state.
         entries: what to write.
-        told: is told how many have been written with each batch.
+        report: called with the number of entries of each batch.
     """
     batch: dict[bytes, bytes | None] = {}
     size_bytes = 0
     for key, value in entries:
         batch[key] = value
         size_bytes += len(key) + len(value)
-        if len(batch) >= AT_ONCE or size_bytes >= AT_ONCE_BYTES:
+        if len(batch) >= BATCH_ENTRIES or size_bytes >= BATCH_BYTES:
             state.save(batch)
-            told(len(batch))
+            report(len(batch))
             batch, size_bytes = {}, 0
     state.save(batch)
-    told(len(batch))
+    report(len(batch))

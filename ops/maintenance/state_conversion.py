@@ -1,41 +1,99 @@
-"""What is saved of each key, changed by a function of the user's into what is declared now.
+"""Conversion of each key's saved state by a user's function.
 
 saved bytes --plain values--> the function --checked against the declared type--> saved bytes
 
-What lies beside keys' own states (timers, held events, how far event time is) stays as it is.
+Entries beside the keys' own states (timers, held events, event time) stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ...processors.declare.apps import imported, where_in
 from ...processors.declare.stateful import Stateful
-from ...processors.errors import PenstockError
+from ...processors.errors import AppFileError, PenstockError
 from ...processors.keyed_state.key_layout import SIDE
 from ...state.local.rocksdb import RocksShardState
-from .user_function import StateFunction
 
+EXAMPLE = "def upgraded(key, state): return {...}"
 SHOWN_CHARACTERS = 300
-"""How much of a value an error shows."""
+"""The longest value in an error message."""
 _plain = msgspec.msgpack.Decoder().decode
 
 
 class UserFunctionFailed(PenstockError):
-    """A function that was to change states raised, or gave what does not fit: mend it; nothing was changed."""
+    """A user's function raised, or returned a value of another type. Nothing was changed: correct the function."""
+
+
+@dataclass(frozen=True)
+class StateFunction:
+    """A function that converts a key's state; None drops the state.
+
+    Args:
+        path: its file.
+        name: its name in that file.
+        call: the function.
+    """
+
+    path: Path
+    name: str
+    call: Callable[[str, Any], Any]
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.name}"
+
+    def where(self, error: Exception) -> str:
+        """Return the line of the file that raised an error, as the start of a message."""
+        return where_in(self.path, error)
+
+
+def load_function(text: str) -> StateFunction:
+    """Import a function that a user named.
+
+    Args:
+        text: `upgrade.py:upgraded`.
+
+    Raises:
+        AppFileError: the function does not exist, or does not take a key and a state.
+    """
+    file, _, name = text.rpartition(":")
+    if not file or not name:
+        raise AppFileError(
+            f"--by {text}: name a function as FILE:FUNCTION, such as upgrade.py:upgraded, with `{EXAMPLE}` in that file."
+        )
+    path = Path(file)
+    call = getattr(imported(path, "file", "upgrade.py"), name, None)
+    if not callable(call):
+        raise AppFileError(f"There is no function {name!r} in {path}. Write one: `{EXAMPLE}`.")
+    if not _takes_two(call):
+        raise AppFileError(f"{path}:{name} does not take a key and a state. Write it as `{EXAMPLE}`.")
+    return StateFunction(path, name, call)
+
+
+def _takes_two(call: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(call).bind("key", None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # the signature is unknown
+    return True
 
 
 @dataclass(frozen=True)
 class Example:
-    """What becomes of a key.
+    """The conversion of one key's state.
 
     Args:
-        key: which.
-        before: what is saved of it, as plain values.
-        after: what will be; None for nothing.
+        key: the key.
+        before: the saved state, as plain values.
+        after: the new state; None if it is dropped.
     """
 
     key: str
@@ -45,28 +103,28 @@ class Example:
 
 @dataclass
 class ConversionCounts:
-    """How much was changed so far.
+    """The progress of a conversion.
 
     Args:
-        keys: of how many keys there was a state.
-        dropped: how many of them have none any more.
+        keys: the number of keys with a state.
+        dropped: the number of keys whose state was dropped.
     """
 
     keys: int = 0
     dropped: int = 0
 
     def add(self, other: ConversionCounts) -> None:
-        """Count what was changed elsewhere, too."""
+        """Add the counts of another conversion."""
         self.keys += other.keys
         self.dropped += other.dropped
 
 
 class StateConversion:
-    """Changes one shard's states as a function says, and counts them.
+    """Converts one shard's states, and counts them.
 
     Args:
-        processor: whose states; what they become has to be of the type that it declares.
-        function: says what a state becomes.
+        processor: whose states; new states must be of its declared type.
+        function: converts one state.
     """
 
     def __init__(self, processor: type[Stateful], function: StateFunction) -> None:
@@ -76,18 +134,18 @@ class StateConversion:
         self._encode = msgspec.msgpack.Encoder().encode
         self.counts = ConversionCounts()
 
-    def changed(self, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        """Give what entries of a state become.
+    def convert(self, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the new entries of a state.
 
         Raises:
-            UserFunctionFailed: the function raised, or what it returned is not of the declared type; with the key and its state.
+            UserFunctionFailed: the function raised, or returned a value of another type; with the key and its state.
         """
         counts = self.counts
         for key, saved in entries:
             if key >= SIDE:
                 yield key, saved
                 continue
-            after = self._of(key.decode(), saved)
+            after = self._converted(key.decode(), saved)
             counts.keys += 1
             if after is None:
                 counts.dropped += 1
@@ -95,15 +153,15 @@ class StateConversion:
                 yield key, after
 
     def example(self, key: bytes, saved: bytes) -> Example:
-        """Return what becomes of a key, for people."""
-        after = self._of(key.decode(), saved)
+        """Return the conversion of one key, as plain values."""
+        after = self._converted(key.decode(), saved)
         return Example(key.decode(), _plain(saved), None if after is None else _plain(after))
 
-    def _of(self, key: str, saved: bytes) -> bytes | None:
-        after = self._processor.map_states(_plain(saved), lambda state: self._state(key, state, saved))
+    def _converted(self, key: str, saved: bytes) -> bytes | None:
+        after = self._processor.map_states(_plain(saved), lambda state: self._call(key, state, saved))
         return None if after is None else self._encode(after)
 
-    def _state(self, key: str, state: Any, saved: bytes) -> Any:
+    def _call(self, key: str, state: Any, saved: bytes) -> Any:
         try:
             after = self._function.call(key, state)
         except Exception as error:
@@ -112,23 +170,21 @@ class StateConversion:
         if after is None:
             return None
         try:
-            # By way of bytes: a dict is taken for the record that it has the fields of, and is saved as that would be.
+            # Through bytes: a dict with a record's fields becomes that record, and is saved as one.
             return self._typed(self._encode(after))
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            reason = (
-                f"returned {_shown(after)}, which is not of the type that {self._processor.__name__} declares ({error})"
-            )
+            reason = f"returned {_shorten(after)}, which is not of the type that {self._processor.__name__} declares ({error})"
             raise self._failed(key, saved, reason) from error
 
     def _failed(self, key: str, saved: bytes, reason: str) -> UserFunctionFailed:
         return UserFunctionFailed(
-            f"{self._function} {reason}, for key {key!r} of {self._processor.name}, of which is saved: {_shown(_plain(saved))}. Nothing was "
-            "changed. Mend the function, and give the command again."
+            f"{self._function} {reason}, for key {key!r} of {self._processor.name}. Its saved state is {_shorten(_plain(saved))}. Nothing was "
+            "changed. Correct the function, and repeat the command."
         )
 
 
 def fits(processor: type[Stateful], state: RocksShardState) -> bool:
-    """Tell whether all that is saved in a state decodes as its processor declares it."""
+    """Return whether all saved values of a state decode as declared."""
     decode = msgspec.msgpack.Decoder(processor.saved_type()).decode
     try:
         for _, saved in own_entries(state):
@@ -139,13 +195,13 @@ def fits(processor: type[Stateful], state: RocksShardState) -> bool:
 
 
 def own_entries(state: RocksShardState) -> Iterator[tuple[bytes, bytes]]:
-    """Give what is saved of keys themselves, in order of keys."""
+    """Yield the keys' own entries, in order of keys."""
     for key, saved in state.items():
         if key >= SIDE:
             return
         yield key, saved
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} …"

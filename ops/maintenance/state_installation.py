@@ -1,4 +1,4 @@
-"""Putting states in the place of a shard's state: whole or not at all, each with the number of the move that it is of."""
+"""Installation of a shard's new state: whole or not at all, always with the generation of its operation."""
 
 from __future__ import annotations
 
@@ -10,41 +10,44 @@ from ...state.backups.fetch import Progress, fetch, no_progress
 from ...state.backups.manifest import BackupId
 from ...state.backups.shard_backup import snapshot_folder
 from ...state.backups.writer import claim
-from ...state.local.folder import RocksStateFolder, add_database
-from ...state.local.rocksdb import RocksShardState
+from ...state.local.folder import RocksStateFolder, add_database, current
+from ...state.local.rocksdb import RocksShardState, opened_read_only
+from ...transport.bus import Bus
+from ...transport.changelog import rewrite_changelog_bucket
+from ..worker.changelog_replay import changelog_of
 from ..worker.resume_checks import settle_prepared
 from .processor_positions import LocalStates
-from .staging import opened
+from .staging import open_state
 
 
 def install_backup(
-    states: LocalStates, bucket: int, backup: BackupId, maintenance_number: int, progress: Progress = no_progress
+    states: LocalStates, bucket: int, backup: BackupId, generation: int, progress: Progress = no_progress
 ) -> None:
-    """Make a backup a shard's state."""
+    """Replace a shard's state by a backup."""
     backups = states.backups(bucket)
     if backups is None:
-        raise TypeError("a backup was planned where none are kept")
+        raise TypeError("the plan names a backup, and there is no backup store")
     manifest = backups.read(backup)
 
-    def make(target: Path) -> None:
+    def build(target: Path) -> None:
         fetch(backups, manifest, target, progress)
-        _with(target, lambda state: state.save_position(StatePosition(maintenance_number=maintenance_number)))
+        _change(target, lambda state: state.save_position(StatePosition(maintenance_number=generation)))
 
-    _replace(states, bucket, make)
+    _replace(states, bucket, build)
 
 
 def install_empty(states: LocalStates, bucket: int, position: StatePosition) -> None:
-    """Make a state of nothing, at a position, a shard's state."""
+    """Replace a shard's state by an empty one at a position."""
 
-    def begin(state: RocksShardState) -> None:
+    def initialize(state: RocksShardState) -> None:
         state.claim(states.identity(bucket))
         state.save_position(position)
 
-    _replace(states, bucket, lambda target: _with(target, begin))
+    _replace(states, bucket, lambda target: _change(target, initialize))
 
 
 def move_position(states: LocalStates, bucket: int, position: StatePosition, committed: StatePosition) -> None:
-    """Move the position beside a shard's state, when its last checkpoint is settled by the group's committed positions."""
+    """Change the position of a shard's state, after completing its last checkpoint by the group's committed positions."""
     identity = states.identity(bucket)
     state = RocksStateFolder(states.root).open(identity)
     try:
@@ -55,9 +58,9 @@ def move_position(states: LocalStates, bucket: int, position: StatePosition, com
 
 
 def store_backup(states: LocalStates, bucket: int) -> None:
-    """Make a shard's state, as it is now, the newest of its backups; nothing where none are kept."""
+    """Store a shard's local state as its newest backup; nothing without a backup store or a local state."""
     backups = states.backups(bucket)
-    if backups is None:
+    if backups is None or current(states.folder(bucket)) is None:
         return
     state = RocksStateFolder(states.root).open(states.identity(bucket))
     try:
@@ -69,13 +72,22 @@ def store_backup(states: LocalStates, bucket: int) -> None:
         state.close()
 
 
-def _replace(states: LocalStates, bucket: int, make: Callable[[Path], None]) -> None:
-    states.expect_closed(bucket)  # a worker may have been started meanwhile
-    add_database(states.folder(bucket), make)
+def rewrite_changelog(bus: Bus, states: LocalStates, bucket: int) -> None:
+    """Rewrite a shard's changelog so that replaying it produces the local state; nothing without a local state or a changelog."""
+    changelog, folder = changelog_of(states.processor), current(states.folder(bucket))
+    if changelog is None or folder is None or changelog.name not in bus.catalog.names():
+        return
+    with opened_read_only(folder) as state:
+        rewrite_changelog_bucket(bus, changelog.name, bucket, state.items(), state.position())
 
 
-def _with(folder: Path, change: Callable[[RocksShardState], None]) -> None:
-    state = opened(folder)
+def _replace(states: LocalStates, bucket: int, build: Callable[[Path], None]) -> None:
+    states.require_closed(bucket)  # a worker may have started since the last check
+    add_database(states.folder(bucket), build)
+
+
+def _change(folder: Path, change: Callable[[RocksShardState], None]) -> None:
+    state = open_state(folder)
     try:
         change(state)
     finally:

@@ -1,14 +1,14 @@
-"""States split anew by key, for another number of buckets.
+"""Repartitioning of states by key, for another number of buckets.
 
-states of the old buckets --each entry by its key's bucket--> states of the new ones, made aside --all whole--> put in place
+old states --each entry to the new bucket of its key--> new states, built aside
 
-A new bucket has keys of those old ones that leave the same remainder by what both numbers have in common; of one alone, where the new
-number is a multiple of the old one.
+A new bucket has keys of the old buckets with the same remainder modulo the greatest common divisor of both numbers. If the new number is
+a multiple of the old one, all of its keys come from one old bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import gcd
@@ -21,161 +21,160 @@ from ...processors.time.shard_time import merge_shard_time
 from ...state.backups.fetch import fetch
 from ...state.local.folder import RocksStateFolder, current
 from ...state.local.rocksdb import RocksShardState
+from ...transport.tables.maintenance_protocol import MaintenanceRefused
 from ..worker.resume_checks import settle_prepared
-from .errors import MaintenanceRefused
 from .processor_positions import LocalStates
-from .staging import Staging, opened, write_all
+from .staging import Staging, open_state, write_entries
 
 
 @dataclass(frozen=True)
-class Split:
-    """How states are to be split.
+class SplitPlan:
+    """The repartitioning of one processor's states.
 
     Args:
-        processor: whose.
-        before: the number of buckets so far.
-        after: the new number.
-        borders: where each old bucket of each input ends, and so what its state reflects.
-        number: the number of the move.
-        since: by old bucket, the number of the move that its state is of; one of a lower number was replaced elsewhere.
+        processor: whose states.
+        before: the old number of buckets.
+        after: the new number of buckets.
+        ends: the end of each old bucket of each input; each old state must contain all events up to it.
+        generation: the generation of the new states.
+        previous: by old bucket, the generation of the state to split; lower ones are obsolete.
     """
 
     processor: type[Processor]
     before: int
     after: int
-    borders: Mapping[str, Mapping[int, int]]
-    number: int
-    since: Mapping[int, int] = field(default_factory=dict)
+    ends: Mapping[str, Mapping[int, int]]
+    generation: int
+    previous: Mapping[int, int] = field(default_factory=dict)
 
-    def border(self, bucket: int) -> Offsets:
-        """Return where a bucket of each input ended before; 0 of a new one."""
-        return {name: offsets.get(bucket, 0) for name, offsets in self.borders.items()}
+    def end(self, bucket: int) -> Offsets:
+        """Return the old end of a bucket of each input; 0 for a new bucket."""
+        return {name: offsets.get(bucket, 0) for name, offsets in self.ends.items()}
 
     def sources(self, bucket: int) -> list[int]:
-        """Return the old buckets that a new one may have keys of."""
+        """Return the old buckets that contain keys of a new bucket."""
         common = gcd(self.before, self.after)
         return [source for source in range(self.before) if source % common == bucket % common]
 
 
 class StateSplit:
-    """Makes the new states.
+    """Builds the new states.
 
     Args:
-        states: where the old ones are.
-        split: how.
-        staging: where the new ones are made.
+        states: the old states.
+        plan: the repartitioning.
+        staging: the new states.
     """
 
-    def __init__(self, states: LocalStates, split: Split, staging: Staging) -> None:
+    def __init__(self, states: LocalStates, plan: SplitPlan, staging: Staging) -> None:
         self._states = states
-        self._split = split
+        self._plan = plan
         self._staging = staging
-        self._key_of: KeyOf = key_of(split.processor)
+        self._key_of: KeyOf = key_of(plan.processor)
 
-    def make(self, committed: Callable[[int], StatePosition]) -> None:
-        """Make the new states from the old ones, which stay as they are; nothing where that is done.
+    def build(self, committed: Callable[[int], StatePosition]) -> Generator[int, None, None]:
+        """Build the new states and leave the old ones unchanged; nothing if all are built. Yields each bucket before its state is built.
 
         Args:
-            committed: gives the group's positions in a bucket.
+            committed: returns the group's positions in a bucket.
 
         Raises:
-            MaintenanceRefused: an old state is missing, or is not as far as its bucket's end, or a key is not where it belongs.
+            MaintenanceRefused: an old state is missing or incomplete, or a key is in another bucket than expected.
         """
-        if self._staging.is_whole:
+        if self._staging.is_complete:
             return
-        with self._staging.making(), self._sources(committed) as sources:
-            for bucket in range(self._split.after):
-                self._make_one(bucket, [sources[old] for old in self._split.sources(bucket) if old in sources])
+        with self._staging.building(), self._sources(committed) as sources:
+            for bucket in range(self._plan.after):
+                yield bucket
+                self._build_state(bucket, [sources[old] for old in self._plan.sources(bucket) if old in sources])
 
     @contextmanager
     def _sources(self, committed: Callable[[int], StatePosition]) -> Iterator[dict[int, RocksShardState]]:
-        opened: dict[int, RocksShardState] = {}
+        sources: dict[int, RocksShardState] = {}
         try:
-            for bucket in range(self._split.before):
+            for bucket in range(self._plan.before):
                 state = self._source(bucket, committed(bucket))
                 if state is not None:
-                    opened[bucket] = state
-            yield opened
+                    sources[bucket] = state
+            yield sources
         finally:
-            for state in opened.values():
+            for state in sources.values():
                 state.close()
 
     def _source(self, bucket: int, committed: StatePosition) -> RocksShardState | None:
-        """Open the state of an old bucket as it was at the border; None of one that never had an event."""
-        border = self._split.border(bucket)
+        """Open the state of an old bucket at its end; None for a bucket without events."""
         local = self._local(bucket, committed)
         if local is not None:
-            if self._is_at(bucket, local.position()):
+            if self._is_complete(bucket, local.position()):
                 return local
             local.close()
-        kept = self._backup_at(bucket)
-        if kept is not None:
-            return kept
-        if not any(border.values()):
+        backup = self._complete_backup(bucket)
+        if backup is not None:
+            return backup
+        end = self._plan.end(bucket)
+        if not any(end.values()):
             return None
         raise MaintenanceRefused(
-            f"{self._split.processor.__name__}, bucket {bucket}: its state at {_shown(border)}, where the bucket ends, is neither on this "
-            "machine nor among the backups. Nothing was changed. Do this where the states are (`--dir`), or name the place of backups "
-            "(`--backup`); with workers on several machines, let them make a last backup of everything before they are stopped."
+            f"{self._plan.processor.__name__}, bucket {bucket}: its state at {_describe(end)}, the end of the bucket, is neither on this machine "
+            "nor in the backups. Nothing was changed. Run this command on the machine with the states (`--dir`), or name the backup store "
+            "(`--backup`). With workers on several machines, back up all states before you stop them."
         )
 
     def _local(self, bucket: int, committed: StatePosition) -> RocksShardState | None:
         if current(self._states.folder(bucket)) is None:
             return None
-        self._states.expect_closed(bucket)
+        self._states.require_closed(bucket)
         state = RocksStateFolder(self._states.root).open(self._states.identity(bucket))
-        settle_prepared(state, committed, f"{self._split.processor.name}, bucket {bucket}: a checkpoint")
+        settle_prepared(state, committed, f"{self._plan.processor.name}, bucket {bucket}: a checkpoint")
         return state
 
-    def _backup_at(self, bucket: int) -> RocksShardState | None:
+    def _complete_backup(self, bucket: int) -> RocksShardState | None:
         backups = self._states.backups(bucket)
         if backups is None:
             return None
         for manifest in backups.manifests():
-            if manifest.identity == self._states.identity(bucket) and self._is_at(bucket, manifest.position):
+            if manifest.identity == self._states.identity(bucket) and self._is_complete(bucket, manifest.position):
                 target = self._staging.source(bucket)
                 fetch(backups, manifest, target)
-                return opened(target)
+                return open_state(target)
         return None
 
-    def _is_at(self, bucket: int, position: StatePosition) -> bool:
-        """Tell whether a state is that of the border, and not one of before a move, or of this one."""
-        split = self._split
-        is_current = split.since.get(bucket, 0) <= position.maintenance_number < split.number
-        return is_current and all(
-            position.offsets.get(name, 0) == offset for name, offset in split.border(bucket).items()
-        )
+    def _is_complete(self, bucket: int, position: StatePosition) -> bool:
+        """Return whether a state contains all events of its bucket and is of the current generation."""
+        plan = self._plan
+        is_current = plan.previous.get(bucket, 0) <= position.maintenance_number < plan.generation
+        return is_current and all(position.offsets.get(name, 0) == offset for name, offset in plan.end(bucket).items())
 
-    def _make_one(self, bucket: int, sources: list[RocksShardState]) -> None:
-        state = opened(self._staging.staged(bucket))
+    def _build_state(self, bucket: int, sources: list[RocksShardState]) -> None:
+        state = open_state(self._staging.staged(bucket))
         try:
             state.claim(self._states.identity(bucket))
             for source in sources:
-                write_all(state, self._entries_of(bucket, source), lambda _: None)
-            inputs = [category.name for category in self._split.processor.inputs()]
-            position = StatePosition(self._split.border(bucket), maintenance_number=self._split.number)
+                write_entries(state, self._entries_of(bucket, source))
+            inputs = [category.name for category in self._plan.processor.inputs()]
+            position = StatePosition(self._plan.end(bucket), maintenance_number=self._plan.generation)
             state.save_together(merge_shard_time(inputs, sources), position)
         finally:
             state.close()
 
     def _entries_of(self, bucket: int, source: RocksShardState) -> Iterator[tuple[bytes, bytes]]:
-        before, after, find = self._split.before, self._split.after, self._key_of
+        before, after, find_key = self._plan.before, self._plan.after, self._key_of
         identity = source.identity()
         old = None if identity is None else identity.bucket
         for entry, value in source.items():
-            key = find(entry, value)
+            key = find_key(entry, value)
             if key is None:
                 continue
             if bucket_of(key, before) != old:
                 raise MaintenanceRefused(
-                    f"{self._split.processor.__name__}: key {key.decode(errors='backslashreplace')!r} has state in bucket {old}, where Kafka's "
-                    f"own producers put it into {bucket_of(key, before)} of {before}: what writes its category chooses buckets in its own way, "
-                    "so it is not known where the key will be. Nothing was changed. Write it as Kafka's producers do (murmur2), or bring it "
-                    "to a category of its own first (penstock.Repartition)."
+                    f"{self._plan.processor.__name__}: key {key.decode(errors='backslashreplace')!r} has state in bucket {old}, and Kafka's "
+                    f"default partitioner chooses bucket {bucket_of(key, before)} of {before}. The writer uses another partitioner, so the new "
+                    "bucket of the key is unknown. Nothing was changed. Write with Kafka's default partitioner (murmur2), or copy the category "
+                    "to a new one first (penstock.Repartition)."
                 )
             if bucket_of(key, after) == bucket:
                 yield entry, value
 
 
-def _shown(position: Mapping[str, int]) -> str:
+def _describe(position: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {offset:,}" for name, offset in sorted(position.items()))

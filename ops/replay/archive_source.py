@@ -1,6 +1,6 @@
-"""The past as the warehouse keeps it, and from where the archive ends, as the bus does.
+"""Past events from the warehouse, and from the bus after the end of the archive.
 
-An archived event has its bucket, its offset and when it arrived. Messages that did not decode are not in the archive.
+An archived event has its bucket, offset and arrival time. Messages that did not decode are not archived.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...processors.shard.source_events import SourceEvents
 from ...transport.bus import Bus
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
-from .bus_source import BusEventSource, parted
+from .bus_source import BusEventSource, split_rejected
 from .errors import ReplayRefused
 from .event_source import Span
 
@@ -37,12 +37,12 @@ BATCH = 10_000
 
 
 class ArchiveEventSource:
-    """Reads what is archived from the warehouse, and what is not yet from the bus.
+    """Reads archived events from the warehouse, and later ones from the bus.
 
     Args:
-        processor: whose inputs, and whose policies.
-        warehouse: where they are archived.
-        bus: where they come from.
+        processor: the processor, with its inputs and policies.
+        warehouse: the archive of the inputs.
+        bus: the bus of the inputs.
     """
 
     def __init__(self, processor: Processor, warehouse: Warehouse, bus: Bus) -> None:
@@ -58,24 +58,24 @@ class ArchiveEventSource:
         return archived_ends(self._bus, self._warehouse, category)
 
     def _look(self, category: AnyCategory) -> tuple[StoredCategory, int]:
-        """Return what is stored of a category, and how many offsets share a segment."""
+        """Return the archive of a category, and its number of offsets per segment."""
         terms = settings_of(self._warehouse, category.name)
         if terms is None:
             raise ReplayRefused(
-                f"{category.name} is not archived in {self._warehouse.location}. Nothing was read. Name the warehouse that it is archived to "
-                "(`--warehouse`), or replay from the bus (`--source bus`)."
+                f"{category.name} is not archived in {self._warehouse.location}. Nothing was read. Name its warehouse (`--warehouse`), or "
+                "replay from Kafka (`--source bus`)."
             )
         schema = archive_schema(Columns(category.record))
         return StoredCategory.of(self._warehouse, category.name, schema), terms.segment_events
 
     def first(self, bucket: Bucket) -> int:
-        """Return the first offset of a bucket that is archived, or on the bus."""
+        """Return the first archived or retained offset of a bucket."""
         offsets, _ = self._arrivals(self._category(bucket), bucket.number)
         return min([self._rest.first(bucket), *offsets[:1]])
 
     def stretch(self, bucket: Bucket, span: Span) -> OffsetRange:
-        """Return what of a bucket lies in a span."""
-        self._stored(self._category(bucket))  # refuses what is not archived at all
+        """Return the offsets of a span in a bucket."""
+        self._stored(self._category(bucket))  # raises if the category is not archived
         on_bus = self._rest.stretch(bucket, span)
         first_on_bus = self._rest.first(bucket)
         if on_bus.start > first_on_bus:
@@ -87,7 +87,7 @@ class ArchiveEventSource:
         return OffsetRange(bucket, start, max(start, end))
 
     def _archived_offset(self, bucket: Bucket, point: datetime | int, on_bus: int) -> int:
-        """Return the offset that a point stands for, where that may lie before what the bus keeps."""
+        """Return the offset of a point that may be before the retained events."""
         if not isinstance(point, datetime):
             return min(point, on_bus)
         offsets, arrived = self._arrivals(self._category(bucket), bucket.number)
@@ -95,7 +95,7 @@ class ArchiveEventSource:
         return min(offsets[at], on_bus) if at < len(offsets) else on_bus
 
     def _read_arrivals(self, category: AnyCategory, number: int) -> tuple[list[int], list[int]]:
-        """Return the archived offsets of a bucket, in order, and by when each had arrived."""
+        """Return the archived offsets of a bucket in order, and their arrival times."""
         stored, _ = self._stored(category)
         files = [file for file in stored.listing.all_files if not _is_of_other(file, number)]
         table = _joined(
@@ -104,7 +104,7 @@ class ArchiveEventSource:
         return _numbers(table.column("_offset")), list(accumulate(_numbers(table.column("_arrived")), max))
 
     def read(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
-        """Give the events of a stretch, in order, and those that a worker would refuse."""
+        """Yield the events of an offset range in order, and those that a worker would reject."""
         border = max(min(self._ends(category.name).get(stretch.bucket.number, 0), stretch.end), stretch.start)
         arrived_ms = 0
         for seen in self._archived(category, stretch._replace(end=border)):
@@ -113,14 +113,14 @@ class ArchiveEventSource:
         first = self._rest.first(stretch.bucket)
         if border < stretch.end and border < first:
             raise ReplayRefused(
-                f"{stretch.bucket} is archived up to offset {border:,}, and the bus keeps it only from {first:,} on: what lies between is gone. "
-                "The replay ends there; ask for a span before or behind that."
+                f"{stretch.bucket} is archived up to offset {border:,}, and Kafka retains it only from {first:,}. The events between are lost, and "
+                "the replay stops there. Choose a span before or after that."
             )
         for seen in self._rest.read(category, stretch._replace(start=border)):
             yield seen.arrived_after(arrived_ms)
 
     def _archived(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
-        """Read one bucket's archived events whole: they lie in files by day of event time, not in order."""
+        """Read all archived events of one bucket: files are by day of event time, not in order."""
         if stretch.start >= stretch.end:
             return
         stored, segment_events = self._stored(category)
@@ -139,7 +139,7 @@ class ArchiveEventSource:
             given = accept_batch(Decoded(events, range(len(events)), []), category, arrivals, self._processor)
             arrived = list(accumulate(arrivals, max, initial=arrived_ms))[1:]
             arrived_ms = arrived[-1]
-            yield from parted(category, number, given, offsets, arrived)
+            yield from split_rejected(category, number, given, offsets, arrived)
 
     def _category(self, bucket: Bucket) -> AnyCategory:
         [found] = [category for category in self._processor.inputs() if category.name == bucket.category]
@@ -161,7 +161,7 @@ def _may_hold(file: EventFile, stretch: OffsetRange, segment_events: int) -> boo
 
 
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema, number: int, start: int, end: int | None) -> pa.Table:
-    """Return the rows of a bucket between two offsets, in order."""
+    """Return the rows of a bucket between two offsets in order."""
     if not batches:
         return schema.empty_table()
     table = pa.Table.from_batches(batches)

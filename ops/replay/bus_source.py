@@ -1,4 +1,4 @@
-"""The past as far as the bus keeps it."""
+"""Past events from the bus."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .event_source import Span
 
 
 class BusEventSource:
-    """Reads buckets by their offsets, in no group: nobody's positions move.
+    """Reads buckets by offset, without a consumer group.
 
     Args:
-        processor: whose policies say which messages are refused.
-        bus: where its inputs are.
-        from_earliest: whether what is gone of a span may be left out.
-        now: tells what the time is.
+        processor: the processor, with its policies for rejected messages.
+        bus: the bus of its inputs.
+        from_earliest: whether to skip expired events of a span.
+        now: returns the current time.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class BusEventSource:
         self._from_earliest = from_earliest
         self._now = now()
         self._codecs = Codecs(bus)
-        # What was asked once is not asked for each bucket, and the answer is the same throughout a replay.
+        # Cached: the answers are the same for all buckets throughout a replay.
         self._state: Callable[[str], CategoryState] = lru_cache(maxsize=None)(bus.catalog.describe)
         self._ends: Callable[[str], Mapping[int, int]] = lru_cache(maxsize=None)(bus.catalog.stable_ends)
         self._at: Callable[[str, datetime], dict[int, int]] = lru_cache(maxsize=None)(bus.catalog.at_time)
 
     def first(self, bucket: Bucket) -> int:
-        """Return the first offset of a bucket that is kept."""
+        """Return the first retained offset of a bucket."""
         return self._state(bucket.category).starts[bucket.number]
 
     def stretch(self, bucket: Bucket, span: Span) -> OffsetRange:
-        """Return what of a bucket lies in a span."""
+        """Return the offsets of a span in a bucket."""
         start, end = self._offset(bucket, span.since), self._end(bucket)
         if not self._from_earliest:
-            self._expect_kept(bucket, span, start)
+            self._require_retained(bucket, span, start)
         if span.until is not None:
             end = min(self._offset(bucket, span.until), end)
         start = max(start, self.first(bucket))
@@ -72,25 +72,25 @@ class BusEventSource:
             return self._at(bucket.category, point)[bucket.number]
         return min(point, self._end(bucket))
 
-    def _expect_kept(self, bucket: Bucket, span: Span, start: int) -> None:
+    def _require_retained(self, bucket: Bucket, span: Span, start: int) -> None:
         kept = self._state(bucket.category)
-        if not is_gone(span.since, start, kept.starts[bucket.number], kept.spec.retention, self._now):
+        if not is_expired(span.since, start, kept.starts[bucket.number], kept.spec.retention, self._now):
             return
         raise ReplayRefused(
-            f"{bucket} is kept on the bus only from offset {kept.starts[bucket.number]:,} on{self._since_when(bucket)}, and what was asked "
-            f"for begins before: events are gone from the bus. Nothing was read. Choose: begin later; replay from the warehouse, where "
-            "the category is archived (`--source warehouse`); or leave out what is gone (`--from-earliest`)."
+            f"{bucket} is retained only from offset {kept.starts[bucket.number]:,}{self._since_when(bucket)}, and the span starts before that: "
+            f"its first events have expired. Nothing was read. Choose a later start, `--source warehouse` for an archived category, or "
+            "`--from-earliest` to skip expired events."
         )
 
     def _since_when(self, bucket: Bucket) -> str:
-        """Say when the first event arrived that is kept."""
+        """Return the arrival time of the first retained event, as text."""
         start = self.first(bucket)
         for batch in read_offset_range(self._bus, OffsetRange(bucket, start, min(start + 1, self._end(bucket)))):
             return f", which arrived at {shown(batch.arrivals_ms()[0])} UTC"
         return ""
 
     def read(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
-        """Give the events of a stretch, in order, and the messages that a worker would refuse."""
+        """Yield the events of an offset range in order, and the messages that a worker would reject."""
         if stretch.start >= stretch.end:
             return
         arrived_ms = 0
@@ -104,20 +104,20 @@ class BusEventSource:
         decoded = with_deletions(decoded, batch.messages, category, self._processor)
         given = accept_batch(decoded, category, batch.arrivals_ms(), self._processor)
         offsets = [message.offset() for message in batch.messages]
-        return parted(category, batch.bucket.number, given, offsets, arrived_ms)
+        return split_rejected(category, batch.bucket.number, given, offsets, arrived_ms)
 
 
-def parted(
+def split_rejected(
     category: AnyCategory, number: int, given: AcceptedBatch, offsets: list[int], arrived_ms: list[int]
 ) -> Iterator[SourceEvents]:
-    """Give what is taken of a batch in order: events, and each refused message by itself.
+    """Yield the events of a batch in order, and each rejected message by itself.
 
     Args:
-        category: what it is of.
-        number: the bucket's.
-        given: what is taken.
-        offsets: of each message of the batch.
-        arrived_ms: by when each had arrived.
+        category: its category.
+        number: its bucket number.
+        given: the accepted events and rejected messages.
+        offsets: the offset of each message.
+        arrived_ms: the arrival time of each message.
     """
 
     def events(begin: int, end: int) -> Iterator[SourceEvents]:
@@ -135,18 +135,17 @@ def parted(
     yield from events(begin, len(given.events))
 
 
-def is_gone(since: datetime | int, start: int, first: int, retention: timedelta | None, now: datetime) -> bool:
-    """Tell whether events of a bucket may be gone that lie behind a point.
+def is_expired(since: datetime | int, start: int, first: int, retention: timedelta | None, now: datetime) -> bool:
+    """Return whether events of a bucket after a point may have expired.
 
-    A bucket that nothing was dropped from has everything. Of another one it is not known when the events arrived that were dropped, only
-    that those within the retention are kept.
+    Arrival times of expired events are unknown. Events within the retention are retained.
 
     Args:
         since: the point.
-        start: the offset that it stands for, as the bus says.
-        first: the first offset that is kept.
-        retention: how long events are kept; None for ever, so that what is gone was removed by somebody, whenever it came.
-        now: what the time is.
+        start: the offset of the point.
+        first: the first retained offset.
+        retention: the retention; None for unlimited, so that missing events were deleted by a user at any time.
+        now: the current time.
     """
     if first == 0 or start > first:
         return False

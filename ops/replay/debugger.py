@@ -1,4 +1,4 @@
-"""The debugger, where the events of a key are processed, or where a processor raises: with event, state and timers in hand."""
+"""Hooks around a processor's methods, and a debugger that stops at a key's events or at errors."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import pdb  # noqa: T100 - stopping in the debugger is what this is for
 import sys
 import traceback
 from collections.abc import Callable, Collection
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.declare.stateless import Stateless
+from ...processors.lookups import LookupJoin
 from ...processors.time.timers import Timer
-from .call_hooks import Call, hook_calls
 from .shard_replay import ShardReplayer
 
 SKIPPED = ["penstock.*", "penstock"]
-"""Whose code is not stepped through."""
+"""Modules that the debugger does not step into."""
 
 
 ARGUMENTS = {
@@ -26,15 +28,15 @@ ARGUMENTS = {
     "observe": ("event",),
     "result": ("key", "window", "value"),
 }
-"""What the methods are called with."""
+"""The arguments of the methods."""
 
 
 class DebuggerLeft(KeyboardInterrupt):
-    """Somebody ended the replay in the debugger."""
+    """The user quit the debugger."""
 
 
 class _Debugger(pdb.Pdb):
-    """Remembers that somebody has left it: called as here, it would go on as if nothing had been."""
+    """Remembers that the user quit; `runcall` alone would continue."""
 
     _is_left = False
 
@@ -51,10 +53,10 @@ class Debugger:
     """Stops a replay in the debugger.
 
     Args:
-        processor: opened; it is tapped.
-        keys: at whose events and timers of the span to stop.
-        read: where commands are read.
-        write: where the debugger writes.
+        processor: the opened processor; its methods are hooked.
+        keys: stop at events and timers of these keys.
+        read: the input of the debugger.
+        write: the output of the debugger.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Debugger:
         self._read = read or sys.stdin
         self._write = write or sys.stdout
         self.playing: ShardReplayer | None = None
-        """The shard that is at work."""
+        """The current shard."""
         hook_calls(processor, self._around)
 
     def _around(self, call: Call, make: Callable[[], Any]) -> Any:
@@ -87,7 +89,7 @@ class Debugger:
         return given
 
     def _look_at(self, call: Call, error: Exception) -> None:
-        """Stop where something was raised."""
+        """Stop where an error was raised."""
         self._say(call, f"{call.method} raised {type(error).__name__}: {error}, for key {call.key}")
         trace = error.__traceback__
         while (
@@ -106,9 +108,9 @@ class Debugger:
         return debugger
 
     def _complete(self, make: Callable[[], Any]) -> Any:
-        """Make a call with all that it gives, so that what a generator does is done here and not later."""
+        """Make a call, and read all of a generator's outputs, so that its code runs here and not later."""
         given = make()
-        # Nothing here may call code of others before the processor's own: it would be stepped into.
+        # No other code may run before the processor's own: the debugger would step into it.
         if self._gives is Stateless:
             return list(given)
         if self._gives is Stateful and type(given) is tuple and len(given) == 2:
@@ -129,3 +131,87 @@ class Debugger:
 
 def _is_ours(module: str) -> bool:
     return module == "penstock" or module.startswith("penstock.")
+
+
+class Call(NamedTuple):
+    """A call of a processor's method.
+
+    Args:
+        method: its name.
+        key: its key.
+        arguments: its arguments.
+    """
+
+    method: str
+    key: str
+    arguments: tuple[Any, ...]
+
+
+CallHook = Callable[[Call, Callable[[], Any]], Any]
+"""Receives a call and a function that makes it; returns the result of the call."""
+
+
+def hook_calls(processor: Processor, around: CallHook) -> None:
+    """Call a hook around each call of a processor's methods for events, timers or windows."""
+    for method, key_of in _methods(processor).items():
+        setattr(processor, method, _hooked(getattr(processor, method), method, key_of, around))
+
+
+def _hooked(original: Any, method: str, key_of: Callable[..., str], around: CallHook) -> Any:
+    def called(*arguments: Any) -> Any:
+        return around(Call(method, key_of(*arguments), arguments), lambda: original(*arguments))
+
+    return called
+
+
+def _methods(processor: Processor) -> dict[str, Callable[..., str]]:
+    """Return the hooked methods, and functions that return the key of a call."""
+    key_of = _KeyOf(processor)
+    match processor:
+        case LookupJoin():
+            return {"join": key_of.event}
+        case Stateless():
+            return {"process": key_of.event}
+        case Stateful():
+            return {"process": key_of.context, **({"on_timer": key_of.context} if processor.has_timers() else {})}
+        case Aggregator():
+            return {"observe": key_of.event, "result": key_of.first}
+        case _:
+            return {}
+
+
+class _KeyOf:
+    """Finds the key of a call from its arguments."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._categories: dict[type, AnyCategory] = {c.record: c for c in processor.inputs()}
+
+    def event(self, event: Any, *_: Any) -> str:
+        return self._categories[type(event)].keys_of([event])[0]
+
+    def context(self, _event: Any, _state: Any, context: Any) -> str:
+        return str(context.key)
+
+    def first(self, key: str, *_: Any) -> str:
+        return key
+
+
+def only(processor: Processor, key: str) -> None:
+    """Restrict a processor to the outputs of one key's events, timers and windows. It still processes all events.
+
+    The key's outputs also depend on the watermark, and all events of the bucket move it.
+    """
+
+    def around(call: Call, make: Callable[[], Any]) -> Any:
+        given = make()
+        if call.key == key or call.method == "observe":
+            return given
+        match call.method, given:
+            case "result", _:
+                return None
+            case (("process" | "on_timer"), (state, _)) if isinstance(processor, Stateful):
+                return state, ()
+            case _:
+                return ()
+
+    hook_calls(processor, around)

@@ -1,11 +1,11 @@
-"""Errors of a replay, by what the reader does next."""
+"""Errors of a replay, by the reader's next step."""
 
 from ...processors.errors import PenstockError
 
 
 class ReplayRefused(PenstockError):
-    """A replay that cannot be what was asked for: ask for another one; nothing was read."""
+    """The replay is not possible with these options. Nothing was read: choose others."""
 
 
 class ReplayStopped(PenstockError):
-    """A replay that ended at an event: mend the program, or look at the event."""
+    """The replay stopped at an event: correct the program, or inspect the event."""

@@ -1,6 +1,6 @@
-"""The seam to the past: which events of a bucket lie in a span of it, and what they are.
+"""Past events of a shard: their source, their order across inputs, and slices of time.
 
-span (from, to) --by arrival on the bus--> stretch of offsets of each bucket --read--> Seen
+span --by arrival time--> offset range of each bucket --read--> events --interleaved by arrival--> time slices
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...transport.offset_range import OffsetRange
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of the past, the same for all buckets.
+    """A range of past events, the same for all buckets.
 
     Args:
-        since: its beginning: when events arrived on the bus, or the offset of the first.
-        until: its end, itself not included; None for where each bucket ends now.
+        since: its start: an arrival time, or the offset of the first event.
+        until: its end, excluded; None for the current end of each bucket.
     """
 
     since: datetime | int
@@ -30,12 +30,12 @@ class Span:
 
     @property
     def since_ms(self) -> int | None:
-        """When it begins, in milliseconds since 1970, UTC; None where that is an offset."""
+        """Its start in milliseconds since 1970, UTC; None for an offset."""
         return _ms(self.since)
 
     @property
     def until_ms(self) -> int | None:
-        """When it ends, in milliseconds since 1970, UTC; None where that is an offset, or now."""
+        """Its end in milliseconds since 1970, UTC; None for an offset, or no end."""
         return _ms(self.until)
 
 
@@ -44,20 +44,20 @@ def _ms(point: datetime | int | None) -> int | None:
 
 
 class EventSource(Protocol):
-    """Where the events of the past are. Every call may be repeated, and gives the same as long as they are kept."""
+    """A source of past events. Every call may be repeated, with the same result while the events are retained."""
 
     def first(self, bucket: Bucket) -> int:
-        """Return the first offset of a bucket that is kept."""
+        """Return the first retained offset of a bucket."""
         ...
 
     def stretch(self, bucket: Bucket, span: Span) -> OffsetRange:
-        """Return what of a bucket lies in a span.
+        """Return the offsets of a span in a bucket.
 
         Raises:
-            ReplayRefused: its beginning is not kept any more.
+            ReplayRefused: the start of the span has expired.
         """
         ...
 
     def read(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:
-        """Give the events of a stretch, in order, and the messages that a worker would refuse."""
+        """Yield the events of an offset range in order, and the messages that a worker would reject."""
         ...

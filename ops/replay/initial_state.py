@@ -1,8 +1,8 @@
-"""The scratch state that a shard's replay begins with, and from where its events are read.
+"""The initial state of a shard's replay, and the first events to read.
 
-empty        nothing, at the beginning of the span
-at-start     the newest backup that is not behind the beginning of the span, brought up to there by the events between
-backup:ID    that one
+empty        an empty state at the start of the span
+at-start     the newest backup from before the start of the span, updated by the events between
+backup:ID    a named backup
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _LOG = logging.getLogger("penstock.replay")
 
 @dataclass(frozen=True)
 class Empty:
-    """A state that knows nothing of what was before the span."""
+    """An empty state."""
 
 
 @dataclass(frozen=True)
 class AtStart:
-    """The state as it was when the span began.
+    """The state at the start of the span.
 
     Args:
-        place: where backups are; None where none are known.
+        place: the backup store; None without one.
     """
 
     place: FileStore | None
@@ -51,11 +51,11 @@ class AtStart:
 
 @dataclass(frozen=True)
 class FromBackup:
-    """The state that a backup holds.
+    """The state of a backup.
 
     Args:
-        place: where it is.
-        backup: which.
+        place: the backup store.
+        backup: the backup.
     """
 
     place: FileStore
@@ -67,12 +67,12 @@ Start = Empty | AtStart | FromBackup
 
 @dataclass(frozen=True)
 class Started:
-    """A shard that is about to be replayed.
+    """A shard before its replay.
 
     Args:
-        state: its scratch state; None where it keeps none.
-        begins: by category, from where on events are read.
-        tells: where its state comes from, in words; nothing to tell where it keeps none.
+        state: its temporary state; None without state.
+        begins: by category, the first offset to read.
+        tells: the origin of its state, as text; empty without state.
     """
 
     state: ShardState | None
@@ -84,17 +84,17 @@ class Started:
 def started(
     processor: Processor, number: int, start: Start, past: EventSource, stretches: Sequence[OffsetRange]
 ) -> Iterator[Started]:
-    """Give a shard's scratch state, which is gone after the block.
+    """Provide a shard's temporary state, which is deleted at the end.
 
     Args:
-        processor: whose.
+        processor: the processor.
         number: the shard's bucket number.
-        start: with which state it begins.
-        past: where events are read.
-        stretches: what of each input lies in the span.
+        start: the initial state.
+        past: the source of events.
+        stretches: the offset range of each input.
 
     Raises:
-        ReplayRefused: there is no such state, or what is needed to bring it up to the span is gone.
+        ReplayRefused: there is no such state, or events before the span have expired.
     """
     borders = {stretch.bucket.category: stretch.start for stretch in stretches}
     shape = processor.state_shape()
@@ -105,10 +105,10 @@ def started(
     if is_remote(type(processor)):
         if not isinstance(start, Empty):
             raise ReplayRefused(
-                f"{type(processor).__name__} keeps its state in a remote store, of which there is no backup. Nothing was read. Replay with "
-                "`--state empty`: it then counts only what comes in the span, beside the store."
+                f"{type(processor).__name__} has remote state, which has no backups. Nothing was read. Use `--state empty`, which "
+                "counts only the events of the span."
             )
-        yield Started(MemoryShardState(merge_of(processor)), borders, "begins with nothing")
+        yield Started(MemoryShardState(merge_of(processor)), borders, "starts with an empty state")
         return
     with TemporaryDirectory(prefix="penstock-replay-") as folder:
         manifest = None if isinstance(start, Empty) else _restored(start, identity, borders, Path(folder))
@@ -116,15 +116,15 @@ def started(
             state.discard()  # whether what was prepared counted is decided by the events that are read again
             if manifest is None:
                 begins = borders if isinstance(start, Empty) else _from_the_first(processor, past, borders, number)
-                tells = "begins with nothing" if begins == borders else "is built from the first event on"
+                tells = "starts with an empty state" if begins == borders else "is rebuilt from the first event"
             else:
                 begins = _begins_of(processor, past, manifest, borders, number)
-                tells = f"begins with backup {manifest.id}"
+                tells = f"starts with backup {manifest.id}"
             yield Started(state, begins, tells)
 
 
 def _restored(start: AtStart | FromBackup, identity: ShardIdentity, borders: Offsets, folder: Path) -> Manifest | None:
-    """Put a backup in the place of the scratch state; return its manifest, or None where there is none that fits."""
+    """Install a backup as the temporary state; return its manifest, or None without a matching backup."""
     if start.place is None:
         return None
     backups = ShardBackups(start.place, identity.processor, identity.bucket)
@@ -141,22 +141,22 @@ def _restored(start: AtStart | FromBackup, identity: ShardIdentity, borders: Off
         try:
             install(backups, manifest, target)
         except BackupDamaged as error:
-            _LOG.warning("%s The backup before it is tried.", error)
+            _LOG.warning("%s Trying the backup before it.", error)
         else:
             return manifest
     return None
 
 
 def _is_behind(position: Mapping[str, int], borders: Offsets) -> bool:
-    """Tell whether a state has read more than what lies before the span."""
+    """Return whether a state contains events of the span."""
     return any(offset > borders.get(name, offset) for name, offset in position.items())
 
 
 def _expect_shape(manifest: Manifest, identity: ShardIdentity) -> None:
     if manifest.identity != identity:
         raise ReplayRefused(
-            f"Backup {manifest.id} holds {manifest.identity.shape}, and {identity.processor} as it is declared keeps {identity.shape}: it "
-            "would be misread. Nothing was read. Replay the code that saved it, or with `--state empty`."
+            f"Backup {manifest.id} contains {manifest.identity.shape}, and {identity.processor} declares {identity.shape}. Nothing was read. "
+            "Replay the version that saved it, or use `--state empty`."
         )
 
 
@@ -165,7 +165,7 @@ def _begins_of(processor: Processor, past: EventSource, manifest: Manifest, bord
     begins = {name: min(manifest.position.offsets.get(name, 0), border) for name, border in borders.items()}
     if _is_behind(manifest.position.offsets, borders):
         _LOG.warning(
-            "%s, bucket %d: backup %s has read on into the span: what it has read there counts twice in its state.",
+            "%s, bucket %d: backup %s contains events of the span, which count twice in its state.",
             processor.name,
             number,
             manifest.id,
@@ -174,22 +174,22 @@ def _begins_of(processor: Processor, past: EventSource, manifest: Manifest, bord
         first = past.first(Bucket(name, number))
         if begin < min(first, borders[name]):
             raise ReplayRefused(
-                f"{Bucket(name, number)}: backup {manifest.id} is at offset {begin:,}, and events are kept only from offset {first:,} on: it "
-                f"cannot be brought up to the beginning of the span. Nothing was read. Choose: a span that begins later; `--source "
-                "warehouse`, where the category is archived; or `--state empty`."
+                f"{Bucket(name, number)}: backup {manifest.id} is at offset {begin:,}, and events are retained only from offset {first:,}, "
+                f"so the state cannot reach the start of the span. Nothing was read. Choose a later span, `--source warehouse` for an archived "
+                "category, or `--state empty`."
             )
     return begins
 
 
 def _from_the_first(processor: Processor, past: EventSource, borders: Offsets, number: int) -> Offsets:
-    """Return from where on events are read where no backup fits: from the very first, if that is kept."""
+    """Return the first offsets to read without a backup: those of the first events, if they are retained."""
     for name, border in borders.items():
         first = past.first(Bucket(name, number))
         if min(first, border) > 0:
             raise ReplayRefused(
-                f"{type(processor).__name__}, bucket {number}: the state as it was when the span began is not to be had. No backup is as old as "
-                f"that, and {Bucket(name, number)} is kept only from offset {first:,} on, so that it cannot be built from the first event. "
-                "Nothing was read. Choose: the place of its backups (`--backup LOCATION`; `penstock state verify` lists them), `--state "
-                "backup:ID`; a later span; `--source warehouse`, where the category is archived; or `--state empty`."
+                f"{type(processor).__name__}, bucket {number}: no backup is older than the start of the span, and "
+                f"{Bucket(name, number)} is retained only from offset {first:,}, so the state cannot be rebuilt from the first event. Nothing was "
+                "read. Name the backup store (`--backup LOCATION`; `penstock state verify` lists its backups) or a backup (`--state "
+                "backup:ID`), or choose a later span, `--source warehouse` for an archived category, or `--state empty`."
             )
     return dict.fromkeys(borders, 0)

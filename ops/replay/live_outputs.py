@@ -32,8 +32,7 @@ from ...transport.codecs.by_category import Codecs
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange, read_offset_range
 from .differences import OutputSlot, by_slot, compare
-from .input_summary import InputSummary
-from .outputs import OutputRecord, plain
+from .outputs import InputSummary, OutputRecord, plain
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 

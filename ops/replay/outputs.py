@@ -1,8 +1,8 @@
-"""What a replay gives, one by one: which category it would have gone to, under which key, and as JSON."""
+"""Outputs of a replay: their categories, keys and event times, and their collection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,20 +10,21 @@ import msgspec
 from ...processors.declare.categories import AnyCategory, Category
 from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
+from ...processors.shard.source_events import SourceEvents
 from ...transport.codecs.json_codec import JsonCodec
 from .errors import ReplayStopped
-from .shard_replay import ReplayedBatch
+from .shard_replay import ReplayCounts, ReplayedBatch
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 class Output(NamedTuple):
-    """One record.
+    """One output record.
 
     Args:
-        category: which category it is for.
-        number: the bucket number of the shard that gave it.
+        category: its category.
+        number: the bucket number of its shard.
         key: its key.
         event_time: its event time (milliseconds since 1970, UTC).
         record: the record.
@@ -37,11 +38,11 @@ class Output(NamedTuple):
 
 
 class OutputRecord(msgspec.Struct, frozen=True):
-    """One record as a line of JSON has it.
+    """One output record with plain values.
 
     Args:
-        category: the name of the category it is for.
-        bucket: the bucket number of the shard that gave it.
+        category: the name of its category.
+        bucket: the bucket number of its shard.
         key: its key.
         event_time: its event time (milliseconds since 1970, UTC).
         value: the record's fields.
@@ -55,10 +56,10 @@ class OutputRecord(msgspec.Struct, frozen=True):
 
 
 class Outputs:
-    """Tells where the records of a processor would go.
+    """Assigns a processor's records to its categories.
 
     Args:
-        processor: whose.
+        processor: the processor.
     """
 
     def __init__(self, processor: type[Processor]) -> None:
@@ -68,15 +69,15 @@ class Outputs:
         self._late = getattr(processor, "late", None)
 
     def of(self, played: ReplayedBatch) -> Iterator[Output]:
-        """Give what was played, one by one.
+        """Yield the outputs of a batch.
 
         Raises:
-            ReplayStopped: a record that no category of the processor takes.
+            ReplayStopped: no category of the processor accepts a record.
         """
         try:
             routed = self._routes.split(played.outputs)
         except TypeError as error:
-            raise ReplayStopped(f"{error} A worker would stop there; mend {self._name}.") from error
+            raise ReplayStopped(f"{error} A worker would stop there. Correct {self._name}.") from error
         for category, given in routed:
             records = self._as_read(category, given)
             keys, times = category.keys_of(records), category.event_times_of(records)
@@ -84,38 +85,109 @@ class Outputs:
                 yield Output(category, played.number, key, time, record)
 
     def _as_read(self, category: AnyCategory, given: Sequence[Any]) -> list[Any]:
-        """Return records as a reader of the category would find them: a whole number in a field of floats is a float."""
+        """Return records as a reader of the category decodes them: a whole number in a float field is a float."""
         if category.name not in self._codecs:
             self._codecs[category.name] = JsonCodec(category)
         codec = self._codecs[category.name]
         try:
             decoded = codec.decode(codec.encode(given))
         except TypeError as error:
-            raise ReplayStopped(f"{error} A worker would stop there; mend {self._name}.") from error
+            raise ReplayStopped(f"{error} A worker would stop there. Correct {self._name}.") from error
         if decoded.bad:
             raise ReplayStopped(
-                f"A {category.record.__name__} does not fit its own type: {decoded.bad[0].reason}. Whoever reads {category.name} would have to "
-                f"refuse it; mend {self._name}."
+                f"A {category.record.__name__} does not fit its own type: {decoded.bad[0].reason}. Readers of {category.name} would reject "
+                f"it. Correct {self._name}."
             )
         return decoded.events
 
     def is_late(self, output: Output) -> bool:
-        """Tell whether a record is an event that came too late, and not made by the processor's own code."""
+        """Return whether a record is a late event that was passed on, and not an output of the processor's code."""
         return isinstance(self._late, Category) and output.category.name == self._late.name
 
 
 def told(output: Output) -> OutputRecord:
-    """Return an output with plain values, as it is compared and shown."""
+    """Return an output with plain values, for comparison and display."""
     return OutputRecord(output.category.name, output.number, output.key, output.event_time, plain(output.record))
 
 
 def plain(record: Any) -> Any:
-    """Return what a record says, as JSON has it."""
+    """Return a record as plain values."""
     return _decode(_encode(record))
 
 
 def line_of(output: Output) -> bytes:
-    """Return an output as a line of JSON: the same bytes each time."""
+    """Return an output as a line of JSON; equal outputs have equal bytes."""
     return (
         _encode(OutputRecord(output.category.name, output.number, output.key, output.event_time, output.record)) + b"\n"
     )
+
+
+class InputSummary:
+    """Keys and times of the replayed events.
+
+    Args:
+        key: events of this key only; None for all.
+    """
+
+    def __init__(self, key: str | None = None) -> None:
+        self._key = key
+        self.keys: set[str] = set()
+        self.times: set[int] = set()
+        self.first_ms: int | None = None
+        self.last_ms: int | None = None
+
+    def note(self, seen: SourceEvents) -> None:
+        """Add events of the span."""
+        keys, times = seen.category.keys_of(seen.events), seen.category.event_times_of(seen.events)
+        chosen = [(key, time) for key, time in zip(keys, times, strict=True) if self._key in (None, key)]
+        self.keys.update(key for key, _ in chosen)
+        self.times.update(time for _, time in chosen)
+        first_ms, last_ms = seen.arrived_ms[0], seen.arrived_ms[-1]
+        self.first_ms = first_ms if self.first_ms is None else min(first_ms, self.first_ms)
+        self.last_ms = last_ms if self.last_ms is None else max(last_ms, self.last_ms)
+
+
+Give = Callable[[Output], None]
+
+
+class OutputCollector:
+    """Collects the outputs of shards, counts them, and passes them on.
+
+    Args:
+        processor: the processor.
+        key: outputs of this key's events only; None for all.
+        gives: functions that receive each output of the span.
+        keeps: whether to keep the outputs for a comparison.
+    """
+
+    def __init__(self, processor: type[Processor], key: str | None, gives: Sequence[Give], *, keeps: bool) -> None:
+        self._outputs = Outputs(processor)
+        self._key = key
+        self._gives = gives
+        self._keeps = keeps
+        self.counts = ReplayCounts()
+        self.inputs = InputSummary(key)
+        self.ours: list[OutputRecord] = []
+        self.warming: list[OutputRecord] = []
+
+    def all(self, played: Iterable[ReplayedBatch]) -> None:
+        """Collect the outputs of all batches."""
+        for one in played:
+            if not one.state_only:
+                self._take(self._chosen(one))
+            elif self._keeps:
+                self.warming += map(told, self._chosen(one))
+
+    def _take(self, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            self.counts.outputs += 1
+            for give in self._gives:
+                give(output)
+            if self._keeps:
+                self.ours.append(told(output))
+
+    def _chosen(self, played: ReplayedBatch) -> Iterable[Output]:
+        for output in self._outputs.of(played):
+            # Outputs of the processor's code are filtered by key already; late events were only passed on.
+            if self._key is None or output.key == self._key or not self._outputs.is_late(output):
+                yield output

@@ -1,7 +1,6 @@
-"""What was promised about the inputs, as far as the bus still knows.
+"""Past upstream watermarks of a replay's inputs.
 
-The category of promises is compacted: of old ones the bus may have dropped all but the last, and then windows are complete later in a
-replay than they were.
+The category of watermarks is compacted. If only the newest ones are left, windows close later in a replay than they did originally.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from ...transport.messages import Bucket
 from ...transport.tables.upstream_watermarks import WATERMARKS
 from ..worker.watermark_subscriber import WatermarkSubscriber
 
-LOOKS = 1_000
-"""How often it is looked whether all promises are read; each time waits for them a moment."""
+POLLS = 1_000
+"""The largest number of polls for watermarks."""
 
 
 class PastWatermarks:
-    """The promises about a processor's inputs.
+    """Past watermarks of a processor's inputs.
 
     Args:
-        upstream: has read all of them; None where its watermark is not promised.
+        upstream: all watermarks, read to the end; None without upstream watermarks.
     """
 
     def __init__(self, upstream: WatermarkSubscriber | None) -> None:
@@ -34,7 +33,7 @@ class PastWatermarks:
         self._begun: set[Bucket] = set()
 
     def known(self, number: int, position: Offsets) -> dict[str, int]:
-        """Return up to where each input is complete for whoever has read its bucket up to a position (milliseconds since 1970, UTC)."""
+        """Return the watermark of each input at a position (milliseconds since 1970, UTC)."""
         if self._upstream is None:
             return {}
         for bucket in {Bucket(name, number) for name in position} - self._begun:
@@ -47,19 +46,19 @@ class PastWatermarks:
 
 @contextmanager
 def past_watermarks(processor: Processor, bus: Bus) -> Iterator[PastWatermarks]:
-    """Give what was promised about a processor's inputs.
+    """Read the past watermarks of a processor's inputs.
 
     Raises:
-        BusUnreachable: it is not all read.
+        BusUnreachable: they cannot be read to the end.
     """
     if not isinstance(processor.watermark, UpstreamWatermark) or WATERMARKS.name not in bus.catalog.names():
         yield PastWatermarks(None)
         return
     with closing(WatermarkSubscriber(bus)) as upstream:
-        for _ in range(LOOKS):
+        for _ in range(POLLS):
             upstream.read()
             if upstream.is_read:
                 break
         else:
-            raise BusUnreachable(f"The promises in {WATERMARKS.name} were not read. Nothing was replayed; try again.")
+            raise BusUnreachable(f"Cannot read {WATERMARKS.name} to its end. Nothing was replayed. Try again.")
         yield PastWatermarks(upstream)

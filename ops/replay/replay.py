@@ -1,8 +1,8 @@
-"""A replay: every shard that is asked for, each over its stretch of the past with a scratch state of its own.
+"""Replay of several shards over past events, each with its own temporary state.
 
-    span --past--> stretches --started--> scratch state, events to warm up --played--> outputs, as values
+    span --event source--> offset ranges --initial state--> temporary state, warm-up events --played--> outputs, as values
 
-What becomes of the outputs is the business of whoever asks for them: no category, store or position is touched here.
+A replay writes to no category, store or position. The caller decides about the outputs.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from ...processors.shard.position import Offsets
 from ...processors.shard.source_events import SourceEvents
 from ...transport.messages import Bucket
 from ...transport.offset_range import OffsetRange
-from .counts import ReplayCounts
 from .event_source import EventSource, Span
 from .initial_state import Start, Started, started
 from .past_watermarks import PastWatermarks
-from .shard_replay import ReplayedBatch, ShardReplayer
+from .shard_replay import ReplayCounts, ReplayedBatch, ShardReplayer
 
 Plays = Generator[ReplayedBatch, None, None]
-"""What is played, as it comes; to be closed by whoever does not ask for all of it."""
+"""Batches of outputs. A caller that does not read all of them closes it."""
 
 
 @dataclass(frozen=True)
 class ReplayCallbacks:
-    """Who is told what goes on in a replay.
+    """Callbacks of a replay.
 
     Args:
-        tell: where states come from, in words.
-        watch: which events of the span are about to be fed.
-        advance: that some were read.
-        playing: which shard is at work.
+        tell: receives the origin of each state, as text.
+        watch: receives events of the span before they are processed.
+        advance: called after events were read.
+        playing: receives the current shard.
     """
 
     tell: Callable[[str], None] = lambda _: None
@@ -48,15 +47,15 @@ class ReplayCallbacks:
 
 @dataclass(frozen=True)
 class Replay:
-    """What is replayed.
+    """A replay of some shards.
 
     Args:
-        processor: opened.
-        past: where its events are read.
-        span: which of them.
-        start: with which state.
+        processor: the opened processor.
+        past: the source of its events.
+        span: the range of events.
+        start: the initial state.
         numbers: the bucket numbers of the shards.
-        promises: what was promised about the inputs.
+        promises: the past watermarks of the inputs.
     """
 
     processor: Processor
@@ -67,10 +66,10 @@ class Replay:
     promises: PastWatermarks
 
     def shards(self) -> list[ShardReplay]:
-        """Return the shards, each with what it has to read of the span.
+        """Return the shards with their offset ranges.
 
         Raises:
-            ReplayRefused: what is asked for is not kept.
+            ReplayRefused: some events of the span have expired.
         """
         return [ShardReplay(self, number, self._stretches(number)) for number in self.numbers]
 
@@ -84,26 +83,26 @@ class ShardReplay:
     """One shard of a replay.
 
     Args:
-        replay: which.
+        replay: the replay.
         number: the shard's bucket number.
-        stretches: what of each input lies in the span.
+        stretches: the offset range of each input.
     """
 
     replay: Replay
     number: int
     stretches: Sequence[OffsetRange]
 
-    def play(self, counts: ReplayCounts, company: ReplayCallbacks) -> Plays:
-        """Play it; give what it gives, as it comes. The scratch state is gone when that ends.
+    def play(self, counts: ReplayCounts, callbacks: ReplayCallbacks) -> Plays:
+        """Replay the shard and yield its outputs. The temporary state is deleted at the end.
 
         Args:
-            counts: counts what is done.
-            company: is told what goes on.
+            counts: receives the counts.
+            callbacks: the callbacks.
         """
         replay = self.replay
         with started(replay.processor, self.number, replay.start, replay.past, self.stretches) as begun:
             if begun.tells:
-                company.tell(f"{replay.processor.name}, bucket {self.number}, {begun.tells}.")
+                callbacks.tell(f"{replay.processor.name}, bucket {self.number}, {begun.tells}.")
             playing = ShardReplayer(
                 replay.processor,
                 self.number,
@@ -113,16 +112,16 @@ class ShardReplay:
                 counts=counts,
                 promises=replay.promises,
             )
-            company.playing(playing)
-            yield from playing.play(self._watched(self._stream(begun), company), self._ends())
+            callbacks.playing(playing)
+            yield from playing.play(self._watched(self._stream(begun), callbacks), self._ends())
 
-    def _watched(self, stream: Iterator[SourceEvents], company: ReplayCallbacks) -> Iterator[SourceEvents]:
+    def _watched(self, stream: Iterator[SourceEvents], callbacks: ReplayCallbacks) -> Iterator[SourceEvents]:
         borders = self._borders()
         for seen in stream:
             inside = seen.part(seen.at_offset(borders[seen.category.name]), len(seen.offsets))
             if inside.events:
-                company.watch(inside)
-            company.advance()
+                callbacks.watch(inside)
+            callbacks.advance()
             yield seen
 
     def _borders(self) -> Offsets:
@@ -140,13 +139,41 @@ class ShardReplay:
 
 
 def one_by_one(shards: Sequence[ShardReplay], play: Callable[[ShardReplay], Plays]) -> Plays:
-    """Play shards one after the other."""
+    """Replay shards one after the other."""
     for shard in shards:
         yield from play(shard)
 
 
 def side_by_side(shards: Sequence[ShardReplay], play: Callable[[ShardReplay], Plays]) -> Plays:
-    """Play shards as they ran, by when their events had arrived."""
+    """Replay shards together, in the order of arrival times."""
     with ExitStack() as plays:
         streams = [plays.enter_context(closing(play(shard))) for shard in shards]
         yield from heapq.merge(*streams, key=lambda played: played.at_ms)
+
+
+def paced(
+    played: Plays,
+    speed: float,
+    *,
+    monotonic_s: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Plays:
+    """Delay batches to a multiple of the original speed; warm-up batches are not delayed.
+
+    Args:
+        played: the batches, in order of time.
+        speed: the seconds of the past for each second.
+        monotonic_s: returns the time in seconds.
+        sleep: waits for some seconds.
+    """
+    began: tuple[float, int] | None = None
+    with closing(played):
+        for one in played:
+            if not one.state_only:
+                now_s = monotonic_s()
+                began = began or (now_s, one.at_ms)
+                begun_s, begun_ms = began
+                wait_s = begun_s + (one.at_ms - begun_ms) / 1000 / speed - now_s
+                if wait_s > 0:
+                    sleep(wait_s)
+            yield one

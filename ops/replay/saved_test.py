@@ -1,6 +1,6 @@
-"""A replay's events as a test that stands by itself: with the test driver, in memory, and what the processor gives now.
+"""A pytest test from replayed events, with the test driver and the processor's current outputs.
 
-events of the span --the driver--> outputs, or what it raised --written--> a file for pytest
+events of the span --driver--> outputs, or an error --written--> a test file
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..testing import Driver
 from .errors import ReplayRefused
 
 EVENTS = 1_000
-"""How many events a test has at most."""
+"""The largest number of events in a test."""
 
 _encode = msgspec.json.Encoder().encode
 _Runs = list[tuple[AnyCategory, list[Any]]]
@@ -67,10 +67,10 @@ _SEND = """    for category, lines in EVENTS:
 
 @dataclass
 class Gathered:
-    """The events that go into a test.
+    """The events of a test.
 
     Args:
-        key: only those of this key; None for all.
+        key: events of this key only; None for all.
         events: by category, in order.
     """
 
@@ -78,23 +78,23 @@ class Gathered:
     events: list[tuple[AnyCategory, Any]] = field(default_factory=list)
 
     def note(self, seen: SourceEvents) -> None:
-        """Note events of the span.
+        """Add events of the span.
 
         Raises:
-            ReplayRefused: they are more than a test should have.
+            ReplayRefused: there are too many events for a test.
         """
         keys = seen.category.keys_of(seen.events)
         chosen = [event for key, event in zip(keys, seen.events, strict=True) if self.key in (None, key)]
         self.events += [(seen.category, event) for event in chosen]
         if len(self.events) > EVENTS:
             raise ReplayRefused(
-                f"A test of more than {EVENTS:,} events is not read by anybody. Nothing was written. Ask for less: a shorter span, one --bucket, "
-                "or one --key."
+                f"There are more than {EVENTS:,} events, too many for a test. Nothing was written. Choose a shorter span, one --bucket, or one "
+                "--key."
             )
 
 
 class _Ran:
-    """What the driver makes of events: of all, or of those up to the first for which it raises."""
+    """A run of the driver over all events, or up to the first one that raises."""
 
     def __init__(self, processor: type[Processor], events: Sequence[tuple[AnyCategory, Any]]) -> None:
         self.events = events
@@ -121,32 +121,32 @@ def _driven(processor: type[Processor], runs: _Runs) -> Driver:
 
 
 def _runs(events: Sequence[tuple[AnyCategory, Any]]) -> _Runs:
-    """Put the events of one category that follow on one another together."""
+    """Group consecutive events of one category."""
     by_category = groupby(events, key=lambda one: one[0])
     return [(category, [event for _, event in run]) for category, run in by_category]
 
 
 def write_test(path: Path, app: Path, processor: type[Processor], gathered: Gathered, span: str) -> int:
-    """Write a test of a processor that passes as it stands; return how many events it has.
+    """Write a passing test of a processor; return its number of events.
 
     Args:
-        path: where.
+        path: the test file.
         app: the app file.
         processor: the processor.
         gathered: the events.
-        span: when they came, in words.
+        span: the span, as text.
 
     Raises:
         ReplayRefused: there are no events, or the file cannot be written.
     """
     if not gathered.events:
-        raise ReplayRefused("There are no events for a test. Nothing was written. Ask for another span or key.")
+        raise ReplayRefused("There are no events for a test. Nothing was written. Choose another span or key.")
     text = text_of(app, processor, gathered, span, path)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ReplayRefused(
-            f"{path} cannot be written: {error.strerror or error}. Name a file in a folder that exists and may be written to."
+            f"Cannot write {path}: {error.strerror or error}. Name a file in an existing, writable folder."
         ) from error
     return len(gathered.events)
 
@@ -165,10 +165,10 @@ def text_of(app: Path, processor: type[Processor], gathered: Gathered, span: str
         app=os.path.relpath(app.resolve(), path.resolve().parent),
         events=events,
         outputs=outputs,
-        name=f"{processor.name.replace('.', '_').replace('-', '_')}_gives_what_it_gave",
-        promise="These events, and a state that begins with nothing, give these outputs."
+        name=f"{processor.name.replace('.', '_').replace('-', '_')}_repeats_its_outputs",
+        promise="These events produce these outputs, from an empty state."
         if ran.error is None
-        else "It raises at the last of these events.",
+        else "The last of these events raises.",
         send=_SEND if ran.error is None else _raising(ran.error),
     )
 

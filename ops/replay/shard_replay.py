@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ from ...processors.shard.source_events import SourceEvents
 from ...processors.shard.time_slices import time_slices
 from ...processors.time.timers import Timer
 from ...state.protocols import ShardState
-from .counts import ReplayCounts
 from .errors import ReplayStopped
 from .event_source import Span
 from .past_watermarks import PastWatermarks
@@ -143,3 +143,36 @@ class ShardReplayer:
         self._counts.dead_letters += 1
         if self._counts.dead_letters <= LOGGED:
             _LOG.warning("%s would go to the dead letters: %s", place, reason)
+
+
+@dataclass
+class ReplayCounts:
+    """The counts of a replay.
+
+    Args:
+        warmed_up: events before the span, which only build state.
+        events: events of the span, rejected ones included.
+        outputs: outputs of the span.
+        late: events that arrived after the watermark had passed them.
+        dropped: late events that were too late for every window.
+        dead_letters: messages and events that a worker would write to the dead letters.
+        exceptions: events for which the processor raised.
+        unmatched: events that were skipped because a lookup found no row.
+    """
+
+    warmed_up: int = 0
+    events: int = 0
+    outputs: int = 0
+    late: int = 0
+    dropped: int = 0
+    dead_letters: int = 0
+    exceptions: int = 0
+    unmatched: int = 0
+
+    def __str__(self) -> str:
+        warm = f" ({self.warmed_up:,} before to warm up)" if self.warmed_up else ""
+        text = (
+            f"{self.events:,} events read{warm}, {self.outputs:,} outputs, {self.late:,} late, {self.dropped:,} too late, "
+            f"{self.dead_letters:,} dead letters, {self.exceptions:,} exceptions"
+        )
+        return f"{text}, {self.unmatched:,} left out without a row" if self.unmatched else text

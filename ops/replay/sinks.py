@@ -1,4 +1,4 @@
-"""Where the outputs of a replay may go: a file of JSON lines, or scratch categories. Never to the processor's own."""
+"""Destinations of a replay's outputs: a file of JSON lines, or scratch categories."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .errors import ReplayRefused
 from .outputs import Output, line_of
 
 BATCH = 1_000
-"""How many outputs are encoded together."""
+"""The number of outputs that are encoded together."""
 
 
 @final
 class LinesFile:
-    """A file of JSON lines, as a context: it takes the place of an older one when the block ends, and is dropped when that raises.
+    """A file of JSON lines, as a context manager. It replaces an older file at the end, and is discarded after an error.
 
     Args:
-        path: where it will be.
+        path: its path.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class LinesFile:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise ReplayRefused(
-                f"{self._path} cannot be written: {reason}. Nothing was read. Name a file in a folder that exists and may be written to."
+                f"Cannot write {self._path}: {reason}. Nothing was read. Name a file in an existing, writable folder."
             ) from error
         return self
 
@@ -62,18 +62,18 @@ class LinesFile:
 
 
 def scratch_of(processor: type[Processor], prefix: str) -> dict[str, AnyCategory]:
-    """Return the scratch category of each of a processor's outputs, by the name of that."""
+    """Return the scratch categories of a processor's outputs, by output category."""
     return {category.name: replace(category, name=f"{prefix}.{category.name}") for category in processor.outputs()}
 
 
 @final
 class ScratchCategories:
-    """Scratch categories, as a context: created with the first output, or when the block ends, and complete then.
+    """Scratch categories, as a context manager. They are created with the first output, and complete at the end.
 
     Args:
-        processor: whose outputs they hold.
-        prefix: what their names begin with.
-        bus: where they will be.
+        processor: the processor.
+        prefix: the prefix of their names.
+        bus: the bus.
     """
 
     def __init__(self, processor: type[Processor], prefix: str, bus: Bus) -> None:
@@ -87,8 +87,8 @@ class ScratchCategories:
         there = sorted({category.name for category in self._categories.values()} & set(self._bus.catalog.names()))
         if there:
             raise ReplayRefused(
-                f"{', '.join(there)} is on the bus already, and a replay writes only to categories of its own. Nothing was read. Name "
-                f"another --scratch, or remove it: `penstock category delete {there[0]}`."
+                f"{', '.join(there)} already exists, and a replay writes only to new categories. Nothing was read. Name "
+                f"another --scratch prefix, or delete the category: `penstock category delete {there[0]}`."
             )
         return self
 

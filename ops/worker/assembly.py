@@ -20,7 +20,7 @@ from ...state.local.folder import RocksStateFolder
 from ...state.protocols import StateFolder
 from ...state.remote import compactor_of, remote_states
 from ...transport.bus import Bus
-from ..logs.setting_up import on_each_line
+from ..logs.setup import on_each_line
 from .backups import WorkerBackups
 from .identity import worker_identity
 from .revocation_note import leave_group

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from ...processors.declare.processor import Processor
 from ...processors.declare.semantics import Semantics
@@ -27,7 +26,7 @@ _LOG = logging.getLogger("penstock.worker")
 
 
 def settle_prepared(state: LocalState, committed: StatePosition, what: str) -> None:
-    """Make what is prepared part of a state, or drop it, as the group's committed positions say; see `counts`."""
+    """Make what is prepared part of a state, or drop it, as the group's committed positions say; see `is_committed`."""
     delta = state.prepared()
     if delta is None:
         return
@@ -216,58 +215,51 @@ def expect_reached(owner: str, bucket: Bucket, offset: int, end: int, witness: s
 
 
 class MoveUnfinished(PenstockError):
-    """Positions and states of a processor are being moved, or were when that broke off: let it be finished."""
+    """A maintenance operation on the processor is in progress, or died: finish it."""
 
 
 class StateSuperseded(StateError):
-    """A state is of before its processor was moved: put it away."""
+    """A state is from before a maintenance operation: put it away."""
 
 
 def finished_maintenance(bus: Bus, processor: str) -> MaintenanceOperation | None:
-    """Return the newest move of a processor.
+    """Return the newest maintenance operation of a processor.
 
     Raises:
-        MoveUnfinished: it is half done.
+        MoveUnfinished: it is unfinished.
     """
-    move = newest_maintenance(bus, processor)
-    if move is not None and not move.done:
+    operation = newest_maintenance(bus, processor)
+    if operation is not None and not operation.is_done:
         raise MoveUnfinished(
-            f"{processor}: a {move.what} was begun at {_utc(move.time_ms)} and has not come to its end, so positions and states may not "
-            "fit each other. Nothing was read or changed. Let it finish, or give the same command again, which finishes it; then start "
-            "the worker."
+            f"{processor}: a {operation.kind} was started at {operation.started} and is unfinished, so positions and states may not fit each "
+            "other. Nothing was read or changed. Let it finish, or repeat that command, which finishes it; then start the worker."
         )
-    return move
+    return operation
 
 
-def expect_current(state: ShardState, move: MaintenanceOperation | None, processor: str, bucket: int) -> None:
-    """See that a state which was opened is not of before its processor was moved; one that is new begins as the move says.
+def expect_current(state: ShardState, operation: MaintenanceOperation | None, processor: str, bucket: int) -> None:
+    """Check that an opened state is not from before a maintenance operation. A new state gets its initial position.
 
     Raises:
-        StateSuperseded: it is, or what it was made of cannot be had again from its bucket.
+        StateSuperseded: it is, or a lost state cannot be rebuilt from the events of its bucket.
     """
-    number = 0 if move is None else move.number_of(bucket)
-    if move is None or not number:
+    if operation is None or not (generation := operation.lineage.generation(bucket)):
         return
-    position = state.position()
+    position, lineage = state.position(), operation.lineage
     if not position:
-        if not move.rebuilds and bucket not in move.begins:
+        if not lineage.is_rebuildable and bucket not in lineage.initial_positions:
             raise StateSuperseded(
-                f"{processor}, bucket {bucket}: its state is neither on this machine nor in a backup that is new enough, and the events of "
-                f"this bucket alone do not make it: it was brought here by a {move.what} ({_utc(move.time_ms)}). Nothing was read. Name the "
-                "place of backups with --backup, start the worker with the state folder (`--dir`) in which that was done, or give the "
-                "processor another name to begin anew."
+                f"{processor}, bucket {bucket}: its state is neither on this machine nor in a recent backup, and the events of this bucket do not "
+                f"rebuild it, because it comes from a {operation.kind} ({operation.started}). Nothing was read. Name the backup store with "
+                "--backup, start the worker with the state folder (`--dir`) of that operation, or rename the processor to start anew."
             )
-        state.save_position(StatePosition(move.begins.get(bucket, {}), maintenance_number=number))
-    elif position.maintenance_number < number:
+        state.save_position(StatePosition(lineage.initial_positions.get(bucket, {}), maintenance_number=generation))
+    elif position.maintenance_number < generation:
         raise StateSuperseded(
-            f"{processor}, bucket {bucket}: the state on this machine is of before the {move.what} of {_utc(move.time_ms)}, which put another in "
-            "its place. To go on with it would undo that here. Nothing was read or changed. Start the worker with --backup, and it takes the "
-            "state that fits from there; where no backups are kept, remove the processor's folder below `--dir`/state on this machine."
+            f"{processor}, bucket {bucket}: the state on this machine is from before the {operation.kind} of {operation.started}, which replaced "
+            "it. Using it would undo that operation. Nothing was read or changed. Start the worker with --backup, which restores the current "
+            "state. Without backups, remove the processor's folder below `--dir`/state on this machine."
         )
-
-
-def _utc(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def committed_by(processor: type[Processor], bus: Bus) -> dict[int, StatePosition]:

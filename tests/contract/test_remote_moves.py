@@ -13,10 +13,9 @@ from support.stores import fresh
 
 import penstock as ps
 from penstock.ops.clock import SteeredClock
-from penstock.ops.maintenance.environment import Around
-from penstock.ops.maintenance.errors import MaintenanceRefused
-from penstock.ops.maintenance.reset import Reset, ResetGap, ResetStep, perform, plan_reset
-from penstock.ops.maintenance.reset_plan import Policy, ResetMethod
+from penstock.ops.maintenance.environment import MaintenanceEnvironment
+from penstock.ops.maintenance.reset import ResetPlan, perform_reset, plan_reset
+from penstock.ops.maintenance.reset_plan import ResetMethod, StatePolicy
 from penstock.ops.maintenance.reset_target import Edge, ResetTarget
 from penstock.ops.maintenance.resize import plan_resize
 from penstock.ops.testing import Inline
@@ -27,6 +26,13 @@ from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.shard.checkpoints import Gap, Step
 from penstock.state.remote import read_results, remote_states
 from penstock.transport.memory import MemoryBus
+from penstock.transport.tables.maintenance_protocol import (
+    AtGap,
+    MaintenanceGap,
+    MaintenanceRefused,
+    MaintenanceStep,
+    no_gap,
+)
 
 HOUR_MS = 3_600_000
 EXACT, LEAST = ps.Semantics.EXACTLY_ONCE, ps.Semantics.AT_LEAST_ONCE
@@ -79,7 +85,7 @@ class World:
                 return Hour(key, window.start, value)
 
         self.processor = Visits
-        self.around = Around(self.bus, folder, store=url)
+        self.around = MaintenanceEnvironment(self.bus, folder, store=url)
         created(self.bus, [Visits])
 
     def send(self, hour: int) -> None:
@@ -97,11 +103,14 @@ class World:
             worker.run(lambda it: it.has_reached(targets))
 
     def reset(
-        self, to: ResetTarget, policy: Policy | None = None, at_gap: Callable[[ResetGap], None] = lambda _: None
-    ) -> Reset:
+        self,
+        to: ResetTarget,
+        policy: StatePolicy | None = None,
+        at_gap: AtGap = no_gap,
+    ) -> ResetPlan:
         """Plan a reset and do it."""
         planned = plan_reset(self.processor, self.around, to, policy)
-        perform(planned, self.around, at_gap)
+        perform_reset(planned, self.around, at_gap)
         return planned
 
     def stored(self) -> dict[int, int]:
@@ -135,7 +144,7 @@ def test_what_a_reset_passes_over_is_counted(world: World) -> None:
     world.send(2)
     world.run()
 
-    assert ({shard.how for shard in planned.shards}, planned.passed) == ({ResetMethod.KEPT}, 8)
+    assert ({shard.method for shard in planned.shards}, planned.skipped) == ({ResetMethod.KEPT}, 8)
     assert world.stored() == {0: 8, 1: 8, 2: 8}
     assert world.written() == {0: 8, 2: 8}
 
@@ -143,20 +152,22 @@ def test_what_a_reset_passes_over_is_counted(world: World) -> None:
 def test_a_state_that_is_kept_leaves_out_what_is_passed_over(world: World) -> None:
     """It is neither in the store nor written."""
     world.send(1)
-    planned = world.reset(Edge.LATEST, Policy.KEEP)
+    planned = world.reset(Edge.LATEST, StatePolicy.KEEP)
     world.send(2)
     world.run()
 
-    assert ({shard.how for shard in planned.shards}, planned.passed) == ({ResetMethod.PASSED}, 8)
+    assert ({shard.method for shard in planned.shards}, planned.skipped) == ({ResetMethod.SKIPPED}, 8)
     assert world.stored() == world.written() == {0: 8, 2: 8}
 
 
-@pytest.mark.parametrize("policy", [Policy.AUTO, Policy.KEEP])
-@pytest.mark.parametrize("step", [ResetStep.PLACE_STATE, ResetStep.SET_POSITIONS, ResetStep.NOTE_END])
-def test_a_reset_that_died_is_given_again(world: World, step: ResetStep, policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [StatePolicy.AUTO, StatePolicy.KEEP])
+@pytest.mark.parametrize(
+    "step", [MaintenanceStep.INSTALL_STATE, MaintenanceStep.MOVE_POSITIONS, MaintenanceStep.RECORD_END]
+)
+def test_a_reset_that_died_is_given_again(world: World, step: MaintenanceStep, policy: StatePolicy) -> None:
     """No worker starts before that, and then all is as if it had not died."""
 
-    def die(gap: ResetGap) -> None:
+    def die(gap: MaintenanceGap) -> None:
         if gap.before is step and gap.bucket in {None, 1}:
             raise Killed
 
@@ -170,7 +181,7 @@ def test_a_reset_that_died_is_given_again(world: World, step: ResetStep, policy:
     world.send(2)
     world.run()
 
-    assert world.stored() == {0: 8, 2: 8} | ({1: 8} if policy is Policy.AUTO else {})
+    assert world.stored() == {0: 8, 2: 8} | ({1: 8} if policy is StatePolicy.AUTO else {})
     assert world.written() == {0: 8, 2: 8}
 
 
@@ -178,11 +189,13 @@ def test_a_reset_that_died_is_given_again(world: World, step: ResetStep, policy:
     ("to", "policy", "said"),
     [
         (Edge.EARLIEST, None, "cannot go back"),
-        (Edge.EARLIEST, Policy.KEEP, "would count events twice"),
-        (Edge.EARLIEST, Policy.EMPTY, "which a reset does not empty"),
+        (Edge.EARLIEST, StatePolicy.KEEP, "would count events twice"),
+        (Edge.EARLIEST, StatePolicy.EMPTY, "which a reset does not empty"),
     ],
 )
-def test_what_is_counted_cannot_be_taken_back(world: World, to: ResetTarget, policy: Policy | None, said: str) -> None:
+def test_what_is_counted_cannot_be_taken_back(
+    world: World, to: ResetTarget, policy: StatePolicy | None, said: str
+) -> None:
     """It says so, and nothing is changed."""
     with pytest.raises(MaintenanceRefused, match=said):
         world.reset(to, policy)
@@ -195,7 +208,7 @@ def test_what_is_counted_cannot_be_taken_back(world: World, to: ResetTarget, pol
 def test_a_store_that_is_not_named_is_asked_for(world: World, tmp_path: Path) -> None:
     """Nothing is changed."""
     with pytest.raises(StoreMissing, match="--store"):
-        plan_reset(world.processor, Around(world.bus, tmp_path), Edge.LATEST, None)
+        plan_reset(world.processor, MaintenanceEnvironment(world.bus, tmp_path), Edge.LATEST, None)
 
 
 def test_outputs_that_wait_in_the_store_are_sent_first(url: str, tmp_path: Path) -> None:

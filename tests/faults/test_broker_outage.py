@@ -153,7 +153,7 @@ def test_a_worker_that_is_stopped_while_the_broker_is_away_ends_in_time(
         (("archive", "run", "APP", "--until-end"), "Archived 300 events"),
         (("alerts", "run", "APP", "--every", "0.5"), "Kafka answers, after"),
         (("dashboard", "APP", "--port", "0"), "The dashboard is at"),
-        (("metrics", "--port", "0"), "Figures are at"),
+        (("metrics", "--port", "0"), "Metrics are at"),
         (("status", "APP", "--watch", "--json"), "Kafka answers, after"),
     ],
     ids=lambda it: it[0] if isinstance(it, tuple) else "",

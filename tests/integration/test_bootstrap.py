@@ -202,7 +202,7 @@ def test_killed_when_it_hands_over_it_is_given_again(tmp_path: Path, spark: None
         killed.bootstrap(shop.Numbered)
     killed.bus.kills = False
     begun = killed.bus.committed("numbered", "orders")
-    with pytest.raises(MoveUnfinished, match="a bootstrap was begun"):
+    with pytest.raises(MoveUnfinished, match="a bootstrap was started"):
         killed.run(shop.Numbered, "states")
     killed.bus.kill_members("numbered")  # its session ends
     for world in (killed, other):

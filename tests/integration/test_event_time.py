@@ -148,7 +148,7 @@ def test_a_watermark_set_from_outside_completes_windows(
     assert back.returncode == 1
     assert "cannot go back to" in back.stderr
     assert re.search(rf"gateway:{prefix}.readings/0 +2023-11-14 23:00:00", shown)
-    assert "Nobody promises anything" in cli("watermark", "show", f"{prefix}.readings").stderr
+    assert "There is no watermark" in cli("watermark", "show", f"{prefix}.readings").stderr
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_replay_beside_a_live_worker_disturbs_nothing(
 
     assert worker.returncode == 0, said
     assert (live.returncode, "agree" in live.stderr) == (0, True), live.stderr + live.stdout
-    assert "begins with backup" in live.stderr
+    assert "starts with backup" in live.stderr
     found = [json.loads(line) for line in other.stdout.splitlines()]
     assert other.returncode == 1, other.stderr
     assert {one["key"] for one in found[0]["examples"]} == {"m3"}

@@ -221,9 +221,9 @@ def test_list_shows_how_old_backups_are(command: Cli, root: Path, place: LocalFi
         (False,) * 2,
     ]
     assert "never" in rows[2]
-    assert "none good" in rows[3]
+    assert "none intact" in rows[3]
     assert "the newest backup of totals, bucket 1 is more than 3 intervals old" in shown.stderr
-    assert "of totals, bucket 2; totals, bucket 3 there is a state here, and no good backup" in shown.stderr
+    assert "totals, bucket 2; totals, bucket 3 has a local state and no intact backup" in shown.stderr
     assert [shard["late"] for shard in found] == [False, True, False, False]
     assert 3600 <= found[0]["kept"]["age_s"] < 3700
     assert [shard["kept"]["age_s"] for shard in found[2:]] == [None, None]
@@ -287,7 +287,7 @@ def test_verify_finds_a_good_backup_behind_a_damaged_one(command: Cli, root: Pat
     found = json.loads(command.ok("state", "verify", "totals", "--backup", "place", "--json"))
 
     assert done.returncode == 0
-    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["is", "damaged", "good"]
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["is", "damaged", "intact"]
     assert file in done.stderr
     assert "Remove the damaged files" in done.stderr
     assert [verdict["good"] for verdict in found] == [False, True]
@@ -305,7 +305,7 @@ def test_verify_fails_where_there_is_no_good_backup(command: Cli, root: Path, pl
     done = command("state", "verify", "--backup", "place")
 
     assert done.returncode == 1
-    assert "No good backup at" in done.stderr
+    assert "No intact backup at" in done.stderr
     assert "totals, bucket 1" in done.stderr
     assert "its manifest cannot be read" in done.stderr
     assert command("state", "verify", "--bucket", "0", "--backup", "place").returncode == 0
@@ -462,7 +462,7 @@ def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
 
     assert done.returncode == 1
     assert "has another type: it contains Total by meter" in done.stderr
-    assert "declares int by meter" in done.stderr
+    assert "now declares int by meter" in done.stderr
 
 
 # Errors.
@@ -471,19 +471,22 @@ def test_inspect_refuses_to_misread(command: Cli, root: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["verify"], "No place of backups is named"),
-        (["list", "nobody"], "Nothing is kept of a processor 'nobody'"),
+        (["verify"], "No backup store is named"),
+        (["list", "nobody"], "There is no state of a processor 'nobody'"),
         (["verify", "--backup", "s3://bucket/x"], "s3 is not supported"),
-        (["verify", "--backup", "place"], "There is: nothing at all"),
-        (["restore", "nobody", "--backup", "place"], "Nothing is kept of processor 'nobody'"),
+        (["verify", "--backup", "place"], "Available: none"),
+        (["restore", "nobody", "--backup", "place"], "There is no state of processor 'nobody'"),
         (
             ["restore", "totals", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"],
-            "its WebHDFS address",
+            "Check the service and its WebHDFS address",
         ),
-        (["list", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"], "Check the service"),
+        (
+            ["list", "--backup", "hdfs://127.0.0.1:1/b", "--webhdfs", "http://127.0.0.1:1"],
+            "Check the service and its WebHDFS address",
+        ),
         (["inspect", "app.py:Large"], "has no state"),
         (["inspect", "app.py:Nobody"], "has no processor 'Nobody'"),
-        (["inspect", "app.py:Totals"], "Nothing is kept of processor 'totals'"),
+        (["inspect", "app.py:Totals"], "There is no state of processor 'totals'"),
     ],
 )
 def test_errors_say_what_to_do(arguments: list[str], said: str, command: Cli) -> None:

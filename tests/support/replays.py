@@ -11,11 +11,10 @@ from typing import Any
 
 import penstock as ps
 from penstock.ops.replay.bus_source import BusEventSource
-from penstock.ops.replay.call_hooks import only
+from penstock.ops.replay.debugger import only
 from penstock.ops.replay.event_source import EventSource, Span
 from penstock.ops.replay.initial_state import Empty, Start
-from penstock.ops.replay.output_collector import OutputCollector
-from penstock.ops.replay.outputs import Output, line_of
+from penstock.ops.replay.outputs import Output, OutputCollector, line_of
 from penstock.ops.replay.past_watermarks import past_watermarks
 from penstock.ops.replay.replay import Replay, ReplayCallbacks, one_by_one
 from penstock.ops.worker.preflight import opened

@@ -13,7 +13,7 @@ from support.deployed import kept_versions, on_a_cluster, version_of
 from support.pictures import NODE, report
 from typer.testing import CliRunner, Result
 
-from penstock.ops.cli import autoscaling
+from penstock.ops.cli import autoscale as autoscale_command
 from penstock.ops.cli.main import app
 from penstock.ops.deploy.errors import NotDeployed
 from penstock.ops.deploy.registry import Records, Standing, deployment_named
@@ -83,8 +83,8 @@ def refused(folder: Path, *arguments: str) -> str:
 
 def test_bounds_that_exclude_one_another_are_refused(folder: Path) -> None:
     """As is a time in which nothing can be done."""
-    assert "--min 3 is more than --max 2" in refused(folder, "totals", "--min", "3", "--max", "2")
-    assert "--catch-up 0s leaves no time" in refused(folder, "totals", "--catch-up", "0s")
+    assert "--min 3 must not be greater than --max 2" in refused(folder, "totals", "--min", "3", "--max", "2")
+    assert "--catch-up 0s must be greater than zero" in refused(folder, "totals", "--catch-up", "0s")
 
 
 @pytest.mark.parametrize("option", ["--lag", "--catch-up", "--more-after", "--fewer-after"])
@@ -93,7 +93,7 @@ def test_what_is_no_span_of_time_is_wrong_usage(folder: Path, option: str) -> No
     done = autoscale(folder, "totals", option, "soon")
 
     assert done.exit_code == 2
-    assert "'soon' is not a span of time" in " ".join(done.output.split())
+    assert "'soon' is not a duration" in " ".join(done.output.split())
 
 
 def test_what_is_not_deployed_is_named_with_what_is(folder: Path) -> None:
@@ -117,12 +117,12 @@ def test_without_apply_it_says_what_it_would_do_and_does_nothing(
     """At each look: the figures, and how many workers there would be; what went wrong in between is told."""
     bus = Looked(looks=4, silent_at=2)
     bus.work()
-    monkeypatch.setattr(autoscaling, "connect", lambda *_: bus)
+    monkeypatch.setattr(autoscale_command, "connect", lambda *_: bus)
     done = autoscale(folder, "totals", "--json", "--more-after", "0s", "--every", "0.5")
     first, last = map(json.loads, done.stdout.splitlines()[::2])
 
     assert done.exit_code == 0
-    assert "Only looking: nothing is changed without --apply." in done.stderr
+    assert "Decisions are only reported. Use --apply to apply them." in done.stderr
     assert caplog.text.count("The bus cannot be asked") == caplog.text.count("The bus answers again") == 1
     assert (first["workers"], first["decided"], "first look" in first["why"]) == (1, 1, True)
     assert (last["name"], last["workers"], last["decided"]) == ("totals", 1, 2)
@@ -134,6 +134,6 @@ def test_until_a_worker_has_said_something_it_says_so(folder: Path, monkeypatch:
     """And waits; what others say is no answer."""
     bus = Looked(looks=1)
     bus.work(NODE)
-    monkeypatch.setattr(autoscaling, "connect", lambda *_: bus)
+    monkeypatch.setattr(autoscale_command, "connect", lambda *_: bus)
 
-    assert "none of its workers has said anything on this bus yet" in autoscale(folder, "totals", "--apply").stderr
+    assert "none of its workers has reported on this Kafka cluster yet" in autoscale(folder, "totals", "--apply").stderr

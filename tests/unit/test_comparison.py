@@ -38,7 +38,7 @@ from penstock.backfill.compare.difference_file import DifferenceFile
 from penstock.backfill.compare.summary import Comparison, ComparisonSummary, FieldSummary
 from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.ops.cli import output
-from penstock.ops.cli.comparing import conclude, parse_share, show
+from penstock.ops.cli.compare import conclude, parse_share, show
 from penstock.ops.cli.times import days_of
 from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError
@@ -354,7 +354,7 @@ def test_a_share_is_a_percentage() -> None:
     assert parse_share("0.01%") == pytest.approx(0.0001)
     assert parse_share("5 %") == pytest.approx(0.05)
     for wrong in ("0.01", "a lot", "-1%", "101%"):
-        with pytest.raises(typer.BadParameter, match=r"write it in per cent, as 0\.01%"):
+        with pytest.raises(typer.BadParameter, match=r"Write it as 0\.01%"):
             parse_share(wrong)
 
 
@@ -368,11 +368,11 @@ def test_days_are_two_ends_or_one_day() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ((None, None, None), "Say which days"),
-        (("2013-01-01", None, None), "Say which days"),
-        (("2013-01-01", "2013-01-02", "yesterday"), "Say which days"),
+        ((None, None, None), "Name the days"),
+        (("2013-01-01", None, None), "Name the days"),
+        (("2013-01-01", "2013-01-02", "yesterday"), "Name the days"),
         ((None, None, "tomorrow"), "'tomorrow' is not a day"),
-        (("2013-1-1", "2013-01-02", None), "is not a day; write it as 2013-01-31"),
+        (("2013-1-1", "2013-01-02", None), "is not a day. Write it as 2013-01-31"),
     ],
 )
 def test_ambiguous_days_are_refused(asked: tuple[str | None, str | None, str | None], says: str) -> None:

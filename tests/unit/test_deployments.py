@@ -30,8 +30,11 @@ from penstock.state.protocols import ShardIdentity
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.memory import MemoryBus
 from penstock.transport.tables.maintenance_log import (
+    ConvertedType,
     MaintenanceOperation,
-    Retyped,
+    Migration,
+    Resize,
+    StateLineage,
     newest_maintenance,
     record_maintenance,
 )
@@ -191,7 +194,11 @@ def test_after_a_migration_the_version_of_before_stands_against_nothing(tmp_path
     """Where its states hold what is declared now; and only then."""
     now, before = changed(Totals, state=float), Shape.of(Totals)
     moved = MaintenanceOperation(
-        "totals", "migration", 0, done=True, numbers={0: 1}, retyped=Retyped("float by meter", {0: 1})
+        "totals",
+        Migration("float by meter"),
+        0,
+        StateLineage({0: 1}, converted=ConvertedType("float by meter", {0: 1})),
+        is_done=True,
     )
     fits(now, tmp_path, before, moved)
     with pytest.raises(StateUnfit):
@@ -291,7 +298,9 @@ def test_what_was_purged_was_never_moved(tmp_path: Path) -> None:
     """A processor of its name begins anew, whatever was done to its states."""
     kept_versions(tmp_path, 1).stand(Standing(1, ()))
     there = bus()
-    record_maintenance(there, MaintenanceOperation("totals", "resize", 0, done=True, numbers={0: 1}, rebuilds=False))
+    record_maintenance(
+        there, MaintenanceOperation("totals", Resize(6), 0, StateLineage({0: 1}, is_rebuildable=False), is_done=True)
+    )
     purge(remains_of(tmp_path, "totals", there), there)
 
     assert newest_maintenance(there, "totals") is None

@@ -25,7 +25,7 @@ from penstock.backfill.compare.hybrid_results import (
 from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.warehouse.layout import DAY_MS, Days, folder_of
 from penstock.backfill.warehouse.warehouse import open_warehouse
-from penstock.ops.cli.querying import query
+from penstock.ops.cli.query import query
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import AppFileError, DeclarationError
@@ -197,8 +197,8 @@ def test_processors_without_results_are_refused(processor: type[Any], says: str)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"first": "1970-01-01"}, "Days are asked for with --hybrid"),
-        ({"of_both": True, "at": "1970-01-01T10:00", "key": "a"}, "--at asks for one window"),
+        ({"first": "1970-01-01"}, "Days need --hybrid"),
+        ({"of_both": True, "at": "1970-01-01T10:00", "key": "a"}, "--at and --hybrid exclude each other"),
         ({"of_both": True, "day": "soon"}, "'soon' is not a day"),
         ({"of_both": True, "day": "1970-01-01", "batch_until": "soon"}, "'soon' is not a day"),
     ],

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from penstock.ops.cli import main
 from penstock.ops.cli.output import complain, note
-from penstock.ops.logs.setting_up import LogFormat, LogLevel, on_each_line, set_up
+from penstock.ops.logs.setup import LogFormat, LogLevel, on_each_line, set_up
 from penstock.processors.errors import PenstockError
 from penstock.transport.kafka import KafkaSettings
 
@@ -111,7 +111,7 @@ def test_a_command_that_fails_says_so_in_the_form_that_was_asked_for(
 
     assert ended.value.code == 1
     assert line["level"] == "error"
-    assert line["message"].startswith("No Kafka is named")
+    assert line["message"].startswith("No Kafka cluster is named")
 
 
 @pytest.mark.parametrize("level", [LogLevel.DEBUG, LogLevel.WARNING])

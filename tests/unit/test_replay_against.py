@@ -19,8 +19,8 @@ from penstock.ops.replay.errors import ReplayRefused
 from penstock.ops.replay.event_source import Span
 from penstock.ops.replay.initial_state import AtStart
 from penstock.ops.replay.live_outputs import Replayed, compare_with_live
+from penstock.ops.replay.other_version import version
 from penstock.ops.replay.outputs import OutputRecord
-from penstock.ops.replay.versions import version
 from penstock.ops.testing import Driver
 from penstock.processors.declare.apps import AppName
 from penstock.processors.shard.idle_inputs import IdleInputs
@@ -260,12 +260,12 @@ def test_a_version_is_a_file_or_a_commit(tmp_path: Path) -> None:
     assert (folder / "beside.py").read_text() == "it = 2\n"
     for unknown in ("HEAD~2", "nothing.py"):
         with (
-            pytest.raises(ReplayRefused, match="neither `live`, nor an app file that is there, nor a ref"),
+            pytest.raises(ReplayRefused, match="neither `live`, nor an existing app file, nor a ref"),
             version(app, unknown),
         ):
             pass
     with (
-        pytest.raises(ReplayRefused, match="a git repository, which the app is not in"),
+        pytest.raises(ReplayRefused, match="a git repository, since the app is not in one"),
         version(AppName(tmp_path / "app.py", "Scorer"), "HEAD"),
     ):
         pass

@@ -182,7 +182,7 @@ def test_a_test_of_events_that_raise_says_so(tmp_path: Path) -> None:
     """It ends with the event that raises, and passes as long as that does."""
     written = saved(tmp_path, Totals, None, ("a", 1), ("a", -3), ("a", 4))
 
-    written["test_totals_gives_what_it_gave"]()
+    written["test_totals_repeats_its_outputs"]()
     assert sum(len(lines) for _, lines in written["EVENTS"]) == 2
     assert "pytest.raises(PenstockError, match=" in (tmp_path / "tests" / "test_it.py").read_text()
 

@@ -8,13 +8,14 @@ import pytest
 import typer
 from support import shop
 
+from penstock.ops.cli.options import BackupLocation
 from penstock.ops.cli.replay_options import (
-    buckets_of,
-    expect_one_backup,
-    parse_span_of,
+    EventOptions,
+    parse_initial_state,
+    parse_replay_span,
     parse_speed,
-    parse_state,
-    past_of,
+    require_one_bucket,
+    select_buckets,
     span_options,
 )
 from penstock.ops.replay.errors import ReplayRefused
@@ -39,63 +40,63 @@ HOUR = timedelta(hours=1)
 )
 def test_a_span_is_said_in_times_or_offsets(since: str, until: str | None, expected: Span) -> None:
     """And said again to the millisecond for another process."""
-    span = parse_span_of(since, until, NOW)
+    span = parse_replay_span(since, until, NOW)
     options = span_options(span)
 
     assert span == expected
-    assert parse_span_of(options[1], options[3] if until else None, NOW + HOUR) == expected
+    assert parse_replay_span(options[1], options[3] if until else None, NOW + HOUR) == expected
 
 
 @pytest.mark.parametrize(
     ("since", "until", "said"),
     [
-        ("1h ago", "2h ago", "there is nothing"),
-        ("2027-01-01", None, "there is nothing"),
-        ("200", "100", "there is nothing"),
-        ("2h ago", "100", "both times, or both offsets"),
-        ("100", "1h ago", "both times, or both offsets"),
+        ("1h ago", "2h ago", "contains no events"),
+        ("2027-01-01", None, "contains no events"),
+        ("200", "100", "contains no events"),
+        ("2h ago", "100", "both be times, or both be offsets"),
+        ("100", "1h ago", "both be times, or both be offsets"),
         ("yesterday", None, "neither an offset"),
     ],
 )
 def test_a_span_that_is_none_is_refused(since: str, until: str | None, said: str) -> None:
     """Before anything is read."""
     with pytest.raises(typer.BadParameter, match=said):
-        parse_span_of(since, until, NOW)
+        parse_replay_span(since, until, NOW)
 
 
 def test_states_are_told_apart() -> None:
     """A backup needs a place and is of one bucket."""
-    assert parse_state("empty", None, None) == Empty()
-    assert parse_state("at-start", None, None) == AtStart(None)
-    backup = parse_state("backup:00000001-00000002", "backups", None)
+    assert parse_initial_state("empty", BackupLocation()) == Empty()
+    assert parse_initial_state("at-start", BackupLocation()) == AtStart(None)
+    backup = parse_initial_state("backup:00000001-00000002", BackupLocation("backups"))
     assert isinstance(backup, FromBackup)
-    expect_one_backup(backup, [1])
-    with pytest.raises(typer.BadParameter, match="of one bucket"):
-        expect_one_backup(backup, [1, 2])
-    with pytest.raises(ReplayRefused, match="No place of backups is named"):
-        parse_state("backup:00000001-00000002", None, None)
+    require_one_bucket(backup, [1])
+    with pytest.raises(typer.BadParameter, match="contains one bucket"):
+        require_one_bucket(backup, [1, 2])
+    with pytest.raises(ReplayRefused, match="needs a backup store, and none is named"):
+        parse_initial_state("backup:00000001-00000002", BackupLocation())
     with pytest.raises(typer.BadParameter, match="at-start, empty, or backup:ID"):
-        parse_state("full", None, None)
+        parse_initial_state("full", BackupLocation())
 
 
 def test_a_key_says_which_bucket() -> None:
     """One that was asked for beside it must be that."""
     home = bucket_of(b"c7", 3)
 
-    assert buckets_of(shop.Numbered, None, None) == [0, 1, 2]
-    assert buckets_of(shop.Numbered, None, [2, 0, 2]) == [0, 2]
-    assert buckets_of(shop.Numbered, "c7", None) == [home]
-    with pytest.raises(typer.BadParameter, match=f"lie in bucket {home}"):
-        buckets_of(shop.Numbered, "c7", [(home + 1) % 3])
+    assert select_buckets(shop.Numbered, None, None) == [0, 1, 2]
+    assert select_buckets(shop.Numbered, None, [2, 0, 2]) == [0, 2]
+    assert select_buckets(shop.Numbered, "c7", None) == [home]
+    with pytest.raises(typer.BadParameter, match=f"are in bucket {home}"):
+        select_buckets(shop.Numbered, "c7", [(home + 1) % 3])
     with pytest.raises(typer.BadParameter, match="has no bucket 3"):
-        buckets_of(shop.Numbered, None, [3])
+        select_buckets(shop.Numbered, None, [3])
 
 
 def test_speeds_and_sources_are_of_a_few_kinds() -> None:
     """Whatever else is said, what may be said is told."""
     assert (parse_speed("1x"), parse_speed("0.5 x")) == (1.0, 0.5)
     for wrong in ("fast", "0x", "-1x"):
-        with pytest.raises(typer.BadParameter, match="write 1x"):
+        with pytest.raises(typer.BadParameter, match="Write 1x"):
             parse_speed(wrong)
-    with pytest.raises(typer.BadParameter, match="write bus or warehouse"):
-        past_of("cellar", shop.Numbered(), MemoryBus(), "", None, from_earliest=False)
+    with pytest.raises(typer.BadParameter, match="Use bus or warehouse"):
+        EventOptions("0", source="cellar").open(shop.Numbered(), MemoryBus(), "", None)

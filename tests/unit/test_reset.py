@@ -2,161 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.machines import Machine, created, read, write
+from support.maintenance import Killed, dying, environment
+from support.resets import (
+    PAIRS,
+    Balances,
+    Copies,
+    Totals,
+    half,
+    made,
+    of_pair,
+    places,
+    positions,
+    readings,
+    reset,
+    totals,
+    truth,
+    written,
+)
 
 import penstock as ps
-from penstock.ops.maintenance.environment import Around
-from penstock.ops.maintenance.errors import MaintenanceRefused
-from penstock.ops.maintenance.reset import Reset, ResetGap, ResetStep, perform, plan_reset
-from penstock.ops.maintenance.reset_plan import Policy, ResetMethod
-from penstock.ops.maintenance.reset_target import Edge, Offsets, ResetTarget, parse_offsets
+from penstock.ops.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.maintenance.reset_plan import ResetMethod, StatePolicy
+from penstock.ops.maintenance.reset_target import Edge, ExplicitOffsets, ResetTarget, parse_offsets
 from penstock.ops.worker.backups import WorkerBackups
-from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
-from penstock.processors.declare.partitioner import bucket_of
+from penstock.ops.worker.resume_checks import StateSuperseded
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket
 from penstock.transport.tables.maintenance_log import newest_maintenance
+from penstock.transport.tables.maintenance_protocol import (
+    MaintenanceRefused,
+    MaintenanceStep,
+)
 from penstock.transport.tables.upstream_watermarks import watermarks_on
-
-LEAST, MOST, EXACT = ps.Semantics.AT_LEAST_ONCE, ps.Semantics.AT_MOST_ONCE, ps.Semantics.EXACTLY_ONCE
-PAIRS = ((LEAST, LEAST), (EXACT, LEAST), (EXACT, MOST), (EXACT, EXACT))
-
-
-class Reading(ps.Record, frozen=True):
-    """What a meter shows."""
-
-    meter: str
-    at: ps.EventTime
-    litres: int
-
-
-class Total(ps.Record, frozen=True):
-    """What it has come to."""
-
-    meter: str
-    at: ps.EventTime
-    litres: int
-
-
-readings = ps.Category("readings", Reading, key="meter", event_time="at", buckets=2)
-refunds = ps.Category("refunds", Total, key="meter", event_time="at", buckets=2)
-totals = ps.Category("totals", Total, key="meter", event_time="at", buckets=2)
-
-
-class Totals(ps.Stateful):
-    """Adds up."""
-
-    reads, writes, state = readings, totals, int
-
-    def process(self, event: Reading, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
-        """Add."""
-        total = (state or 0) + event.litres
-        return total, [Total(event.meter, event.at, total)]
-
-
-class Copies(ps.Stateless):
-    """Writes what it reads."""
-
-    reads, writes = readings, totals
-
-    def process(self, event: Reading) -> list[Total]:
-        """Copy."""
-        return [Total(event.meter, event.at, event.litres)]
-
-
-class Balances(ps.Stateful):
-    """Adds up what comes, and takes off what goes back."""
-
-    reads, writes, state = (readings, refunds), totals, int
-    output_semantics = EXACT
-
-    def process(self, event: Any, state: int | None, context: ps.Context) -> tuple[int, list[Total]]:
-        """Add or take off."""
-        total = (state or 0) + (event.litres if isinstance(event, Reading) else -event.litres)
-        return total, [Total(event.meter, event.at, total)]
-
-
-class Stored(ps.Aggregator):
-    """Adds up in a store."""
-
-    reads, monoid, store = readings, ps.monoids.Sum(), ps.RemoteStore()
-
-
-def of_pair(pair: tuple[ps.Semantics, ps.Semantics]) -> type[Totals]:
-    """Return the processor with other semantics."""
-    return type("Totals", (Totals,), {"state_semantics": pair[0], "output_semantics": pair[1], "name": "totals"})
-
-
-def made(begin: int, end: int, record: type[Any] = Reading) -> list[Any]:
-    """Return readings, each of one litre, of five meters."""
-    return [record(f"m{n % 5}", 1_000 * n, 1) for n in range(begin, end)]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
-
-
-def around(machine: Machine, *, backups: bool = True) -> Around:
-    """Return what a reset finds there."""
-    return Around(machine.bus, machine.states, machine.place if backups else None)
-
-
-def reset(
-    machine: Machine,
-    processor: type[ps.Processor],
-    to: ResetTarget,
-    policy: Policy | None = None,
-    *,
-    backups: bool = True,
-    at_gap: Callable[[ResetGap], None] = lambda _: None,
-) -> Reset:
-    """Plan a reset and do it."""
-    planned = plan_reset(processor, around(machine, backups=backups), to, policy)
-    perform(planned, around(machine, backups=backups), at_gap)
-    return planned
-
-
-def positions(machine: Machine, processor: type[ps.Processor]) -> dict[int, int]:
-    """Return where its group is."""
-    return machine.bus.committed(processor.name, "readings")
-
-
-def half(machine: Machine, processor: type[ps.Processor], category: ps.Category[Any] = readings) -> dict[Bucket, int]:
-    """Let a processor read 50 readings, back its state up, and read 50 more; return where it was in between."""
-    created(machine.bus, [processor])
-    write(machine.bus, category, made(0, 50))
-    machine.run(processor)
-    machine.back_up(processor)
-    middle = {Bucket("readings", n): offset for n, offset in positions(machine, processor).items()}
-    write(machine.bus, category, made(50, 100))
-    machine.run(processor)
-    return middle
-
-
-def written(machine: Machine) -> list[tuple[str, int, int]]:
-    """Return all outputs, in an order that does not depend on buckets."""
-    return sorted((one.meter, one.at, one.litres) for one in read(machine.bus, totals))
-
-
-def truth(begin: int = 0, counted_from: int = 0, end: int = 100) -> list[tuple[str, int, int]]:
-    """Return the totals that the readings from one on give, where those from another on are counted."""
-    sums, found = dict[str, int](), []
-    for one in made(counted_from, end):
-        sums[one.meter] = sums.get(one.meter, 0) + 1
-        if one.at >= 1_000 * begin:
-            found.append((one.meter, one.at, sums[one.meter]))
-    return sorted(found)
-
 
 # Where it goes on, and with what.
 
@@ -167,36 +50,31 @@ def test_state_goes_back_with_positions(machine: Machine, pair: tuple[ps.Semanti
     processor = of_pair(pair)
     middle = half(machine, processor)
     at_60 = {
-        bucket: offset + sum(one.number == bucket.number for one in _places(50, 60))
-        for bucket, offset in middle.items()
+        bucket: offset + sum(one.number == bucket.number for one in places(50, 60)) for bucket, offset in middle.items()
     }
-    planned = reset(machine, processor, Offsets(at_60))
+    planned = reset(machine, processor, ExplicitOffsets(at_60))
     machine.run(processor)
 
-    assert {shard.how for shard in planned.shards} == {ResetMethod.BACKUP}
-    assert (planned.again, sum(shard.caught_up for shard in planned.shards)) == (40, 10)
+    assert {shard.method for shard in planned.shards} == {ResetMethod.BACKUP}
+    assert (planned.repeated, sum(shard.caught_up for shard in planned.shards)) == (40, 10)
     assert written(machine) == sorted(truth() + truth(begin=60))
     assert machine.state(processor) == {f"m{n}".encode(): b"\x14" for n in range(5)}
-
-
-def _places(begin: int, end: int) -> list[Bucket]:
-    return [Bucket("readings", bucket_of(one.meter.encode(), 2)) for one in made(begin, end)]
 
 
 def test_without_a_backup_state_is_built_again_from_the_bus(machine: Machine) -> None:
     """As far as the target, without outputs."""
     middle = half(machine, Totals)
-    planned = reset(machine, Totals, Offsets(middle), backups=False)
+    planned = reset(machine, Totals, ExplicitOffsets(middle), backups=False)
     machine.run(Totals)
 
-    assert {shard.how for shard in planned.shards} == {ResetMethod.REBUILT}
+    assert {shard.method for shard in planned.shards} == {ResetMethod.REBUILT}
     assert written(machine) == sorted(truth() + truth(begin=50))
 
 
 def test_empty_state_counts_from_the_target_on(machine: Machine) -> None:
     """Also where a worker of another machine, without that state, goes on."""
     middle = half(machine, Totals)
-    reset(machine, Totals, Offsets(middle), Policy.EMPTY, backups=False)
+    reset(machine, Totals, ExplicitOffsets(middle), StatePolicy.EMPTY, backups=False)
     machine.lose(Totals)
     machine.run(Totals)
 
@@ -220,8 +98,8 @@ def test_latest_passes_over_what_waits_but_counts_it(machine: Machine) -> None:
     write(machine.bus, readings, made(120, 130))
     machine.run(Totals)
 
-    assert {shard.how for shard in planned.shards} == {ResetMethod.KEPT}
-    assert planned.passed == 20
+    assert {shard.method for shard in planned.shards} == {ResetMethod.KEPT}
+    assert planned.skipped == 20
     assert written(machine) == sorted(truth() + truth(begin=120, end=130))
 
 
@@ -229,7 +107,7 @@ def test_a_state_that_is_kept_leaves_out_what_is_passed_over(machine: Machine) -
     """It is in no output and in no state, whatever machine goes on, from whichever backup."""
     half(machine, Totals)
     write(machine.bus, readings, made(100, 120))
-    reset(machine, Totals, Edge.LATEST, Policy.KEEP)
+    reset(machine, Totals, Edge.LATEST, StatePolicy.KEEP)
     machine.lose(Totals)
     backups = WorkerBackups(machine.place, machine.states, timedelta(hours=1))
     write(machine.bus, readings, made(120, 125))
@@ -250,8 +128,8 @@ def test_a_time_is_that_of_arrival(tmp_path: Path) -> None:
     planned = reset(machine, Copies, datetime.fromtimestamp(1_500, timezone.utc))
     machine.run(Copies)
 
-    assert planned.again == 20
-    assert {shard.how for shard in planned.shards} == {ResetMethod.NONE}
+    assert planned.repeated == 20
+    assert {shard.method for shard in planned.shards} == {ResetMethod.NONE}
     assert len(read(machine.bus, totals)) == 50
 
 
@@ -268,7 +146,7 @@ def test_state_with_a_changelog_goes_back_to_where_a_backup_is(machine: Machine)
     """Exactly: reading again would give another; and whoever lost it has it from the changelog."""
     middle = half(machine, Balances)
     ahead = {bucket: offset + 1 for bucket, offset in middle.items()}
-    planned = reset(machine, Balances, Offsets(ahead))
+    planned = reset(machine, Balances, ExplicitOffsets(ahead))
     machine.lose(Balances)
     machine.run(Balances)
 
@@ -296,7 +174,7 @@ def test_a_state_on_another_machine_does_not_undo_it(machine: Machine, tmp_path:
     half(other, Totals)
     other.back_up(Totals)
     reset(machine, Totals, Edge.EARLIEST)
-    with pytest.raises(StateSuperseded, match="of before the reset to earliest"):
+    with pytest.raises(StateSuperseded, match="from before the reset to earliest"):
         other.run(Totals)
     other.run(Totals, WorkerBackups(other.place, other.states, timedelta(hours=1)))
 
@@ -306,54 +184,15 @@ def test_a_state_on_another_machine_does_not_undo_it(machine: Machine, tmp_path:
 # Not half done.
 
 
-GAPS = [
-    (Totals, ResetGap(ResetStep.PLACE_STATE, 1)),
-    (Totals, ResetGap(ResetStep.SET_POSITIONS)),
-    (Balances, ResetGap(ResetStep.PLACE_STATE, 0)),
-    (Balances, ResetGap(ResetStep.STORE_BACKUP, 1)),
-    (Balances, ResetGap(ResetStep.REWRITE_CHANGELOG, 1)),
-    (Balances, ResetGap(ResetStep.TAKE_BACK_PROMISES)),
-    (Balances, ResetGap(ResetStep.NOTE_END)),
-]
-
-
-class Killed(Exception):
-    """The process died."""
-
-
-def dying(gap: ResetGap) -> Callable[[ResetGap], None]:
-    """Die in a gap."""
-
-    def at_gap(here: ResetGap) -> None:
-        if here == gap:
-            raise Killed
-
-    return at_gap
-
-
-@pytest.mark.parametrize(("processor", "gap"), GAPS)
-def test_a_reset_that_died_is_given_again(machine: Machine, processor: type[ps.Processor], gap: ResetGap) -> None:
-    """No worker starts before that, and then all is as if it had not died."""
-    middle = half(machine, processor)
-    with pytest.raises(Killed):
-        reset(machine, processor, Offsets(middle), at_gap=dying(gap))
-    with pytest.raises(MoveUnfinished, match="reset to offsets"):
-        machine.run(processor)
-    assert len(written(machine)) == 100
-    reset(machine, processor, Offsets(middle))
-    machine.run(processor)
-
-    assert written(machine) == sorted(truth() + truth(begin=50))
-    assert machine.state(processor) == {f"m{n}".encode(): b"\x14" for n in range(5)}
-
-
 def test_half_a_reset_is_not_left_behind(machine: Machine) -> None:
     """What another one would not take further is refused."""
     middle = half(machine, Totals)
     with pytest.raises(Killed):
-        reset(machine, Totals, Offsets(middle), Policy.EMPTY, at_gap=dying(ResetGap(ResetStep.PLACE_STATE, 1)))
+        reset(
+            machine, Totals, ExplicitOffsets(middle), StatePolicy.EMPTY, at_gap=dying(MaintenanceStep.INSTALL_STATE, 1)
+        )
     for other in (Edge.LATEST, parse_offsets("0=1", ["readings"])):
-        with pytest.raises(MaintenanceRefused, match="is half done"):
+        with pytest.raises(MaintenanceRefused, match="is unfinished"):
             reset(machine, Totals, other)
 
 
@@ -362,10 +201,10 @@ def test_a_state_that_passed_over_events_is_not_taken_for_one_that_counts_them(m
     half(machine, Totals)
     write(machine.bus, readings, made(100, 120))
     with pytest.raises(Killed):
-        reset(machine, Totals, Edge.LATEST, Policy.KEEP, at_gap=dying(ResetGap(ResetStep.PLACE_STATE, 1)))
-    with pytest.raises(MaintenanceRefused, match="is half done"):
+        reset(machine, Totals, Edge.LATEST, StatePolicy.KEEP, at_gap=dying(MaintenanceStep.INSTALL_STATE, 1))
+    with pytest.raises(MaintenanceRefused, match="is unfinished"):
         reset(machine, Totals, Edge.LATEST)
-    reset(machine, Totals, Edge.LATEST, Policy.KEEP)
+    reset(machine, Totals, Edge.LATEST, StatePolicy.KEEP)
     write(machine.bus, readings, made(120, 125))
     machine.run(Totals)
 
@@ -376,10 +215,10 @@ def test_it_may_be_repeated(machine: Machine) -> None:
     """The second changes nothing more."""
     middle = half(machine, Totals)
     for _ in range(2):
-        planned = reset(machine, Totals, Offsets(middle))
+        planned = reset(machine, Totals, ExplicitOffsets(middle))
     machine.run(Totals)
 
-    assert planned.again == planned.passed == 0
+    assert planned.repeated == planned.skipped == 0
     assert written(machine) == sorted(truth() + truth(begin=50))
 
 
@@ -387,7 +226,7 @@ def test_a_plan_changes_nothing(machine: Machine) -> None:
     """It only says what would be done."""
     middle = half(machine, Totals)
     before = positions(machine, Totals)
-    plan_reset(Totals, around(machine), Offsets(middle), None)
+    plan_reset(Totals, environment(machine), ExplicitOffsets(middle), None)
     machine.run(Totals)
 
     assert positions(machine, Totals) == before
@@ -402,10 +241,10 @@ def test_not_while_it_runs(machine: Machine) -> None:
     """Nothing was changed, and the worker goes on."""
     half(machine, Totals)
     with machine.working(Totals) as worker:
-        planned = plan_reset(Totals, around(machine), Edge.EARLIEST, None)
+        planned = plan_reset(Totals, environment(machine), Edge.EARLIEST, None)
         worker.run_once()
         with pytest.raises(GroupInUse):
-            perform(planned, around(machine))
+            perform_reset(planned, environment(machine))
         write(machine.bus, readings, made(100, 110))
         worker.run_once()
     machine.run(Totals)
@@ -417,11 +256,11 @@ def test_not_while_it_runs(machine: Machine) -> None:
 def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
     """What was shown is what is done, or nothing."""
     middle = half(machine, Totals)
-    planned = plan_reset(Totals, around(machine), Offsets(middle), None)
+    planned = plan_reset(Totals, environment(machine), ExplicitOffsets(middle), None)
     write(machine.bus, readings, made(100, 110))
     machine.run(Totals)
-    with pytest.raises(MaintenanceRefused, match="has gone on"):
-        perform(planned, around(machine))
+    with pytest.raises(MaintenanceRefused, match="has been read further"):
+        perform_reset(planned, environment(machine))
     machine.run(Totals)
 
     assert written(machine) == truth(end=110)
@@ -432,12 +271,12 @@ def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
     [
         (Totals, parse_offsets("7=1", ["readings"]), None, "has no bucket 7"),
         (Totals, parse_offsets("1=1000", ["readings"]), None, "has no offset 1,000"),
-        (Copies, Edge.LATEST, Policy.EMPTY, "keeps no state"),
-        (Totals, Edge.EARLIEST, Policy.KEEP, "would count events twice"),
+        (Copies, Edge.LATEST, StatePolicy.EMPTY, "has no state"),
+        (Totals, Edge.EARLIEST, StatePolicy.KEEP, "would count events twice"),
     ],
 )
 def test_what_cannot_be_is_refused(
-    machine: Machine, processor: type[ps.Processor], to: ResetTarget, policy: Policy | None, said: str
+    machine: Machine, processor: type[ps.Processor], to: ResetTarget, policy: StatePolicy | None, said: str
 ) -> None:
     """With what to do instead; and nothing is changed."""
     half(machine, processor)
@@ -451,10 +290,10 @@ def test_what_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("text", "inputs", "said"),
     [
-        ("0=x", ["clicks"], "'0=x' is no offset"),
-        ("0=1", ["clicks", "buys"], "which input's bucket 0"),
-        ("visits/0=1", ["clicks"], "visits is no input"),
-        ("0=1,0=2", ["clicks"], "named twice"),
+        ("0=x", ["clicks"], "'0=x' is not an offset"),
+        ("0=1", ["clicks", "buys"], "bucket 0 exists in several inputs"),
+        ("visits/0=1", ["clicks"], "visits is not an input"),
+        ("0=1,0=2", ["clicks"], "appears twice"),
     ],
 )
 def test_offsets_are_read_with_care(text: str, inputs: list[str], said: str) -> None:

@@ -2,181 +2,52 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.machines import Machine, created, read, write
-from support.shop import Baskets, Counted, Hourly, Numbered, Outcome, Paid, Purchase, Tale, Visits, told
+from support.machines import Machine, created, read
+from support.maintenance import Killed, dying, environment
+from support.resizes import (
+    HOUR_MS,
+    KEYS,
+    KINDS,
+    START_MS,
+    Reminders,
+    begun,
+    ended,
+    ending,
+    made,
+    resize,
+    send,
+    undisturbed,
+    with_buckets,
+)
+from support.shop import Counted, Hourly, Numbered, Paid, Purchase
 
 import penstock as ps
-from penstock.ops.maintenance.environment import Around
-from penstock.ops.maintenance.errors import MaintenanceRefused
-from penstock.ops.maintenance.reset import perform, plan_reset
-from penstock.ops.maintenance.reset_plan import Policy
+from penstock.ops.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.maintenance.reset_plan import StatePolicy
 from penstock.ops.maintenance.reset_target import Edge, parse_offsets
-from penstock.ops.maintenance.resize import MisplacedKeys, Resize, ResizeGap, ResizeStep, perform_resize, plan_resize
+from penstock.ops.maintenance.resize import MisplacedKeys
 from penstock.ops.worker.backups import WorkerBackups
 from penstock.ops.worker.resume_checks import MoveUnfinished, StateSuperseded
 from penstock.processors.declare.partitioner import bucket_of
-from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.codecs.by_category import Codecs
-from penstock.transport.errors import BucketMismatch, GroupInUse
+from penstock.transport.errors import GroupInUse
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Outgoing
 from penstock.transport.tables.maintenance_log import newest_maintenance
-
-HOUR_MS = 3_600_000
-START_MS = 1_357_000_000_000 // HOUR_MS * HOUR_MS
-KEYS = 40
-EXACT = ps.Semantics.EXACTLY_ONCE
-Undisturbed = Callable[[type[ps.Processor]], list[Any]]
-
-
-class Reminders(ps.Stateful):
-    """Says of each order, an hour later, how many of the customer there are."""
-
-    reads, writes, state = Numbered.reads, told("reminders"), int
-    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=2))
-
-    def process(self, event: Purchase, state: int | None, context: ps.Context) -> tuple[int, list[Outcome]]:
-        """Count, and wait."""
-        context.timer(event.at + HOUR_MS, str(event.number))
-        return (state or 0) + 1, []
-
-    def on_timer(self, timer: ps.Timer, state: int, context: ps.Context) -> tuple[int, list[Outcome]]:
-        """Tell."""
-        return state, [Outcome(context.key, timer.at, timer.tag)]
-
-
-class Lately(ps.Aggregator):
-    """How many orders there were in the three hours up to each."""
-
-    reads, writes, late = Numbered.reads, told("lately"), ps.OnLate.DROP
-    monoid, window, emit = ps.monoids.Count(), ps.windows.Sliding(timedelta(hours=3)), ps.AtWatermark()
-    watermark = ps.watermarks.BoundedOutOfOrderness(timedelta(hours=2))
-
-    def result(self, key: str, window: ps.windows.Window, value: int) -> Outcome:
-        """Return the count."""
-        return Outcome(key, window.end, str(value))
-
-
-class PaidExactly(Paid):
-    """The same join, whose state is kept in a changelog."""
-
-    name, writes, output_semantics = "paid_exactly", told("paid_exactly"), EXACT
-
-
-class Copies(ps.Stateless):
-    """Numbers of orders."""
-
-    reads, writes = Numbered.reads, told("copies")
-
-    def process(self, event: Purchase) -> list[Outcome]:
-        """Copy."""
-        return [Outcome(event.customer, event.at, str(event.number))]
-
-
-BY_MULTIPLE = [
-    (kind, 6) for kind in (Numbered, Counted, Hourly, Visits, Tale, Baskets, PaidExactly, Reminders, Lately, Copies)
-]
-KINDS: list[tuple[type[ps.Processor], int]] = [*BY_MULTIPLE, (Hourly, 4), (Reminders, 4), (Tale, 4), (Paid, 4)]
-
-
-def with_buckets(processor: type[ps.Processor], buckets: int) -> type[ps.Processor]:
-    """Return a processor as it is declared with another number of buckets of its inputs."""
-    inputs = [replace(category, buckets=buckets) for category in processor.inputs()]
-    reads = {"left": inputs[0], "right": inputs[1]} if issubclass(processor, ps.Join) else {"reads": tuple(inputs)}
-    return type(processor.__name__, (processor,), {"name": processor.name, **reads})
-
-
-def made(record: type[Any], begin: int, end: int) -> list[Any]:
-    """Return events, each up to an hour and a half late: nothing is too late, wherever it lies."""
-    dice = random.Random(7)
-    late = [dice.randrange(90) for _ in range(end)]
-    return [
-        record(f"c{n * 7 % KEYS}", START_MS + n * 10 * 60_000 + (90 - late[n]) * 60_000, n) for n in range(begin, end)
-    ]
-
-
-def ending(record: type[Any]) -> list[Any]:
-    """Return an event of each key so late that all before it is complete."""
-    return [record(f"c{n}", START_MS + 10_000 * HOUR_MS, 10_000 + n) for n in range(KEYS)]
-
-
-def send(bus: MemoryBus, processor: type[ps.Processor], events: Callable[[type[Any]], list[Any]]) -> None:
-    """Write events to each input."""
-    for category in processor.inputs():
-        write(bus, category, events(category.record))
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    """A machine on a bus of its own."""
-    return Machine(tmp_path / "one", MemoryBus(), LocalFileStore(tmp_path / "place"))
-
-
-def around(machine: Machine) -> Around:
-    """Return what a resize finds there."""
-    return Around(machine.bus, machine.states, machine.place)
-
-
-def begun(machine: Machine, processor: type[ps.Processor]) -> None:
-    """Let a processor read 120 events."""
-    created(machine.bus, [processor])
-    send(machine.bus, processor, lambda record: made(record, 0, 120))
-    machine.run(processor)
-
-
-def resize(
-    machine: Machine,
-    processor: type[ps.Processor],
-    buckets: int,
-    at_gap: Callable[[ResizeGap], None] = lambda _: None,
-    **options: bool,
-) -> Resize:
-    """Plan it and do it."""
-    planned = plan_resize([processor], around(machine), "orders", buckets)
-    perform_resize(planned, around(machine), at_gap, **options)
-    return planned
-
-
-def ended(machine: Machine, processor: type[ps.Processor]) -> list[Any]:
-    """Let a processor read the rest; return what it has written: of updates, the last."""
-    send(machine.bus, processor, lambda record: made(record, 120, 240))
-    machine.run(processor)
-    send(machine.bus, processor, ending)
-    machine.run(processor)
-    outputs = read(machine.bus, processor.outputs()[0])
-    if processor.name == Counted.name:
-        outputs = list({(one.customer, one.at): one for one in outputs}.values())
-    return sorted((one.customer, one.at, one.said) for one in outputs)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """Return what a processor writes whose categories stay as they are."""
-    known: dict[str, list[Any]] = {}
-
-    def outputs_of(processor: type[ps.Processor]) -> list[Any]:
-        if processor.name not in known:
-            folder = tmp_path_factory.mktemp("undisturbed")
-            other = Machine(folder / "one", MemoryBus(), LocalFileStore(folder / "place"))
-            begun(other, processor)
-            known[processor.name] = ended(other, processor)
-        return known[processor.name]
-
-    return outputs_of
+from penstock.transport.tables.maintenance_protocol import (
+    MaintenanceGap,
+    MaintenanceRefused,
+    MaintenanceStep,
+)
 
 
 @pytest.mark.parametrize(("processor", "buckets"), KINDS)
-def test_each_key_goes_on_where_it_was(
-    machine: Machine, undisturbed: Undisturbed, processor: type[ps.Processor], buckets: int
-) -> None:
+def test_each_key_goes_on_where_it_was(machine: Machine, processor: type[ps.Processor], buckets: int) -> None:
     """Whatever is kept of it: outputs are those that there would have been, each once.
 
     Where the event time of some keys went back, windows are written again that were complete and still take late events.
@@ -211,10 +82,10 @@ def test_another_machine_has_its_states_from_the_backups(machine: Machine, tmp_p
     other.back_up(Numbered)
     resize(machine, Numbered, 6)
     resized = with_buckets(Numbered, 6)
-    with pytest.raises(StateSuperseded, match="before the resize to 6 buckets"):
+    with pytest.raises(StateSuperseded, match="from before the resize to 6 buckets"):
         other.run(resized)
     machine.lose(resized)
-    with pytest.raises(StateSuperseded, match="neither on this machine nor in a backup"):
+    with pytest.raises(StateSuperseded, match="neither on this machine nor in a recent backup"):
         machine.run(resized)
     machine.lose(resized)
     send(machine.bus, resized, ending)
@@ -234,7 +105,7 @@ def test_categories_that_are_read_together_stay_alike(machine: Machine) -> None:
     assert machine.bus.describe("payments").spec.buckets == 6
 
 
-def test_a_second_time_it_goes_on_from_the_first(machine: Machine, undisturbed: Undisturbed) -> None:
+def test_a_second_time_it_goes_on_from_the_first(machine: Machine) -> None:
     """From three to six to twelve."""
     begun(machine, Reminders)
     resize(machine, Reminders, 6)
@@ -246,53 +117,13 @@ def test_a_second_time_it_goes_on_from_the_first(machine: Machine, undisturbed: 
 # Not half done.
 
 
-class Killed(Exception):
-    """The process died."""
-
-
-def dying(gap: ResizeGap) -> Callable[[ResizeGap], None]:
-    """Die in a gap."""
-
-    def at_gap(here: ResizeGap) -> None:
-        if here == gap:
-            raise Killed
-
-    return at_gap
-
-
-GAPS = [
-    ResizeGap(ResizeStep.SPLIT_STATES, "paid_exactly"),
-    ResizeGap(ResizeStep.ADD_BUCKETS),
-    ResizeGap(ResizeStep.PLACE_STATE, "paid_exactly", 2),
-    ResizeGap(ResizeStep.STORE_BACKUP, "paid_exactly", 4),
-    ResizeGap(ResizeStep.REWRITE_CHANGELOG, "paid_exactly", 1),
-    ResizeGap(ResizeStep.SET_POSITIONS, "paid_exactly"),
-    ResizeGap(ResizeStep.NOTE_END, "paid_exactly"),
-]
-
-
-@pytest.mark.parametrize("gap", GAPS, ids=lambda gap: f"{gap.before.name}-{gap.bucket}")
-def test_one_that_died_is_given_again(machine: Machine, undisturbed: Undisturbed, gap: ResizeGap) -> None:
-    """No worker starts before that, whatever it declares, and then all is as if it had not died."""
-    begun(machine, PaidExactly)
-    with pytest.raises(Killed):
-        resize(machine, PaidExactly, 6, dying(gap))
-    resized = with_buckets(PaidExactly, 6)
-    for declared in (PaidExactly, resized):
-        with pytest.raises((MoveUnfinished, BucketMismatch)):
-            machine.run(declared)
-    resize(machine, PaidExactly, 6)
-
-    assert ended(machine, resized) == undisturbed(PaidExactly)
-
-
-def test_before_buckets_are_added_it_may_be_given_up(machine: Machine, undisturbed: Undisturbed) -> None:
+def test_before_buckets_are_added_it_may_be_given_up(machine: Machine) -> None:
     """Where something was written since it died, its readers first read that."""
     begun(machine, Numbered)
     with pytest.raises(Killed):
-        resize(machine, Numbered, 6, dying(ResizeGap(ResizeStep.ADD_BUCKETS)))
+        resize(machine, Numbered, 6, dying(MaintenanceStep.CHANGE_TOPICS))
     send(machine.bus, Numbered, lambda record: made(record, 120, 240))
-    with pytest.raises(MaintenanceRefused, match="was written to meanwhile"):
+    with pytest.raises(MaintenanceRefused, match="was written to during the resize"):
         resize(machine, Numbered, 6)
     machine.run(Numbered)
     resize(machine, Numbered, 6)
@@ -321,8 +152,8 @@ def test_events_in_the_wrong_buckets_are_told(machine: Machine, monkeypatch: pyt
     monkeypatch.setattr(Numbered, "key_check", False)
     begun(machine, Numbered)
 
-    def write_meanwhile(gap: ResizeGap) -> None:
-        if gap.before is ResizeStep.ADD_BUCKETS:
+    def write_meanwhile(gap: MaintenanceGap) -> None:
+        if gap.before is MaintenanceStep.CHANGE_TOPICS:
             write_by(machine.bus, 3, made(Purchase, 120, 140))
 
     with pytest.raises(MisplacedKeys, match=r"orders: \d+ events of \d+ keys"):
@@ -341,8 +172,8 @@ def test_events_that_are_written_by_the_new_number_are_welcome(machine: Machine)
     """They lie where their states are."""
     begun(machine, Numbered)
 
-    def write_meanwhile(gap: ResizeGap) -> None:
-        if gap == ResizeGap(ResizeStep.PLACE_STATE, "numbered", 2):
+    def write_meanwhile(gap: MaintenanceGap) -> None:
+        if gap == MaintenanceGap(MaintenanceStep.INSTALL_STATE, "numbered", 2):
             write_by(machine.bus, 6, made(Purchase, 120, 140))
 
     resize(machine, Numbered, 6, write_meanwhile)
@@ -361,7 +192,7 @@ def test_keys_that_another_partitioner_placed_are_not_torn_apart(
     created(machine.bus, [Numbered])
     write_by(machine.bus, 2, made(Purchase, 0, 50))
     machine.run(Numbered)
-    with pytest.raises(MaintenanceRefused, match="chooses buckets in its own way"):
+    with pytest.raises(MaintenanceRefused, match="uses another partitioner"):
         resize(machine, Numbered, 6)
     machine.run(Numbered)
 
@@ -376,7 +207,7 @@ def test_not_before_all_is_read(machine: Machine) -> None:
     """It says how much is left."""
     begun(machine, Numbered)
     send(machine.bus, Numbered, ending)
-    with pytest.raises(MaintenanceRefused, match="has 40 events still to read"):
+    with pytest.raises(MaintenanceRefused, match="has 40 unread events"):
         resize(machine, Numbered, 6)
     machine.run(Numbered)
     resize(machine, Numbered, 6)
@@ -429,11 +260,11 @@ def test_a_reset_does_not_lead_to_where_keys_lay_elsewhere(machine: Machine) -> 
     resized = with_buckets(Numbered, 6)
     send(machine.bus, resized, ending)
     machine.run(resized)
-    with pytest.raises(MaintenanceRefused, match="before the number of buckets was changed"):
-        plan_reset(resized, around(machine), Edge.EARLIEST, None)
-    planned = plan_reset(resized, around(machine), parse_offsets("4=0", ["orders"]), Policy.EMPTY)
-    perform(planned, around(machine))
+    with pytest.raises(MaintenanceRefused, match="before the last change of the number of buckets"):
+        plan_reset(resized, environment(machine), Edge.EARLIEST, None)
+    planned = plan_reset(resized, environment(machine), parse_offsets("4=0", ["orders"]), StatePolicy.EMPTY)
+    perform_reset(planned, environment(machine))
     machine.run(resized)
     said = [one.said for one in read(machine.bus, Numbered.outputs()[0]) if one.at > START_MS + 9_000 * HOUR_MS]
 
-    assert sum(one.endswith("is 1") for one in said) == planned.again
+    assert sum(one.endswith("is 1") for one in said) == planned.repeated

@@ -11,7 +11,7 @@ from penstock.backfill.errors import BackfillRefused
 from penstock.backfill.sources.coverage import WantedDays
 from penstock.backfill.sources.external_inputs import external_input_notes, external_inputs
 from penstock.backfill.warehouse.layout import Days, OtherFile
-from penstock.ops.cli.backfilling import parse_input
+from penstock.ops.cli.backfill import parse_input
 
 
 class Reading(ps.Record, frozen=True):
@@ -78,5 +78,5 @@ def test_an_input_is_named_with_or_without_a_category() -> None:
     assert parse_input("readings=hdfs://host:1/a=b") == ("readings", "hdfs://host:1/a=b")
     assert parse_input("out/a=b") == ("", "out/a=b")
     assert parse_input("out") == ("", "out")
-    with pytest.raises(typer.BadParameter, match="names no input"):
+    with pytest.raises(typer.BadParameter, match="is invalid"):
         parse_input("readings=")

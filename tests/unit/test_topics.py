@@ -10,9 +10,9 @@ import pytest
 from support.machines import Machine, created, read, write
 
 import penstock as ps
-from penstock.ops.maintenance.environment import Around
-from penstock.ops.maintenance.reset import perform, plan_reset
-from penstock.ops.maintenance.reset_plan import Policy
+from penstock.ops.maintenance.environment import MaintenanceEnvironment
+from penstock.ops.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.maintenance.reset_plan import StatePolicy
 from penstock.ops.maintenance.reset_target import Edge
 from penstock.ops.testing import Driver
 from penstock.ops.worker.preflight import OtherInputs
@@ -225,9 +225,9 @@ def test_a_reset_begins_with_the_new_topic(machine: Machine, processor: type[ps.
     write(machine.bus, readings, made(150))
     with pytest.raises(TopicRecreated):
         machine.run(processor)
-    around = Around(machine.bus, machine.states, machine.place)
-    policy = None if processor is Copies else Policy.EMPTY
-    perform(plan_reset(processor, around, Edge.EARLIEST, policy), around)
+    around = MaintenanceEnvironment(machine.bus, machine.states, machine.place)
+    policy = None if processor is Copies else StatePolicy.EMPTY
+    perform_reset(plan_reset(processor, around, Edge.EARLIEST, policy), around)
     machine.run(processor)
     again = read(machine.bus, totals)[-150:]
 
@@ -300,8 +300,8 @@ def test_a_reset_chooses_other_inputs(machine: Machine) -> None:
     created(machine.bus, [OtherTotals])
     machine.run(Totals)
     write(machine.bus, refunds, made(7))
-    around = Around(machine.bus, machine.states, machine.place)
-    perform(plan_reset(OtherTotals, around, Edge.EARLIEST, Policy.EMPTY), around)
+    around = MaintenanceEnvironment(machine.bus, machine.states, machine.place)
+    perform_reset(plan_reset(OtherTotals, around, Edge.EARLIEST, StatePolicy.EMPTY), around)
     machine.run(OtherTotals)
 
     assert len(read(machine.bus, totals)) == 107

@@ -1,13 +1,16 @@
-"""The log of maintenance operations, which change the positions and states of a stopped processor.
+"""Maintenance operations: changes to a processor's positions and states while none of its workers runs.
 
-    penstock.moves, compacted    key  processor    value  its newest operation as JSON
+    penstock.maintenance, compacted    key  processor    value  its newest operation as JSON
 
-An operation is recorded before its first step and again after its last one, so a worker that starts in between finds it unfinished. Each
-state that it installs contains the operation's number in its position, under the category's name. The number identifies outdated states:
-on other machines, and in older backups.
+An operation is recorded before its first step and again after its last step. A worker that starts in between finds it unfinished and
+refuses to run. Each state that an operation installs contains the operation's generation in its position, as its maintenance number.
+A state on another machine, or an older backup, has a lower generation and is ignored.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
 
 import msgspec
 
@@ -15,86 +18,187 @@ from ..bus import Bus
 from ..category_spec import CategorySpec
 from .bus_table import TEXT_KEY, BusTable
 
-MOVES = CategorySpec("penstock.moves", buckets=1, compacted=True)
-"""The category of operations. Its name is also the key of the operation's number in a state's position."""
+MAINTENANCE = CategorySpec("penstock.maintenance", buckets=1, compacted=True)
+"""The category of operations."""
 
 
-class Retyped(msgspec.Struct, frozen=True):
-    """The type of the values in a processor's states since a migration.
+class Reset(msgspec.Struct, frozen=True, tag="reset"):
+    """Positions move to another place in the inputs.
 
     Args:
-        shape: the description of the type.
-        numbers: the number of the migration, by bucket. States with lower numbers contain another type, even one of the same name.
+        target: where to, such as "earliest".
+        state: the state that remains: "auto", "empty" or "keep".
+    """
+
+    target: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"reset to {self.target}"
+
+
+class Resize(msgspec.Struct, frozen=True, tag="resize"):
+    """The inputs get more buckets.
+
+    Args:
+        buckets: the new number.
+    """
+
+    buckets: int
+
+    def __str__(self) -> str:
+        return f"resize to {self.buckets} buckets"
+
+
+class Migration(msgspec.Struct, frozen=True, tag="migration"):
+    """Saved states become values of another type.
+
+    Args:
+        shape: the new content of the states.
     """
 
     shape: str
-    numbers: dict[int, int]
+
+    def __str__(self) -> str:
+        return f"migration to {self.shape}"
+
+
+class Bootstrap(msgspec.Struct, frozen=True, tag="bootstrap"):
+    """States that were built from the archive replace the processor's states."""
+
+    def __str__(self) -> str:
+        return "bootstrap"
+
+
+OperationKind = Reset | Resize | Migration | Bootstrap
+
+
+class ConvertedType(msgspec.Struct, frozen=True):
+    """The type of saved values since the last migration.
+
+    Args:
+        shape: the content of the states.
+        generations: by bucket, the generation of the migrated state. States of lower generations contain another type, even if its name
+            is the same.
+    """
+
+    shape: str
+    generations: dict[int, int]
+
+
+class StateLineage(msgspec.Struct, frozen=True):
+    """The states that workers may use after all operations on a processor so far.
+
+    Args:
+        generations: by bucket, the generation of the state that an operation installed last.
+        initial_positions: by bucket, the position of an empty state; a missing bucket starts at the first event.
+        is_rebuildable: whether a lost state can be rebuilt from the events of its bucket.
+        resize_offsets: by input and bucket, the first offset that was written with the current number of buckets.
+        converted: the type of values since the last migration; None without a migration.
+    """
+
+    generations: dict[int, int] = {}
+    initial_positions: dict[int, dict[str, int]] = {}
+    is_rebuildable: bool = True
+    resize_offsets: dict[str, dict[int, int]] = {}
+    converted: ConvertedType | None = None
+
+    @property
+    def newest_generation(self) -> int:
+        """The generation of the last operation that installed states; 0 for none."""
+        return max(self.generations.values(), default=0)
+
+    @property
+    def newest_buckets(self) -> set[int]:
+        """The buckets whose states the last operation installed."""
+        newest = self.newest_generation
+        return {bucket for bucket, generation in self.generations.items() if generation == newest}
+
+    def installed(
+        self, generations: Mapping[int, int], initial_positions: Mapping[int, Mapping[str, int]] | None = None
+    ) -> StateLineage:
+        """Return the lineage after an operation has replaced the states of some buckets.
+
+        Args:
+            generations: by bucket, the generation of the new states.
+            initial_positions: by bucket, the position of those that are empty.
+        """
+        kept = {bucket: at for bucket, at in self.initial_positions.items() if bucket not in generations}
+        added = {bucket: dict(position) for bucket, position in (initial_positions or {}).items()}
+        return msgspec.structs.replace(
+            self, generations={**self.generations, **generations}, initial_positions={**kept, **added}
+        )
+
+    def with_type(self, converted: ConvertedType | None) -> StateLineage:
+        """Return the lineage with another type of values."""
+        return msgspec.structs.replace(self, converted=converted)
+
+    def generation(self, bucket: int) -> int:
+        """Return the generation of a bucket's current state; 0 for one that no operation installed."""
+        return self.generations.get(bucket, 0)
+
+    def first_of_type(self, bucket: int) -> int:
+        """Return the lowest generation whose states contain values of the current type."""
+        return 0 if self.converted is None else self.converted.generations.get(bucket, 0)
 
 
 class MaintenanceOperation(msgspec.Struct, frozen=True):
-    """The newest operation on a processor.
+    """The newest maintenance operation of a processor.
 
     Args:
-        processor: the processor's name.
-        what: a description for people, such as "reset to earliest".
-        time_ms: the start (milliseconds since 1970, UTC).
-        done: whether the last step is complete.
-        numbers: the number of the last operation that replaced the state, by bucket.
-        begins: the position at which a missing state starts, by bucket; the first event for other buckets.
-        rebuilds: whether the events of a bucket can rebuild a lost state.
-        empties: whether the operation drops the content of states.
-        passes: whether the operation keeps states, so that no state contains the skipped events.
-        borders: after a resize, the first offset with the present assignment of keys to buckets, by input and bucket.
-        buckets: the new number of buckets of a resize; otherwise 0.
-        migrates: whether the operation changes the type of values in states.
-        retyped: the last migration; None if there was none.
-        earlier: the previous operation, as long as this one can be cancelled.
+        processor: its name.
+        kind: the operation and its parameters.
+        started_ms: when it started (milliseconds since 1970, UTC).
+        lineage: the states that workers may use when it is done.
+        is_done: whether its last step is done.
+        previous: the operation before it, as long as this one can be rolled back.
     """
 
     processor: str
-    what: str
-    time_ms: int
-    done: bool
-    numbers: dict[int, int]
-    begins: dict[int, dict[str, int]] = {}
-    rebuilds: bool = True
-    empties: bool = False
-    passes: bool = False
-    borders: dict[str, dict[int, int]] = {}
-    buckets: int = 0
-    migrates: bool = False
-    retyped: Retyped | None = None
-    earlier: MaintenanceOperation | None = None
-
-    def number_of(self, bucket: int) -> int:
-        """Return the maintenance number of a bucket's current state; 0 if no operation replaced it."""
-        return self.numbers.get(bucket, 0)
-
-    def first_fitting(self, bucket: int) -> int:
-        """Return the number below which states of a bucket contain another type of values."""
-        return 0 if self.retyped is None else self.retyped.numbers.get(bucket, 0)
+    kind: OperationKind
+    started_ms: int
+    lineage: StateLineage = StateLineage()
+    is_done: bool = False
+    previous: MaintenanceOperation | None = None
 
     @property
-    def next_number(self) -> int:
-        """The number of the next operation."""
-        return max(self.numbers.values(), default=0) + 1
+    def started(self) -> str:
+        """When it started, as text."""
+        return datetime.fromtimestamp(self.started_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def can_finish(kind: OperationKind, unfinished: OperationKind) -> bool:
+    """Return whether an operation leaves nothing behind of an unfinished one that it replaces."""
+    match kind, unfinished:
+        case Reset(state=new), Reset(state=old):
+            # An empty state does not count earlier events, and a kept one skips some: no other state policy may mix with these.
+            return old in {"auto", new} or (old, new) == ("keep", "empty")
+        case Reset(state="empty"), Bootstrap():
+            return True
+        case _:
+            return kind == unfinished
+
+
+def lineage_of(operation: MaintenanceOperation | None) -> StateLineage:
+    """Return the states that workers may use after an operation; all, without an operation."""
+    return StateLineage() if operation is None else operation.lineage
 
 
 _TABLE: BusTable[str, MaintenanceOperation] = BusTable(
-    MOVES, TEXT_KEY, msgspec.json.Decoder(MaintenanceOperation).decode
+    MAINTENANCE, TEXT_KEY, msgspec.json.Decoder(MaintenanceOperation).decode
 )
 
 
 def newest_maintenance(bus: Bus, processor: str) -> MaintenanceOperation | None:
-    """Return the newest operation on a processor; None if there was none."""
+    """Return the newest operation of a processor; None without one."""
     return _TABLE.read(bus).get(processor)
 
 
 def record_maintenance(bus: Bus, operation: MaintenanceOperation) -> None:
-    """Record an operation as the newest of its processor; durable on return."""
+    """Record an operation; durable on return."""
     _TABLE.write(bus, [_TABLE.put(operation.processor, operation)])
 
 
 def forget_maintenance(bus: Bus, processor: str) -> None:
-    """Delete a processor's record; durable on return."""
+    """Delete the record of all operations on a processor."""
     _TABLE.write(bus, [_TABLE.delete(processor)])

@@ -1,0 +1,203 @@
+"""`penstock archive`: archives categories to the warehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.filesize import decimal
+
+from ...backfill.warehouse.layout import By
+from ...backfill.warehouse.warehouse import open_warehouse
+from ...processors.declare.apps import AppName
+from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
+from ...transport.elapsed import elapsed_s
+from ..worker.preflight import ends_of
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, WebHdfs, connect, warehouse_of
+from .output import as_json, note, progress, table
+from .signals import stopping_on_signals
+from .times import parse_day, parse_span, shown_time
+from .waiting import FailFast, Waiting
+
+if TYPE_CHECKING:
+    from ...backfill.archive.status import DayStatus
+
+app = typer.Typer(help="Archive categories to the warehouse, as Parquet files by day.", no_args_is_help=True)
+
+Archived = Annotated[
+    str,
+    typer.Argument(metavar="CATEGORY|APP", help="A category, or an app file for all of its archived categories."),
+]
+
+
+@app.callback()
+def group() -> None:
+    """Archive categories to the warehouse, as Parquet files by day."""
+
+
+@app.command()
+def run(
+    target: Annotated[str, typer.Argument(metavar="APP", help="The app file; all of its categories are archived.")],
+    only: Annotated[
+        list[str] | None, typer.Option("--category", help="Archive this category only; repeatable.", show_default=False)
+    ] = None,
+    until_end: Annotated[bool, typer.Option("--until-end", help="Stop at the current end of the categories.")] = False,
+    by: Annotated[
+        By, typer.Option("--by", help="The time that determines an event's day; fixed for each archive.")
+    ] = By.EVENT_TIME,
+    confidence: Annotated[float, typer.Option(help="The share of events to wait for before a day is complete.")] = 0.99,
+    behind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="Instead of --confidence: the largest lateness of events, such as 10m or 2h.",
+            show_default=False,
+        ),
+    ] = None,
+    idle_after: Annotated[
+        str, typer.Option(metavar="SPAN", help="Stop waiting for a bucket after this time without events.")
+    ] = "1m",
+    fail_fast: FailFast = False,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Archive an app's categories continuously. Without a broker, it waits.
+
+    Example: penstock archive run examples/flights/app.py --until-end
+    """
+    from ...backfill.archive.archiver import Archiver  # noqa: PLC0415 - Arrow is slow to import, and most commands do without
+    from ...backfill.archive.completeness import LatenessAllowance  # noqa: PLC0415 - as above
+
+    declared = {category.name: category for category in AppName.parse(target).load().categories()}
+    for name in only or ():
+        if name not in declared:
+            raise typer.BadParameter(f"{target} declares no category {name!r}; it has {', '.join(declared)}.")
+    categories = [declared[name] for name in only] if only else list(declared.values())
+    watermark: Watermark = Confidence(confidence) if behind is None else BoundedOutOfOrderness(parse_span(behind))
+    patience = LatenessAllowance(watermark, parse_span(idle_after))
+    bus = connect(kafka, folder)
+    targets = Waiting(fail_fast=fail_fast)(lambda: ends_of(categories, bus))
+    location = warehouse_of(warehouse, folder)
+    archiver = Archiver(bus, categories, open_warehouse(location, webhdfs), by=by, patience=patience)
+    began_s = elapsed_s()
+    with stopping_on_signals(archiver.stop), progress() as bars:
+        bar = bars.add_task("archive", total=sum(targets.values()) if until_end else None)
+
+        def finished(archiver: Archiver) -> bool:
+            bars.update(bar, completed=archiver.tally.events)
+            return until_end and archiver.has_reached(targets)
+
+        archiver.run(finished)
+    if until_end and elapsed_s() - began_s < parse_span(idle_after).total_seconds():
+        note(
+            f"The run was shorter than --idle-after {idle_after}, so buckets without new events still hold back the completion of days. "
+            "No event is missing. If no more events come, run it again with --idle-after 0s; else leave `penstock archive run` running."
+        )
+    if json:
+        as_json(asdict(archiver.tally))
+        return
+    tally = archiver.tally
+    note(f"Archived {tally.events:,} events to {location} in {tally.files:,} files.")
+    if tally.undecodable:
+        note(
+            f"{tally.undecodable:,} messages do not decode and are not in the warehouse. Their bytes are still in Kafka."
+        )
+
+
+@app.command()
+def status(
+    target: Archived,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Show the archived days, the time when each was complete, and late additions.
+
+    Example: penstock archive status examples/flights/app.py
+    """
+    from ...backfill.archive.status import archive_status  # noqa: PLC0415 - as in `run`
+    from ...backfill.warehouse.archive_settings import settings_of  # noqa: PLC0415 - as in `run`
+
+    place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+    standings = {name: archive_status(place, name) for name in _names(target)}
+    if json:
+        as_json({name: [asdict(day) for day in days] for name, days in standings.items()})
+        return
+    table(
+        ("category", "day", "files", "events", "size", "complete since", "late additions"),
+        [(name, *_row(day)) for name, days in standings.items() for day in days],
+    )
+    for name, days in standings.items():
+        terms = settings_of(place, name)
+        if not days:
+            note(f"{name}: nothing is archived in {place.location}.")
+        elif terms is not None:
+            note(f"{name}: days are by {terms.by.value}.")
+
+
+def _row(day: DayStatus) -> tuple[object, ...]:
+    since = "" if day.complete_since_ms is None else shown_time(day.complete_since_ms)
+    late = sum(addition.events for addition in day.late)
+    last = max((addition.last_arrived_ms for addition in day.late), default=None)
+    return (
+        day.day,
+        day.files,
+        day.events,
+        decimal(day.size_bytes),
+        since,
+        "" if last is None else f"{late:,}, the last at {shown_time(last)}",
+    )
+
+
+@app.command()
+def compact(
+    target: Archived,
+    day: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DAY", help="This day only, such as 2013-01-31; repeatable.", show_default=False),
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Days before this one only.", show_default=False)
+    ] = None,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Merge the small files of complete days. Archivers may run; run only one compaction at a time.
+
+    Example: penstock archive compact departures --before 2013-02-01
+    """
+    from ...backfill.archive.compaction import compact as compacted  # noqa: PLC0415 - as in `run`
+    from ...backfill.warehouse.archive_settings import settings_of  # noqa: PLC0415 - as in `run`
+
+    place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+    wanted = _wanted(day, before)
+    names = [name for name in _names(target) if name == target or settings_of(place, name) is not None]
+    done = [(name, one) for name in names for one in compacted(place, name, wanted)]
+    if json:
+        as_json([{"category": name, **asdict(one)} for name, one in done])
+        return
+    rows = [(name, one.day, one.bucket, one.files, one.events, decimal(one.size_bytes)) for name, one in done]
+    table(("category", "day", "bucket", "files before", "events", "size now"), rows)
+    note(f"{sum(one.files for _, one in done):,} files became {len(done):,}.")
+
+
+def _wanted(days: list[str] | None, before: str | None) -> Callable[[str], bool]:
+    chosen = None if days is None else {str(parse_day(day)) for day in days}
+    until = None if before is None else str(parse_day(before))
+    return lambda day: (chosen is None or day in chosen) and (until is None or day < until)
+
+
+def _names(target: str) -> list[str]:
+    """Return the categories that a command is about: those of an app file, or the one that is named."""
+    if Path(target.partition(":")[0]).suffix != ".py":
+        return [target]
+    return [category.name for category in AppName.parse(target).load().categories()]

@@ -1,0 +1,136 @@
+"""`penstock autoscale`: adjusts the number of workers to the load."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from ...processors.errors import PenstockError
+from ...transport.errors import BusError
+from ..autoscaling.policy import ScalingPolicy
+from ..autoscaling.sample import Bounds, ScalingDecision
+from ..clock import SystemClock
+from ..deploy.deployments import set_workers
+from ..deploy.errors import SupervisorUnavailable, WorkerFailed
+from ..deploy.registry import Deployment, deployment_named
+from ..deploy.version import Target
+from ..monitoring.observer import Observer
+from ..monitoring.outages import Outages, said_once
+from ..monitoring.reports import RATES_OVER_S, REPORT_EVERY_S
+from ..monitoring.status import ProcessorStatus
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
+from .output import as_json, complain, note
+from .signals import stopping_on_signals
+from .times import parse_span, shown_time
+from .waiting import FailFast, Waiting
+
+REPORTS_IN_A_RATE = 2
+"""The smallest number of a worker's reports for a rate."""
+
+
+def autoscale(
+    name: Annotated[str, typer.Argument(help="A deployment from `penstock deployments`.")],
+    least: Annotated[int, typer.Option("--min", metavar="N", help="The smallest number of workers.", min=1)] = 1,
+    most: Annotated[int, typer.Option("--max", metavar="N", help="The largest number of workers.", min=1)] = 8,
+    lag: Annotated[str, typer.Option("--lag", metavar="SPAN", help="The longest time that events may wait.")] = "1m",
+    catch_up: Annotated[
+        str, typer.Option("--catch-up", metavar="SPAN", help="The time for processing a backlog.")
+    ] = "5m",
+    more_after: Annotated[
+        str, typer.Option("--more-after", metavar="SPAN", help="Add workers after this time of overload.")
+    ] = "1m",
+    fewer_after: Annotated[
+        str, typer.Option("--fewer-after", metavar="SPAN", help="Remove workers after this time of underload.")
+    ] = "10m",
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", help="The interval between decisions.", min=0.5)
+    ] = 10.0,
+    apply: Annotated[bool, typer.Option("--apply", help="Apply the decisions; without it, only report them.")] = False,
+    fail_fast: FailFast = False,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Adjust a deployment's number of workers to its load until stopped, and report each decision with its reason.
+
+    Without a broker, it waits.
+
+    Example: penstock autoscale scorer --min 1 --max 4 --apply
+    """
+    bounds = _bounds(least, most, lag, catch_up, more_after, fewer_after)
+    _expect_scalable(deployment_named(folder, name), apply=apply)
+    # Over the time in which the need has to last: a worker more is judged by what is read since it is there.
+    rates_over_s = min(RATES_OVER_S, max(REPORTS_IN_A_RATE * REPORT_EVERY_S, bounds.more_after_s))
+    scaler, stopped, outages = ScalingPolicy(bounds, rates_over_s), Event(), Outages()
+    bus = connect(kafka, folder)
+    if not apply:
+        note("Decisions are only reported. Use --apply to apply them.")
+    waiting = Waiting(fail_fast=fail_fast)
+
+    def opened() -> Observer:
+        return Observer(bus, rates_over_s=rates_over_s)
+
+    with said_once(), closing(waiting(opened)) as observer, stopping_on_signals(stopped.set):
+        while not stopped.is_set():
+            standing = _standing(observer, name, outages)
+            if standing is None and outages.now is None:
+                note(f"{name}: none of its workers has reported on this Kafka cluster yet.")
+            elif standing is not None:
+                workers = deployment_named(folder, name).workers
+                decision = scaler.decide(standing, workers)
+                _say(name, workers, decision, json=json)
+                if decision.change and apply:
+                    _change(folder, name, decision.workers)
+            stopped.wait(every)
+
+
+def _bounds(least: int, most: int, lag: str, catch_up: str, more_after: str, fewer_after: str) -> Bounds:
+    if least > most:
+        raise PenstockError(f"--min {least} must not be greater than --max {most}. Nothing was started.")
+    spans = (parse_span(text).total_seconds() for text in (lag, catch_up, more_after, fewer_after))
+    bounds = Bounds(least, most, *spans)
+    if not bounds.catch_up_s:
+        raise PenstockError(f"--catch-up {catch_up} must be greater than zero, such as 5m. Nothing was started.")
+    return bounds
+
+
+def _expect_scalable(deployment: Deployment, *, apply: bool) -> None:
+    if apply and deployment.target is Target.KUBERNETES:
+        raise PenstockError(
+            f"{deployment.name} runs on Kubernetes, where KEDA sets the number of workers. Two autoscalers would undo each other's "
+            "decisions. Nothing was started. Omit --apply to see the decisions only."
+        )
+
+
+def _standing(observer: Observer, name: str, outages: Outages) -> ProcessorStatus | None:
+    """Return the processor's status; None before its workers have reported, or if Kafka does not answer."""
+    try:
+        standings = observer.look().standings
+    except BusError as error:
+        outages.note(error, SystemClock().now_ms())
+        return None
+    outages.end(SystemClock().now_ms())
+    return next((one for one in standings if one.node.name == name and one.shards), None)
+
+
+def _change(folder: Path, name: str, workers: int) -> None:
+    """Set the number of workers. A failure is reported, and the next decision tries again."""
+    try:
+        set_workers(folder, name, workers, note)
+    except (SupervisorUnavailable, WorkerFailed) as error:
+        complain(str(error))
+    else:
+        note(f"{name} has {workers} {'worker' if workers == 1 else 'workers'}.")
+
+
+def _say(name: str, workers: int, decision: ScalingDecision, *, json: bool) -> None:
+    now_ms = SystemClock().now_ms()
+    if json:
+        as_json({"at_ms": now_ms, "name": name, "workers": workers, "decided": decision.workers, "why": decision.why})
+        return
+    becomes = f"{workers} -> {decision.workers}" if decision.change else f"{workers}, unchanged"
+    note(f"{shown_time(now_ms)} {name}: {becomes}. {decision.why}")

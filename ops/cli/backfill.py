@@ -1,0 +1,246 @@
+"""`penstock backfill`: runs processors in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...backfill.warehouse.warehouse import open_warehouse
+from ...processors.declare.apps import AppName
+from .backfill_into_bus import folder_before_bus, into_bus, names_bus
+from .backfill_into_store import refill
+from .batch_progress import batch_progress
+from .options import (
+    DEFAULT_FOLDER,
+    AllowMissing,
+    AsJson,
+    First,
+    Folder,
+    Kafka,
+    Master,
+    OneDay,
+    Store,
+    Target,
+    Warehouse,
+    WebHdfs,
+    batch_output_of,
+    connect,
+    warehouse_of,
+)
+from .output import as_json, note, table
+from .signals import breaking_off
+from .times import NOW, days_of
+
+if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
+    from ...backfill.run.backfill import NodeResult
+    from ...backfill.warehouse.warehouse import Warehouse as Archive
+    from ...transport.kafka import KafkaBus
+
+STORE = "store"
+_Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        metavar="LOCATION|bus|store",
+        help="The destination; the default is the folder backfill in --dir. bus (or bus:LOCATION): the processors' own categories, by way of that "
+        "folder. store: the aggregator's remote store, replacing its values of these days.",
+        show_default=False,
+    ),
+]
+_DayOrNow = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="DAY|now",
+        help="The last day, included; or now, to continue from the end of the archive to the current end of the categories.",
+        show_default=False,
+    ),
+]
+
+
+class Ordering(Enum):
+    """The order of events."""
+
+    FITTING = "fitting"
+    ARRIVAL = "arrival"
+    EVENT_TIME = "event-time"
+
+
+def parse_input(text: str) -> tuple[str, str]:
+    """Return the category, empty for all, and the location that --input names."""
+    name, equals, location = text.partition("=")
+    if not equals or "/" in name:  # it is within the location
+        return "", text
+    if not name or not location:
+        raise typer.BadParameter(f"--input {text!r} is invalid. Write CATEGORY=LOCATION, or LOCATION for all inputs.")
+    return name, location
+
+
+def backfill(
+    target: Target,
+    first: First = None,
+    last: _DayOrNow = None,
+    day: OneDay = None,
+    output: _Output = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing outputs.")] = False,
+    order: Annotated[
+        Ordering,
+        typer.Option("--order", help="The order of events, for processors whose results depend on it."),
+    ] = Ordering.FITTING,
+    chained: Annotated[
+        bool,
+        typer.Option("--chained", help="Feed each processor with the outputs of this run instead of archived events."),
+    ] = False,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="[CATEGORY=]LOCATION",
+            help="Read an input, or all, from an earlier backfill instead of the warehouse; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_missing: AllowMissing = False,
+    master: Master = "local[*]",
+    store: Store = None,
+    kafka: Kafka = None,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Run processors in Spark over their archived inputs, for a range of days.
+
+    Example: penstock backfill examples/flights/app.py --from 2013-01-01 --to 2013-01-31
+    """
+    asked = _Asked(
+        AppName.parse(target),
+        open_warehouse(warehouse_of(warehouse, folder), webhdfs),
+        days_of(first, str(date.max) if last == NOW else last, day),
+        master=master,
+        order=order,
+        chained=chained,
+        overwrite=overwrite,
+        allow_missing=allow_missing,
+        inputs={name: open_warehouse(place, webhdfs) for name, place in map(parse_input, inputs or ())},
+        until_now=connect(kafka, folder) if last == NOW else None,
+        json=json,
+    )
+    if output == STORE:
+        asked.into_store(connect(kafka, folder), store)
+    elif output is not None and names_bus(output):
+        asked.into_bus(connect(kafka, folder), folder_before_bus(output, folder), webhdfs)
+    else:
+        location = batch_output_of(output, folder)
+        _tell(asked.computed(location), location, json=json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """Options of a backfill; see the command."""
+
+    master: str
+    order: Ordering
+    chained: bool
+    overwrite: bool
+    allow_missing: bool
+    inputs: Mapping[str, Archive]
+    until_now: KafkaBus | None
+    json: bool
+
+
+@dataclass(frozen=True)
+class _Asked(_Options):
+    """A requested backfill.
+
+    Args:
+        app: the app and its processors.
+        warehouse: the archive.
+        days: the first and the last day.
+    """
+
+    app: AppName
+    warehouse: Archive
+    days: tuple[date, date]
+
+    def computed(self, location: str) -> list[NodeResult]:
+        """Run the batch, and write to a folder."""
+        from ...backfill.run.backfill import (  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+            run_backfill,
+        )
+        from ...backfill.run.plans import Order  # noqa: PLC0415 - as below
+
+        says = "Complete categories are published. All others are unchanged."
+        with breaking_off(says), batch_progress() as show:
+            return run_backfill(
+                self.app,
+                self.warehouse,
+                first=self.days[0],
+                last=self.days[1],
+                output=location,
+                master=self.master,
+                order=None if self.order is Ordering.FITTING else Order(self.order.value),
+                chained=self.chained,
+                overwrite=self.overwrite,
+                until_now=self.until_now,
+                allow_missing=self.allow_missing,
+                places=self.inputs,
+                progress=show,
+            )
+
+    def into_bus(self, bus: KafkaBus, location: str, webhdfs: str | None) -> None:
+        """Run the batch, and send its outputs to the processors' categories."""
+        if self.until_now:
+            raise typer.BadParameter(
+                "--to now and --output bus exclude each other: sent days are recorded. Name the last day."
+            )
+
+        def compute() -> None:
+            results = self.computed(location)
+            if not self.json:
+                _tell(results, location, json=False)
+
+        into_bus(self.app, bus, location, webhdfs, self.days, compute, json=self.json)
+
+    def into_store(self, bus: KafkaBus, store: str | None) -> None:
+        """Replace values in a remote store."""
+        given = {
+            "--to now": self.until_now,
+            "--order": self.order is not Ordering.FITTING,
+            "--chained": self.chained,
+            "--input": self.inputs,
+            "--overwrite": self.overwrite,
+        }
+        unfit = [name for name, is_given in given.items() if is_given]
+        if unfit:
+            raise typer.BadParameter(
+                f"{', '.join(unfit)} and --output store exclude each other: the values are computed from archived events and replace those in the "
+                "store."
+            )
+        refill(
+            self.app,
+            self.warehouse,
+            bus,
+            store,
+            self.days,
+            master=self.master,
+            allow_missing=self.allow_missing,
+            json=self.json,
+        )
+
+
+def _tell(results: Sequence[NodeResult], location: str, *, json: bool) -> None:
+    if json:
+        as_json([asdict(result) for result in results])
+        return
+    rows = [(r.processor, r.kind, r.events_in, r.events_out, r.rejected, round(r.seconds, 1)) for r in results]
+    table(("processor", "kind", "events in", "out", "set aside", "seconds"), rows)
+    for result in results:
+        if result.note:
+            note(f"{result.processor}: {result.note}.")
+    note(f"Written to {location}.")

@@ -1,0 +1,109 @@
+"""`penstock backfill --output store` and `penstock bootstrap --store`: write to aggregators' remote stores."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import date
+from json import dumps
+from typing import TYPE_CHECKING
+
+import typer
+
+from ...processors.declare.apps import AppName
+from ...processors.shard.checkpoints import is_remote
+from .batch_progress import batch_progress
+from .output import as_json, note, table
+from .signals import breaking_off
+
+if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
+    from ...backfill.run.store_backfill import StoreBackfillResult, StoreTarget
+    from ...backfill.warehouse.warehouse import Warehouse
+    from ...transport.bus import Bus
+
+
+def keeps_remote_state(app: AppName) -> bool:
+    """Return whether an app name means one processor with remote state."""
+    processors = app.load().processors
+    return len(processors) == 1 and is_remote(processors[0])
+
+
+def refill(
+    app: AppName,
+    warehouse: Warehouse,
+    bus: Bus,
+    store: str | None,
+    days: tuple[date, date],
+    *,
+    master: str,
+    allow_missing: bool,
+    json: bool,
+) -> None:
+    """Replace the windows of some days, and report the changes."""
+    from ...backfill.run.store_backfill import backfill_store  # noqa: PLC0415 - as above
+
+    destination = _destination(bus, store)
+    says = "Each value in the store is either the old or the new one. Repeat the command to finish."
+    with breaking_off(says), batch_progress() as show:
+        done = backfill_store(
+            app,
+            warehouse,
+            destination,
+            first=days[0],
+            last=days[1],
+            master=master,
+            allow_missing=allow_missing,
+            progress=show,
+        )
+    _tell(done, json=json)
+
+
+def fill(
+    app: AppName,
+    warehouse: Warehouse,
+    bus: Bus,
+    store: str | None,
+    first: date | None,
+    *,
+    master: str,
+    overwrite: bool,
+    allow_missing: bool,
+    json: bool,
+) -> None:
+    """Fill the store of an aggregator from the archive, and report its content."""
+    from ...backfill.run.store_backfill import bootstrap_store  # noqa: PLC0415 - as above
+
+    destination = _destination(bus, store)
+    says = "The store is incomplete, and no worker uses it. Repeat the command."
+    with breaking_off(says), batch_progress() as show:
+        done = bootstrap_store(
+            app,
+            warehouse,
+            destination,
+            first=first,
+            master=master,
+            overwrite=overwrite,
+            allow_missing=allow_missing,
+            progress=show,
+        )
+    _tell(done, json=json)
+    if not json:
+        note(f"{done.processor} continues from there: penstock run {app.path}:{done.processor} --store …")
+
+
+def _destination(bus: Bus, store: str | None) -> StoreTarget:
+    from ...backfill.run.store_backfill import StoreTarget  # noqa: PLC0415 - as above
+
+    if store is None:
+        raise typer.BadParameter("Name the store with --store or the environment variable PENSTOCK_STORE.")
+    return StoreTarget(bus, store)
+
+
+def _tell(done: StoreBackfillResult, *, json: bool) -> None:
+    if json:
+        as_json(asdict(done))
+        return
+    rows = [(shard.bucket, shard.written, shard.removed, dumps(shard.position)) for shard in done.shards]
+    table(("bucket", "values", "removed", "of events before"), rows)
+    note(f"{done.processor}: {done.events:,} events{f'; {done.note}' if done.note else ''}.")
+    if done.rejected:
+        note(f"{done.rejected:,} events were rejected and skipped, as {done.processor} declares.")

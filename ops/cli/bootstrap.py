@@ -1,0 +1,130 @@
+"""`penstock bootstrap`: builds a stream processor's state in Spark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from json import dumps
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+
+from ...backfill.warehouse.warehouse import open_warehouse
+from ...processors.declare.apps import AppName
+from ...state.files.file_store import open_file_store
+from .backfill_into_store import fill, keeps_remote_state
+from .batch_progress import batch_progress
+from .options import (
+    DEFAULT_FOLDER,
+    AllowMissing,
+    AsJson,
+    Backup,
+    Folder,
+    Kafka,
+    Master,
+    Store,
+    Warehouse,
+    WebHdfs,
+    connect,
+    warehouse_of,
+)
+from .output import as_json, note, table
+from .signals import breaking_off
+from .times import NOW, parse_day
+
+
+def bootstrap(
+    target: Annotated[str, typer.Argument(metavar="APP:PROCESSOR", help="One processor in an app file.")],
+    backup: Backup = None,
+    store: Store = None,
+    first: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="DAY",
+            help="The first day of event time (UTC); the default is all days.",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="now",
+            help="now: continue from the end of the archive to the current end of the categories. The default is the archive alone.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the state of a processor that has run before."),
+    ] = False,
+    allow_missing: AllowMissing = False,
+    master: Master = "local[*]",
+    kafka: Kafka = None,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Build a processor's state from the archive in Spark. `penstock run` then continues after the last archived event.
+
+    The state is stored as backups, or in the remote store of an aggregator.
+
+    Example: penstock bootstrap examples/flights/app.py:Scorer --backup backups
+    """
+    if until not in {None, NOW}:
+        raise typer.BadParameter(f"--to {until} is invalid. Omit it for the archive alone, or use --to now.")
+    app, bus = AppName.parse(target), connect(kafka, folder)
+    archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+    since = None if first is None else parse_day(first)
+    if keeps_remote_state(app):
+        if until == NOW:
+            raise typer.BadParameter(
+                "--to now and a remote store exclude each other: its values come from the archive."
+            )
+        fill(
+            app,
+            archive,
+            bus,
+            store,
+            since,
+            master=master,
+            overwrite=overwrite,
+            allow_missing=allow_missing,
+            json=json,
+        )
+        return
+    if backup is None:
+        raise typer.BadParameter(
+            "Name the backup store with --backup or the environment variable PENSTOCK_BACKUP: a folder or hdfs://HOST:PORT/PATH."
+        )
+    from ...backfill.run.bootstrap import BootstrapTarget  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.run.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
+
+    says = "The processor is unchanged. If its workers report an unfinished bootstrap, repeat this command."
+    with breaking_off(says), batch_progress() as show:
+        done = build(
+            app,
+            archive,
+            BootstrapTarget(bus, open_file_store(backup, webhdfs), webhdfs),
+            first=since,
+            master=master,
+            overwrite=overwrite,
+            until_now=bus if until == NOW else None,
+            allow_missing=allow_missing,
+            progress=show,
+        )
+    if json:
+        as_json(asdict(done))
+        return
+    rows = [
+        (shard.bucket, shard.events, shard.keys, decimal(shard.size_bytes), shard.backup, dumps(shard.position))
+        for shard in done.shards
+    ]
+    table(("bucket", "events", "values", "size", "backup", "continues at"), rows)
+    for said in done.notes:
+        note(f"{said}.")
+    if done.rejected:
+        note(f"{done.rejected:,} events were rejected and skipped, as {done.processor} declares.")
+    note(f"{done.processor} continues from there: penstock run {target} --backup {backup}")

@@ -1,0 +1,256 @@
+"""`penstock category`: creates, shows, changes and deletes categories."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...processors.declare.apps import AppName
+from ...processors.declare.dead_letters import dead_letters_of
+from ...processors.errors import PenstockError
+from ...processors.time.timestamp_validation import nearest
+from ...transport.bus import Bus
+from ...transport.category_spec import CategorySpec, CategoryState
+from ...transport.codecs.by_category import Codecs
+from ...transport.codecs.json_codec import JsonCodec
+from ...transport.codecs.schemaless import decode_any
+from ...transport.errors import CategoryExists
+from ...transport.messages import Bucket, Message, Outgoing, Position
+from ...transport.tables.schemas import Schemas
+from .category_resize import resize
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
+from .output import as_json, facts, note, out, table
+from .times import parse_span, parse_start
+
+app = typer.Typer(help="Create, show, change and delete categories.", no_args_is_help=True)
+app.command()(resize)
+
+Name = Annotated[str, typer.Argument(help="The category's name.")]
+
+
+@app.command()
+def create(
+    target: Annotated[str, typer.Argument(help="A name, or an app file for all categories of its processors.")],
+    buckets: Annotated[int, typer.Option(help="The number of buckets, for a name.", min=1)] = 8,
+    retention: Annotated[str, typer.Option(help="The retention of events, for a name: 12h, 7d, or ever.")] = "7d",
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Create a category, or all missing categories of an app.
+
+    Example: penstock category create examples/flights/app.py
+    """
+    bus = connect(kafka, folder)
+    if target.partition(":")[0].endswith(".py"):
+        for spec in specs_of(AppName.parse(target)):
+            _create_if_missing(bus, spec)
+    else:
+        bus.catalog.create(CategorySpec(target, buckets, None if retention == "ever" else parse_span(retention)))
+        note(f"Created {target} with {buckets} buckets.")
+
+
+def specs_of(name: AppName) -> list[CategorySpec]:
+    """Return the specifications of an app's categories, dead letters included."""
+    declared = name.load()
+    letters = [dead_letters_of(processor) for processor in declared.processors]
+    return [CategorySpec.of(category) for category in (*declared.categories(), *letters)]
+
+
+def create_missing(bus: Bus, name: AppName) -> None:
+    """Create an app's missing categories and dead letter categories."""
+    existing = set(bus.catalog.names())
+    for spec in specs_of(name):
+        if spec.name not in existing:
+            _create(bus, spec)
+
+
+def _create(bus: Bus, spec: CategorySpec) -> None:
+    try:
+        bus.catalog.create(spec)
+    except CategoryExists:
+        return  # another worker was first
+    note(f"Created category {spec.name} with {spec.buckets} buckets.")
+
+
+def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
+    try:
+        bus.catalog.create(spec)
+    except CategoryExists:
+        note(f"{spec.name} already exists.")
+    else:
+        note(f"Created {spec.name} with {spec.buckets} buckets.")
+
+
+@app.command("list")
+def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
+    """List the categories on the bus.
+
+    Example: penstock category list
+    """
+    catalog = connect(kafka, folder).catalog
+    states = [catalog.describe(name) for name in catalog.names()]
+    if json:
+        as_json([_summary(state) for state in states])
+        return
+    table(
+        ("category", "buckets", "events", "retention"),
+        [(s.spec.name, s.spec.buckets, s.events, _kept(s)) for s in states],
+    )
+
+
+@app.command()
+def describe(
+    name: Name,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Show a category's settings, and the first and last offset of each bucket.
+
+    Example: penstock category describe departures
+    """
+    state = connect(kafka, folder).catalog.describe(name)
+    if json:
+        as_json({**_summary(state), "starts": state.starts, "ends": state.ends})
+        return
+    facts({"category": name, "buckets": state.spec.buckets, "events": f"{state.events:,}", "retention": _kept(state)})
+    table(("bucket", "start", "end"), [(bucket, state.starts[bucket], end) for bucket, end in state.ends.items()])
+
+
+@app.command()
+def tail(
+    name: Name,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help='An offset, a time, or "5m ago"; the default is the end.', show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Stop after this number of records.", min=1, show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option(help="Wait for new records at the end.")] = True,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Print a category's decoded records as they arrive.
+
+    Example: penstock category tail scored --from "5m ago" --limit 10
+    """
+    bus = connect(kafka, folder)
+    schemas = Schemas(bus)
+    for shown, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
+        arrived = nearest(message.timestamp()[1]).isoformat(timespec="milliseconds")
+        record = {
+            "bucket": bucket.number,
+            "offset": message.offset(),
+            "arrived": arrived,
+            "key": decode_any_key(message.key()),
+            "value": decode_any(message.value(), schemas),
+        }
+        if json:
+            as_json(record)
+        else:
+            out.out(f"{bucket}@{message.offset()} {arrived} {record['key']} {record['value']}", highlight=False)
+        if shown == limit:
+            return
+
+
+def decode_any_key(key: bytes | None) -> str | None:
+    """Return a key as text."""
+    return None if key is None else key.decode(errors="backslashreplace")
+
+
+def _messages(bus: Bus, name: str, start: str | None, *, follow: bool) -> Iterator[tuple[Bucket, Message]]:
+    state = bus.catalog.describe(name)
+    left = {Bucket(name, bucket) for bucket in state.ends}
+    reader = bus.scanner([Position(Bucket(name, n), offset) for n, offset in _starts(bus, state, start).items()])
+    while follow or left:
+        polled = reader.poll(0.2)
+        for batch in polled.batches:
+            for message in batch.messages:
+                yield batch.bucket, message
+        left -= {end.bucket for end in polled.ended}
+
+
+def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]:
+    if start is None:
+        return dict(state.ends)
+    since = parse_start(start, datetime.now(tz=timezone.utc))
+    if isinstance(since, datetime):
+        return bus.catalog.at_time(state.spec.name, since)
+    return {bucket: min(max(since, first), state.ends[bucket]) for bucket, first in state.starts.items()}
+
+
+@app.command()
+def send(
+    name: Name,
+    app_file: Annotated[str, typer.Option("--app", help="The app file that declares the category.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="JSON lines; the default is standard input.", show_default=False)
+    ] = None,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Write JSON lines to a category. Records are checked, keyed and encoded as declared.
+
+    Example: penstock category send flights --app examples/flights/app.py flights.jsonl
+    """
+    declared = {category.name: category for category in AppName.parse(app_file).load().categories()}
+    if name not in declared:
+        raise typer.BadParameter(f"{app_file} declares no category {name!r}; it has {', '.join(declared)}.")
+    category = declared[name]
+    lines = (file.read_bytes() if file else sys.stdin.buffer.read()).splitlines()
+    bus = connect(kafka, folder)
+    bus.catalog.describe(name)
+    decoded = JsonCodec(category).decode(lines)
+    if decoded.bad:
+        at, reason, _ = decoded.bad[0]
+        raise PenstockError(f"Line {at + 1} is not a {category.record.__name__}: {reason}. Nothing was written.")
+    keys = [key.encode() for key in category.keys_of(decoded.events)]
+    writer = bus.writer()
+    writer.send(name, map(Outgoing, keys, Codecs(bus).of(category).encode(decoded.events)))
+    writer.flush()
+    note(f"Wrote {len(keys):,} records to {name}.")
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Delete a category and all its events.
+
+    Example: penstock category delete clicks --yes
+    """
+    catalog = connect(kafka, folder).catalog
+    events = catalog.describe(name).events
+    if not yes:
+        typer.confirm(f"Delete {name} and its {events:,} events permanently?", abort=True)
+    catalog.delete(name)
+    note(f"Deleted {name} and its {events:,} events.")
+
+
+def _summary(state: CategoryState) -> dict[str, Any]:
+    retention = state.spec.retention
+    return {
+        "category": state.spec.name,
+        "buckets": state.spec.buckets,
+        "events": state.events,
+        "retention_s": None if retention is None else retention.total_seconds(),
+        "compacted": state.spec.compacted,
+    }
+
+
+def _kept(state: CategoryState) -> str:
+    if state.spec.compacted:
+        return "latest of each key"
+    if state.spec.retention is None:
+        return "forever"
+    return str(state.spec.retention).removesuffix(", 0:00:00")

@@ -1,0 +1,239 @@
+"""`penstock compare`: compares the outputs of stream and batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...backfill.compare.comparer import STREAM_AND_BATCH
+from ...backfill.warehouse.layout import Days
+from ...backfill.warehouse.warehouse import open_warehouse
+from ...processors.declare.apps import AppName
+from ..humanize import human_duration
+from .options import (
+    DEFAULT_FOLDER,
+    AllowMissing,
+    AsJson,
+    BatchOutput,
+    First,
+    Folder,
+    Last,
+    Master,
+    OneDay,
+    Target,
+    Warehouse,
+    WebHdfs,
+    batch_output_of,
+    warehouse_of,
+)
+from .output import as_json, err, note, out, table
+from .signals import breaking_off
+from .times import days_of, shown_time
+
+if TYPE_CHECKING:
+    from ...backfill.compare.explanation import Explanation
+    from ...backfill.compare.summary import Comparison
+
+FIELDS = 20
+"""The largest number of fields to show for a category."""
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+def parse_share(text: str) -> float:
+    """Parse a percentage such as 0.01%, as a fraction."""
+    match = _SHARE.fullmatch(text.strip())
+    if match is None or float(match[1]) > 100:
+        raise typer.BadParameter(f"{text!r} is not a percentage. Write it as 0.01%.")
+    return float(match[1]) / 100
+
+
+def compare(
+    target: Target,
+    first: First = None,
+    last: Last = None,
+    day: OneDay = None,
+    output: BatchOutput = None,
+    differences: Annotated[
+        Path | None,
+        typer.Option(
+            "--differences", metavar="FILE", help="Write all differences to a Parquet file.", show_default=False
+        ),
+    ] = None,
+    fail_over: Annotated[
+        str,
+        typer.Option(
+            "--fail-over", metavar="SHARE", help="Exit with 1 only if more than this percentage of a category differs."
+        ),
+    ] = "0%",
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="Instead of comparing, show this key's archived events and the outputs of stream and batch for them.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="With --explain: the largest number of events and outputs to show.")
+    ] = 50,
+    allow_missing: AllowMissing = False,
+    master: Master = "local[*]",
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Compare the stream's archived outputs with the batch's outputs; exit with 1 if they differ.
+
+    Example: penstock compare examples/flights/app.py --from 2013-01-01 --to 2013-01-31
+
+    Example: penstock compare examples/flights/app.py --day yesterday --fail-over 0.01% --differences differing.parquet
+
+    Example: penstock compare examples/flights/app.py:Ranker --day 2013-01-31 --explain UA
+    """
+    from ...backfill.compare.comparison import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.compare.explanation import explain  # noqa: PLC0415 - as above
+
+    days, allowed = days_of(first, last, day), parse_share(fail_over)
+    where = warehouse_of(warehouse, folder), batch_output_of(output, folder)
+    if key is not None:
+        found_of_key = explain(
+            AppName.parse(target),
+            open_warehouse(where[0], webhdfs),
+            open_warehouse(where[1], webhdfs),
+            key,
+            Days(*days),
+            limit=limit,
+        )
+        _show_key(found_of_key, key, limit, json=json)
+        return
+    with breaking_off("Nothing was compared."), err.status("Comparing …"):
+        found = compared(
+            AppName.parse(target),
+            open_warehouse(where[0], webhdfs),
+            where[1],
+            *days,
+            master=master,
+            differences=differences,
+            allow_missing=allow_missing,
+        )
+    if json:
+        as_json([comparison.described() for comparison in found])
+    else:
+        show(found)
+    conclude(found, allowed)
+
+
+def show(found: Sequence[Comparison]) -> None:
+    """Print how each category compares, by field, with examples."""
+    rows = [
+        (", ".join(c.processors), c.category, c.equal, c.only_left, c.only_right, c.different, f"{c.share:.4%}")
+        for c in found
+    ]
+    table(("processor", "category", "equal", "only in stream", "only in batch", "different", "differ"), rows)
+    for comparison in found:
+        _show_fields(comparison)
+        for example in comparison.examples:
+            time = shown_time(example.event_time)
+            kind = comparison.sides.kind_name(example.kind)
+            out.out(f"{comparison.category}: {kind}, key {example.key}, {time}", highlight=False)
+            out.out(f"  stream {example.left}\n  batch  {example.right}", highlight=False)
+
+
+def _show_fields(comparison: Comparison) -> None:
+    if not comparison.fields:
+        return
+    rows = [
+        (
+            f.field,
+            f.differing,
+            *(_digits(number) for number in (f.greatest, f.mean, f.greatest_relative, f.mean_relative)),
+            "" if f.beyond_error is None else f.beyond_error,
+        )
+        for f in comparison.fields[:FIELDS]
+    ]
+    titles = ("differing", "greatest", "mean", "greatest relative", "mean relative", "beyond stated error")
+    table((f"field of {comparison.category}", *titles), rows)
+    if len(comparison.fields) > FIELDS:
+        note(f"… and {len(comparison.fields) - FIELDS:,} fields more of {comparison.category}.")
+
+
+def _digits(number: float | None) -> str:
+    return "" if number is None else f"{number:.6g}"
+
+
+def conclude(found: Sequence[Comparison], allowed: float) -> None:
+    """Say what follows; exit with 1 where more differs than may."""
+    for comparison in found:
+        if comparison.note:
+            note(comparison.note)
+        if comparison.within_error:
+            note(
+                f"{comparison.category}: {comparison.within_error:,} of the different ones lie within the stated error."
+            )
+    differ = [comparison for comparison in found if not comparison.agrees]
+    beyond = [comparison for comparison in differ if comparison.share > allowed]
+    if beyond:
+        note(f"Stream and batch differ in {', '.join(f'{c.category} ({c.share:.4%})' for c in beyond)}.")
+        raise typer.Exit(1)
+    if differ:
+        note(
+            f"Stream and batch differ in {', '.join(c.category for c in differ)}, by no more than {allowed:.4%} of the records each."
+        )
+    else:
+        note("Stream and batch agree.")
+
+
+def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
+    if json:
+        as_json(
+            {
+                "events": [event._asdict() for event in found.events],
+                "more_events": found.more_events,
+                "outputs": [
+                    {"category": output.category, **output.pair.described(STREAM_AND_BATCH)} for output in found.outputs
+                ],
+                "more_outputs": found.more_outputs,
+            }
+        )
+        return
+    rows = [
+        (
+            e.category,
+            f"{e.bucket}@{e.offset}",
+            shown_time(e.arrived),
+            shown_time(e.event_time),
+            _behind(e.behind_ms),
+            e.record,
+        )
+        for e in found.events
+    ]
+    table((f"events of {key} in", "bucket@offset", "arrived", "event time", "behind its bucket", "record"), rows)
+    outputs = [
+        (
+            category,
+            shown_time(pair.event_time),
+            STREAM_AND_BATCH.kind_name(pair.kind),
+            _shown(pair.left),
+            _shown(pair.right),
+        )
+        for category, pair in found.outputs
+    ]
+    table((f"outputs of {key} in", "event time", "", "stream", "batch"), outputs)
+    for more, what in ((found.more_events, "events"), (found.more_outputs, "outputs")):
+        if more:
+            note(f"These are the first {limit:,} {what}; there are more. Ask for fewer days, or raise --limit.")
+
+
+def _behind(behind_ms: int) -> str:
+    return human_duration(behind_ms / 1000) if behind_ms else ""
+
+
+def _shown(record: object) -> object:
+    return "" if record is None else record

@@ -1,0 +1,347 @@
+"""`penstock deploy`, `undeploy`, `deployments`, `rollback` and `scale`: manage deployed processors."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ...processors.declare.apps import AppName
+from ...transport.kafka import KafkaBus
+from ..config.kafka_settings import TABLE
+from ..config.variables import variables_in
+from ..deploy.deployment_status import Shown, WorkerShown, shown
+from ..deploy.deployments import Plan, WantedDeployment, carry_out, planned, rolled_back, set_workers, taken_down
+from ..deploy.dry_run import described
+from ..deploy.environment import STORE, needed
+from ..deploy.manifests import outside_of
+from ..deploy.purge import Remains, purge, remains_of
+from ..deploy.readiness import UP_LIMIT_S
+from ..deploy.registry import Deployment, Records, changing, deployment_named, deployments
+from ..deploy.version import Pods, Settings, Target, Version
+from .category import create_missing
+from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
+from .options import Target as AppTarget
+from .output import as_json, complain, note, out, table
+from .root import configuration_of
+from .signals import breaking_off
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The processor's name in `penstock deployments`.")]
+Patience = Annotated[
+    float,
+    typer.Option("--patience", metavar="SECONDS", help="The longest time that a worker may take to start.", min=1),
+]
+HALF_WAY = "Workers continue as they are. Repeat the command to finish."
+
+
+def deploy(
+    context: typer.Context,
+    target: AppTarget,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="The number of workers of each processor; the default is the current number, or one.",
+            show_default=False,
+        ),
+    ] = None,
+    where: Annotated[
+        Target,
+        typer.Option(
+            "--target", help="The supervisor of the workers: supervisord or systemd on this machine, or Kubernetes."
+        ),
+    ] = Target.LOCAL,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the files and steps, and change nothing.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Replace a deployment of the same name from another app file.")
+    ] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the app's missing categories.")] = False,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            "--image", help="For Kubernetes: an image with Penstock and the app's dependencies.", show_default=False
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", help="For Kubernetes: the namespace.", show_default=False)
+    ] = None,
+    cpu: Annotated[str, typer.Option("--cpu", help="For Kubernetes: the CPU request of a worker.")] = "500m",
+    memory: Annotated[str, typer.Option("--memory", help="For Kubernetes: the memory of a worker.")] = "1Gi",
+    disk: Annotated[str, typer.Option("--disk", help="For Kubernetes: the size of a worker's volume.")] = "10Gi",
+    patience: Patience = UP_LIMIT_S,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
+    backup_every: BackupEvery = 60.0,
+    store: Store = None,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Deploy the current version of a processor, or of all processors of an app, and keep it running.
+
+    The workers of an existing deployment are replaced one by one. If the new version does not start, the old one is restored.
+
+    Example: penstock deploy examples/flights/app.py:Scorer --workers 2
+    """
+    name = AppName.parse(target)
+    app, bus = name.load(), connect(kafka, folder)
+    file = configuration_of(context).file
+    if create and not dry_run:
+        create_missing(bus, name)
+    settings = Settings(
+        kafka=bus.settings.bootstrap,
+        config=None if file.path is None else str(file.path.absolute()),
+        secured=TABLE in file.values,
+        folder=str(folder.absolute()),
+        working_folder=str(Path.cwd()),
+        backup=_whole(backup),
+        webhdfs=webhdfs,
+        backup_every_s=backup_every,
+        target=where,
+        pods=_pods(where, image, namespace, cpu, memory, disk),
+    )
+    environment = {**os.environ, **({STORE: store} if store else {})}
+    in_file = [name for name in variables_in(file.values) if name in environment]
+    with breaking_off(HALF_WAY), changing(folder, note):
+        plans = []
+        for processor in app.processors:
+            own = msgspec.structs.replace(settings, variables=tuple(sorted({*needed(processor), *in_file})))
+            wanted = WantedDeployment(name.path.resolve(), processor, own, workers, take_over)
+            plans.append(planned(wanted, bus, environment, note))
+        for plan in plans:
+            _tell(plan)
+        if dry_run:
+            out.out(described(plans), highlight=False)
+            return
+        for plan in plans:
+            carry_out(plan, note, patience)
+    _show([shown(folder, deployment_named(folder, plan.version.name)) for plan in plans], json=json)
+
+
+def _pods(where: Target, image: str | None, namespace: str | None, cpu: str, memory: str, disk: str) -> Pods | None:
+    if where is not Target.KUBERNETES:
+        return None
+    if image is None:
+        raise typer.BadParameter(
+            "--target kubernetes needs --image: an image with Python, Penstock, and the app's dependencies."
+        )
+    return Pods(image, namespace, cpu, memory, disk)
+
+
+def undeploy(
+    name: Name,
+    purge_: Annotated[
+        bool,
+        typer.Option(
+            "--purge",
+            help="Also remove its state, backups, positions, watermarks, versions and logs.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Stop a processor's workers after a last checkpoint. Its state and positions stay, and a later deployment continues from them.
+
+    Example: penstock undeploy scorer
+    """
+    with breaking_off("Repeat the command to finish."), changing(folder, note):
+        if not purge_:
+            _take_down(folder, name)
+            return
+        bus = connect(kafka, folder)
+        remains = remains_of(folder, name, bus)
+        for line in remains.says:
+            note(f"To be removed: {line}")
+        if not yes and not typer.confirm(f"Stop {name} and remove all of this permanently?"):
+            note("Nothing was changed.")
+            raise typer.Exit(1)
+        _purge(folder, name, remains, bus)
+
+
+def _take_down(folder: Path, name: str) -> None:
+    taken_down(folder, name, note)
+    note(
+        f"{name} is stopped after a last checkpoint. Its state stays in {folder / 'state' / name}, its positions stay in Kafka."
+    )
+    note(f"Deploy it again to continue, or remove state and positions with `penstock undeploy {name} --purge`.")
+
+
+def _purge(folder: Path, name: str, remains: Remains, bus: KafkaBus) -> None:
+    if Records(folder, name).deployment() is not None:
+        taken_down(folder, name, note)
+    purge(remains, bus)
+    note(f"{name} is stopped, and all of this was removed.")
+
+
+def list_deployments(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="One deployment, with its workers and versions.", show_default=False),
+    ] = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Show the deployments and their status, or one deployment with its workers and versions.
+
+    Example: penstock deployments scorer
+    """
+    if name is None:
+        found = [shown(folder, deployment) for deployment in deployments(folder)]
+        if not found and not json:
+            note(f"Nothing is deployed from {folder}. Deploy with `penstock deploy APP[:PROCESSOR]`.")
+            return
+        _show(found, json=json)
+        return
+    deployment = deployment_named(folder, name)
+    versions = [Records(folder, name).version(number) for number in Records(folder, name).numbers()]
+    if json:
+        as_json({**_described(shown(folder, deployment)), "versions": [msgspec.to_builtins(one) for one in versions]})
+        return
+    one = shown(folder, deployment)
+    _show([one], json=False)
+    if one.workers:
+        table(["worker", "version", "process", "up", "buckets", ""], [_worker_row(worker) for worker in one.workers])
+    columns = ["version", "", "deployed (UTC)", "by", "code", "class", "state"]
+    table(columns, [_version_row(one, deployment) for one in reversed(versions)])
+
+
+def rollback(
+    name: Name,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            "--to",
+            metavar="VERSION",
+            help="The version; the default is the last good version before the current one.",
+            show_default=False,
+        ),
+    ] = None,
+    patience: Patience = UP_LIMIT_S,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Return a deployment to an earlier version, with its code and settings. Workers are replaced one by one.
+
+    Example: penstock rollback scorer --to 2
+    """
+    with breaking_off(HALF_WAY), changing(folder, note):
+        version = rolled_back(folder, name, to, note, patience)
+    note(f"{version.label} runs again.")
+    _show([shown(folder, deployment_named(folder, name))], json=json)
+
+
+def scale(
+    name: Name,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="The new number of workers.")],
+    patience: Patience = UP_LIMIT_S,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Change the number of workers of a deployment. Buckets move with their state, after a last checkpoint.
+
+    Example: penstock scale scorer --workers 4
+    """
+    before = deployment_named(folder, name)
+    _warn_of_idle(before.version, workers)
+    with breaking_off(HALF_WAY):
+        after = set_workers(folder, name, workers, note, patience)
+    note(f"{name}: {after.workers} workers, {before.workers} before.")
+    _show([shown(folder, after)], json=json)
+
+
+def _tell(plan: Plan) -> None:
+    note(f"{plan.says}.")
+    _warn_of_idle(plan.version, plan.workers)
+    if plan.version.settings.target is Target.KUBERNETES:
+        if plan.version.settings.kafka.startswith(("127.", "localhost")):
+            note(
+                f"{plan.version.settings.kafka} is a local address, and workers in the cluster cannot reach it. Use an address that the cluster can reach."
+            )
+        for needed_there in outside_of(plan.version):
+            note(f"Create in the cluster once: {needed_there}")
+
+
+def _warn_of_idle(version: Version, workers: int) -> None:
+    buckets = version.shape.buckets
+    if workers > buckets:
+        note(
+            f"Its inputs have {buckets} buckets, so {workers - buckets} of {workers} workers will be standbys, which take over when "
+            "another worker ends."
+        )
+
+
+def _whole(location: str | None) -> str | None:
+    """Return an absolute location."""
+    return location if location is None or "://" in location else str(Path(location).absolute())
+
+
+def _show(found: list[Shown], *, json: bool) -> None:
+    if json:
+        as_json([_described(one) for one in found])
+        return
+    columns = ["name", "version", "workers", "target", "deployed (UTC)", "app"]
+    table(columns, [_row(one) for one in found])
+    for one in found:
+        for problem in one.problems:
+            complain(f"{one.deployment.name}: {problem}")
+
+
+def _row(one: Shown) -> list[object]:
+    deployment, version = one.deployment, one.deployment.version
+    ready = f"{one.ready} of {deployment.workers} ready" if one.workers else str(deployment.workers)
+    cells = deployment.name, str(version.number), ready, deployment.target.value, _time(version), _app(deployment)
+    return list(cells)
+
+
+def _app(deployment: Deployment) -> str:
+    app = Path(deployment.app)
+    here = app.relative_to(Path.cwd()) if app.is_relative_to(Path.cwd()) else app
+    return f"{here}:{deployment.processor}"
+
+
+def _worker_row(worker: WorkerShown) -> list[object]:
+    up = "" if worker.up_s is None else f"{timedelta(seconds=round(worker.up_s))}"
+    state = "ready" if worker.is_ready else "not ready"
+    return [worker.worker, worker.version, worker.pid, up, ", ".join(map(str, worker.buckets)), state]
+
+
+def _version_row(version: Version, deployment: Deployment) -> list[object]:
+    standing = deployment.standing
+    said = (
+        "runs" if version.number == standing.version else "did not come up" if version.number in standing.failed else ""
+    )
+    kept = version.shape.state or "none"
+    return [str(version.number), said, _time(version), version.by, version.digest, version.processor, kept]
+
+
+def _described(one: Shown) -> dict[str, Any]:
+    deployment = one.deployment
+    return {
+        "name": deployment.name,
+        "version": deployment.version.number,
+        "workers": deployment.workers,
+        "ready": one.ready,
+        "target": deployment.target.value,
+        "app": deployment.app,
+        "processor": deployment.processor,
+        "digest": deployment.version.digest,
+        "time_ms": deployment.version.time_ms,
+        "by": deployment.version.by,
+        "settled": deployment.standing.is_settled,
+        "failed": deployment.standing.failed,
+        "each": [asdict(worker) for worker in one.workers],
+        "problems": one.problems,
+    }
+
+
+def _time(version: Version) -> str:
+    return datetime.fromtimestamp(version.time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,54 @@
+"""`penstock metrics`: serves metrics of processors for Prometheus."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from ...processors.errors import PenstockError
+from ..monitoring.observer import Observer
+from .options import DEFAULT_FOLDER, Folder, Kafka, connect
+from .output import note
+from .signals import stopping_on_signals
+from .waiting import FailFast, Waiting
+
+
+def metrics(
+    port: Annotated[int, typer.Option("--port", help="The port to listen on.")] = 9464,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen on; the default is for this machine only.")
+    ] = "127.0.0.1",
+    once: Annotated[bool, typer.Option("--once", help="Print the metrics and exit.")] = False,
+    fail_fast: FailFast = False,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Serve the metrics of all processors at /metrics, for Prometheus. Without a broker, it waits, except with --once.
+
+    Example: penstock metrics --port 9464
+    """
+    from prometheus_client import CollectorRegistry, generate_latest, start_http_server  # noqa: PLC0415 - of one command
+
+    from ..monitoring.prometheus import Scraped  # noqa: PLC0415 - as above
+
+    bus = connect(kafka, folder)
+    with closing(Waiting(fail_fast=fail_fast or once)(lambda: Observer(bus))) as observer:
+        registry = CollectorRegistry()
+        registry.register(Scraped(observer))
+        if once:
+            typer.echo(generate_latest(registry).decode(), nl=False)
+            return
+        try:
+            server, _ = start_http_server(port, host, registry)
+        except OSError as error:
+            raise PenstockError(
+                f"Cannot listen on {host}:{port}: {error.strerror}. No metrics are served. Choose another --port."
+            ) from error
+        stopped = Event()
+        with stopping_on_signals(stopped.set):
+            note(f"Metrics are at http://{host}:{port}/metrics. Stop with Ctrl-C.")
+            stopped.wait()
+        server.shutdown()

@@ -1,0 +1,194 @@
+"""`penstock query`: prints results from a remote store, or from batch and stream together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...backfill.warehouse.layout import Days
+from ...backfill.warehouse.warehouse import open_warehouse
+from ...processors.declare.aggregator import Aggregator
+from ...processors.declare.apps import AppName
+from ...processors.errors import AppFileError
+from ...processors.monoids.equality import shown
+from ...processors.shard.checkpoints import is_remote
+from ...processors.time.windows import Window
+from ...state.remote import RemoteResults, read_results
+from ...transport.bus import Bus
+from .options import (
+    DEFAULT_FOLDER,
+    AsJson,
+    BatchOutput,
+    First,
+    Folder,
+    Kafka,
+    Last,
+    OneDay,
+    Store,
+    Warehouse,
+    WebHdfs,
+    batch_output_of,
+    connect,
+    warehouse_of,
+)
+from .output import as_json, note, table
+from .times import days_of, parse_day, parse_time_ms, shown_time, shown_window
+
+if TYPE_CHECKING:
+    from ...backfill.compare.hybrid_results import Result, StreamSide
+
+Found = tuple[str, Window, Any]
+
+
+def query(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="APP:PROCESSOR",
+            help="An aggregator with a remote store; with --hybrid, any aggregator with outputs.",
+        ),
+    ],
+    key: Annotated[str | None, typer.Option("--key", help="This key only.", show_default=False)] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="The window of this event time only; needs --key.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The largest number of results.")] = 100,
+    store: Store = None,
+    of_both: Annotated[
+        bool,
+        typer.Option(
+            "--hybrid", help="Read complete days from the batch output, and other days from the live results."
+        ),
+    ] = False,
+    first: First = None,
+    last: Last = None,
+    day: OneDay = None,
+    batch_until: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-until",
+            metavar="DAY",
+            help="With --hybrid: treat days up to this one as complete.",
+            show_default=False,
+        ),
+    ] = None,
+    output: BatchOutput = None,
+    warehouse: Warehouse = None,
+    webhdfs: WebHdfs = None,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Print an aggregator's results by key and window, from its remote store.
+
+    Example: penstock query app.py:Hours --key EWR --at 2013-07-01T10:00 --store postgresql://localhost/penstock
+
+    With --hybrid, complete days come from the batch output, and other days from the store, or from Kafka for local state.
+
+    Example: penstock query examples/flights/app.py:Ranker --hybrid --from 2013-01-01 --to 2013-01-31 --key UA
+    """
+    if of_both:
+        if at is not None:
+            raise typer.BadParameter("--at and --hybrid exclude each other. Name the window's day with --day.")
+        from ...backfill.compare.hybrid_results import BatchSide, hybrid_results  # noqa: PLC0415 - Arrow is slow to import, and a query of a store does without
+
+        processor = named_aggregator(target)
+        until = None if batch_until is None else parse_day(batch_until)
+        archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+        batch = BatchSide(archive, open_warehouse(batch_output_of(output, folder), webhdfs), until)
+        with _live(processor, store, partial(connect, kafka, folder)) as live:
+            _show(hybrid_results(processor, batch, live, Days(*days_of(first, last, day)), key), limit, json=json)
+        return
+    if (first, last, day, batch_until) != (None,) * 4:
+        raise typer.BadParameter("Days need --hybrid. A store alone is queried with --key and --at.")
+    if at is not None and key is None:
+        raise typer.BadParameter("--at needs --key: a time alone would read every shard.")
+    if store is None:
+        raise typer.BadParameter("Name the store with --store or the environment variable PENSTOCK_STORE.")
+    processor = _aggregator(target)
+    with read_results(store, processor) as results:
+        found = list(islice(_find(results, processor, key, None if at is None else parse_time_ms(at), limit), limit))
+    if json:
+        for of_key, window, value in found:
+            as_json({"key": of_key, "start": window.start, "end": window.end, "value": shown(value)})
+        return
+    rows = [[of_key, shown_window(window), dumps(shown(value), ensure_ascii=False)] for of_key, window, value in found]
+    table(["key", "window", "value"], rows)
+
+
+def named_aggregator(target: str) -> type[Aggregator]:
+    """Return the only aggregator that a target names, if it has results."""
+    from ...backfill.compare.hybrid_results import expect_results  # noqa: PLC0415 - as in `query`
+
+    processors = AppName.parse(target).load().processors
+    if len(processors) != 1:
+        raise AppFileError(f"{target} has {len(processors)} processors. Name one, as APP.py:PROCESSOR.")
+    return expect_results(target, processors[0])
+
+
+@contextmanager
+def _live(processor: type[Aggregator], store: str | None, bus: Callable[[], Bus]) -> Iterator[StreamSide]:
+    """Yield the source of incomplete days; it connects on its first use."""
+    from ...backfill.compare.hybrid_results import live_from_bus, live_from_store  # noqa: PLC0415 - as in `query`
+
+    if not is_remote(processor):
+        yield live_from_bus(bus, processor.outputs()[0])
+    elif store is None:
+        raise typer.BadParameter("Name the store with --store or the environment variable PENSTOCK_STORE.")
+    else:
+        with read_results(store, processor) as results:
+            yield live_from_store(results, processor)
+
+
+def _show(found: Sequence[Result], limit: int, *, json: bool) -> None:
+    if json:
+        for result in found[:limit]:
+            record = shown(result.record)
+            as_json({"key": result.key, "event_time": result.event_time, "record": record, "from": result.source})
+    else:
+        rows = [
+            (result.key, shown_time(result.event_time), dumps(shown(result.record), ensure_ascii=False), result.source)
+            for result in found[:limit]
+        ]
+        table(["key", "event time", "record", "from"], rows)
+    if len(found) > limit:
+        note(
+            f"These are the first {limit:,} of {len(found):,} results. Choose fewer days or one key, or raise --limit."
+        )
+
+
+def _aggregator(target: str) -> type[Aggregator]:
+    processors = AppName.parse(target).load().processors
+    if len(processors) == 1 and issubclass(processors[0], Aggregator) and is_remote(processors[0]):
+        return processors[0]
+    raise AppFileError(
+        f"{target} is not an aggregator with `store = penstock.RemoteStore(…)`, so it has no store to query. Name one, as "
+        "APP.py:PROCESSOR. For local state, use `penstock state inspect`."
+    )
+
+
+def _find(
+    results: RemoteResults, processor: type[Aggregator], key: str | None, at_ms: int | None, limit: int
+) -> Iterator[Found]:
+    if key is None:
+        yield from results.scan(limit)
+    elif at_ms is None:
+        yield from ((key, window, value) for window, value in results.results(key))
+    else:
+        for start in processor.window.assign([at_ms]).starts:
+            window = processor.window.window(start)
+            value = results.result(key, window)
+            if value is not None:
+                yield key, window, value

@@ -1,0 +1,55 @@
+"""`penstock replay`: runs a processor over past events, beside the live processor and without side effects."""
+
+from __future__ import annotations
+
+import typer
+
+from ...processors.declare.apps import AppName
+from .option_groups import with_option_groups
+from .options import AsJson, BackupLocation, Connection, OneTarget, Warehouse, one_processor, warehouse_of
+from .replay_options import EventOptions, OutputOptions, PlaybackOptions
+from .replay_run import ReplayRun
+from .root import handed_on
+
+
+@with_option_groups
+def replay(
+    context: typer.Context,
+    target: OneTarget,
+    events: EventOptions,
+    outputs: OutputOptions,
+    playback: PlaybackOptions,
+    backups: BackupLocation,
+    connection: Connection,
+    warehouse: Warehouse = None,
+    json: AsJson = False,
+) -> None:
+    """Run a processor over past events, beside the live one and without side effects.
+
+    A replay joins no consumer group and uses temporary state. It writes nothing to the processor's categories, stores or backups. Lookup joins
+    read the current rows. The same replay produces the same outputs.
+
+    Example: penstock replay examples/flights/app.py:Scorer --from "2h ago" --to "1h ago"
+
+    Example: penstock replay examples/flights/app.py:Scorer --from "2h ago" --against HEAD~1 --backup hdfs://namenode:8020/backups
+
+    Example: penstock replay examples/flights/app.py:Scorer --from "2h ago" --key JFK-LAX --state empty --save-as-test test_lax.py
+    """
+    processor, bus = one_processor(target), connection.open()
+    is_open_ended = outputs.against is None or events.since.isdecimal()
+    run = ReplayRun(
+        AppName(AppName.parse(target).path, processor.__name__),
+        processor,
+        # A comparison needs an end: two replays of a span without one would not end at the same event.
+        events.select(processor, backups, default_until=None if is_open_ended else "now"),
+        events,
+        outputs,
+        playback,
+        bus,
+        warehouse_of(warehouse, connection.folder),
+        backups.webhdfs,
+        [*handed_on(context), *events.forwarded(bus, connection.folder, backups, warehouse)],
+        json,
+    )
+    if run.execute():
+        raise typer.Exit(1)

@@ -1,0 +1,122 @@
+"""How `penstock replay` shows what came of it: outputs, differences by key, and a summary."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import islice
+from json import dumps
+
+from ...backfill.compare.comparer import RecordPair, Sides
+from ...backfill.compare.summary import Comparison
+from ...processors.declare.processor import Processor
+from ..replay.outputs import Output, line_of, told
+from ..replay.shard_replay import ReplayCounts
+from .output import as_json, note, out, table
+from .times import shown_time
+
+EXAMPLES = 10
+"""How many differences of a category are shown where nobody says how many."""
+KEYS = 10
+
+
+class Screen:
+    """Shows outputs as they come, up to a limit.
+
+    Args:
+        limit: how many; None for all.
+        json: as lines of JSON.
+    """
+
+    def __init__(self, limit: int | None, *, json: bool) -> None:
+        self._limit = limit
+        self._json = json
+        self._given = 0
+
+    def give(self, output: Output) -> None:
+        """Show one."""
+        self._given += 1
+        if self._limit is not None and self._given > self._limit:
+            return
+        if self._json:
+            sys.stdout.write(line_of(output).decode())
+        else:
+            one = told(output)
+            out.out(
+                f"{one.category}, by bucket {one.bucket}: {shown_time(one.event_time)} {one.key} {_shown(one.value)}",
+                highlight=False,
+            )
+
+    def close(self) -> None:
+        """Say what was left out."""
+        if self._limit is not None and self._given > self._limit:
+            note(f"… and {self._given - self._limit:,} outputs more.")
+
+
+def conclude(processor: type[Processor], counts: ReplayCounts, took_s: float, *, json: bool) -> None:
+    """Say what was done."""
+    if json:
+        as_json({"summary": {"processor": processor.name, **asdict(counts), "seconds": round(took_s, 3)}})
+    else:
+        note(f"{processor.__name__}: {counts}, in {took_s:.1f} s.")
+
+
+def show_differences(
+    against: str, found: Sequence[Comparison], open_windows: int, limit: int | None, *, json: bool
+) -> None:
+    """Print how the replay's outputs differ from others.
+
+    Args:
+        against: the name of the other version, as the user wrote it.
+        found: the comparisons.
+        open_windows: the number of windows excluded because they received events after the range.
+        limit: how many differences of each category to print; None for a few.
+        json: as JSON.
+    """
+    if json:
+        for comparison in found:
+            as_json({"against": against, **comparison.described()})
+        return
+    sides = Sides(against, "the replay")
+    columns = ["category", "equal", f"only in {sides.left}", f"only in {sides.right}", "different", "differ"]
+    table(columns, [(c.category, c.equal, c.only_left, c.only_right, c.different, f"{c.share:.2%}") for c in found])
+    for comparison in found:
+        _show_fields_and_keys(comparison)
+        for pair in islice(comparison.examples, EXAMPLES if limit is None else limit):
+            _show_pair(comparison.category, pair, sides)
+    if open_windows:
+        note(f"{open_windows:,} windows received events after the range and are not compared.")
+    for comparison in found:
+        if comparison.within_error:
+            note(f"{comparison.category}: {comparison.within_error:,} different records lie within the stated error.")
+    agree = all(comparison.agrees for comparison in found)
+    note(f"The replay and {against} {'agree' if agree else 'differ'}.")
+
+
+def _show_fields_and_keys(comparison: Comparison) -> None:
+    fields = sorted(comparison.fields, key=lambda field: -field.differing)
+    if fields:
+        note(f"{comparison.category} differs in {', '.join(f'{f.field} ({f.differing:,})' for f in fields)}.")
+    keys = comparison.examples_by_key()
+    if keys:
+        table([f"key of {comparison.category}", "differ"], list(islice(keys.items(), KEYS)))
+        if len(keys) > KEYS:
+            note(f"… and {len(keys) - KEYS:,} more keys.")
+
+
+def _show_pair(category: str, pair: RecordPair, sides: Sides) -> None:
+    out.out(
+        f"{category}: {sides.kind_name(pair.kind)}, key {pair.key}, {shown_time(pair.event_time)}",
+        highlight=False,
+    )
+    width = max(len(sides.left), len("replay"))
+    for name, record in ((sides.left, pair.left), ("replay", pair.right)):
+        if record is not None:
+            out.out(f"  {name:<{width}}  {_shown(record)}", highlight=False)
+    for field in pair.fields:
+        out.out(f"  {field.field}: {field.left} -> {field.right}", highlight=False)
+
+
+def _shown(value: object) -> str:
+    return dumps(value, ensure_ascii=False)

@@ -1,0 +1,193 @@
+"""Execution of `penstock replay`: from selected events to outputs, differences or a test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
+from ...processors.shard.source_events import SourceEvents
+from ...transport.kafka import KafkaBus
+from ..replay.debugger import Debugger, only
+from ..replay.differences import compare
+from ..replay.errors import ReplayStopped
+from ..replay.live_outputs import LiveComparison, Replayed, compare_with_live
+from ..replay.other_version import replay_in_subprocess, version
+from ..replay.outputs import Give, OutputCollector, OutputRecord
+from ..replay.past_watermarks import past_watermarks
+from ..replay.replay import Plays, Replay, ReplayCallbacks, ShardReplay, one_by_one, paced, side_by_side
+from ..replay.saved_test import Gathered, write_test
+from ..replay.shard_replay import ReplayCounts, ShardReplayer
+from ..replay.sinks import LinesFile, ScratchCategories
+from ..worker.preflight import expect_categories, opened
+from .output import note, progress
+from .replay_options import EventOptions, OutputOptions, PlaybackOptions, Selection, given_options, span_options
+from .replay_report import Screen, conclude, show_differences
+from .signals import breaking_off
+
+LIVE = "live"
+
+
+@dataclass(frozen=True)
+class ReplayRun:
+    """One call of `penstock replay`.
+
+    Args:
+        app: the app file and the processor.
+        processor: the processor.
+        selection: the events and the initial state.
+        events: where the events come from.
+        outputs: the destination of the outputs.
+        playback: the speed, and where it stops.
+        bus: the bus with the events.
+        warehouse: the location of the warehouse.
+        webhdfs: the address of WebHDFS, if the warehouse is on HDFS.
+        forwarded: the options of another process that replays the same events.
+        json: whether to print JSON.
+    """
+
+    app: AppName
+    processor: type[Processor]
+    selection: Selection
+    events: EventOptions
+    outputs: OutputOptions
+    playback: PlaybackOptions
+    bus: KafkaBus
+    warehouse: str
+    webhdfs: str | None
+    forwarded: Sequence[str]
+    json: bool
+
+    def execute(self) -> bool:
+        """Replay; return whether the outputs differ from those to compare with."""
+        rate = self.playback.rate
+        expect_categories(self.processor, self.processor.inputs(), self.bus)
+        started_s = time.monotonic()
+        with breaking_off("Outputs were not written."), ExitStack() as resources:
+            theirs = self._other_outputs(resources)
+            screen = Screen(self.outputs.limit, json=self.json)
+            sinks = self._sinks(resources) or ([screen.give] if self.outputs.against is None else [])
+            collector = OutputCollector(
+                self.processor, self.selection.key, sinks, keeps=self.outputs.against is not None
+            )
+            self._collect(resources, collector, rate)
+        screen.close()
+        differs = self.outputs.against is not None and self._differs(self.outputs.against, theirs, collector)
+        conclude(self.processor, collector.counts, time.monotonic() - started_s, json=self.json)
+        return differs
+
+    def _other_outputs(self, resources: ExitStack) -> list[OutputRecord] | None:
+        """Return the outputs of another version; None without one."""
+        against, selection = self.outputs.against, self.selection
+        if against is None or against == LIVE:
+            return None
+        other = resources.enter_context(version(self.app, against))
+        options = [*self.forwarded, *span_options(selection.span), *given_options({"--key": selection.key})]
+        if selection.is_part:
+            options += [word for number in selection.numbers for word in ("--bucket", str(number))]
+        note(f"Replaying {against} …")
+        return replay_in_subprocess(other, options)
+
+    def _sinks(self, resources: ExitStack) -> list[Give]:
+        """Return the destinations of the outputs, other than the screen."""
+        sinks: list[Give] = []
+        if self.outputs.output is not None:
+            sinks.append(resources.enter_context(LinesFile(self.outputs.output)).give)
+        if self.outputs.scratch is not None:
+            scratch = ScratchCategories(self.processor, self.outputs.scratch, self.bus)
+            sinks.append(resources.enter_context(scratch).give)
+        return sinks
+
+    def _collect(self, resources: ExitStack, collector: OutputCollector, rate: float | None) -> None:
+        """Replay all shards, and collect their outputs."""
+        running = resources.enter_context(closing(opened(self.processor)))
+        source = self.events.open(running, self.bus, self.warehouse, self.webhdfs)
+        watermarks = resources.enter_context(past_watermarks(running, self.bus))
+        selection = self.selection
+        shards = Replay(running, source, selection.span, selection.start, selection.numbers, watermarks).shards()
+        debugger = Debugger(running, self.playback.break_at or ()) if self.playback.stops else None
+        if selection.key is not None:
+            only(running, selection.key)
+        with self._saved_test() as add_to_test:
+
+            def watch(events: SourceEvents) -> None:
+                collector.inputs.note(events)
+                add_to_test(events)
+
+            def follow(shard: ShardReplayer) -> None:
+                if debugger is not None:
+                    debugger.playing = shard
+
+            callbacks = ReplayCallbacks(tell=note, watch=watch, playing=follow)
+            batches = _play(resources, shards, collector.counts, rate, callbacks, quiet=debugger is not None)
+            collector.all(resources.enter_context(closing(batches)))
+
+    @contextmanager
+    def _saved_test(self) -> Iterator[Callable[[SourceEvents], None]]:
+        """Yield a function that adds events to the test. The test is written at the end, also if the processor raised."""
+        path, events = self.outputs.save_as_test, Gathered(self.selection.key)
+        if path is None:
+            yield lambda _: None
+            return
+        try:
+            yield events.note
+        except ReplayStopped:
+            self._write_test(path, events)
+            raise
+        self._write_test(path, events)
+
+    def _write_test(self, path: Path, events: Gathered) -> None:
+        count = write_test(path, self.app.path, self.processor, events, self.selection.description)
+        note(f"{path} is a test with {count:,} events. Run it with pytest.")
+
+    def _differs(self, against: str, theirs: list[OutputRecord] | None, collector: OutputCollector) -> bool:
+        """Compare the outputs, show the differences, and return whether there are any."""
+        if theirs is None:
+            selection = self.selection
+            replayed = Replayed(
+                self.processor,
+                collector.ours,
+                collector.warming,
+                collector.inputs,
+                selection.is_part,
+                selection.span.until_ms,
+            )
+            found = compare_with_live(replayed, self.bus)
+        else:
+            found = LiveComparison(compare(self.processor, theirs, collector.ours), 0)
+        file = Path(against)
+        name = "/".join(file.parts[-2:]) if file.suffix == ".py" else against
+        show_differences(name, found.comparisons, found.open_windows, self.outputs.limit, json=self.json)
+        return not all(comparison.agrees for comparison in found.comparisons)
+
+
+def _play(
+    resources: ExitStack,
+    shards: Sequence[ShardReplay],
+    counts: ReplayCounts,
+    rate: float | None,
+    callbacks: ReplayCallbacks,
+    *,
+    quiet: bool,
+) -> Plays:
+    """Play the shards, and show a progress bar."""
+    bars = progress()
+    bars.disable = bars.disable or quiet
+    resources.enter_context(bars)
+    total = sum(offsets.end - offsets.start for shard in shards for offsets in shard.stretches)
+    bar = bars.add_task("Replaying", total=total)
+
+    def advance() -> None:
+        warm_up = f" (warming up: {counts.warmed_up:,})" if counts.warmed_up else ""
+        bars.update(bar, completed=counts.events, description=f"Replaying{warm_up}")
+
+    def play(shard: ShardReplay) -> Plays:
+        return shard.play(counts, replace(callbacks, advance=advance))
+
+    if rate is None:
+        return one_by_one(shards, play)
+    return paced(side_by_side(shards, play), rate, monotonic_s=time.monotonic, sleep=time.sleep)

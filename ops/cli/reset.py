@@ -1,0 +1,187 @@
+"""`penstock reset`: moves a processor's positions, and its states with them, to another place in its inputs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import typer
+
+from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
+from ...transport.tables.maintenance_protocol import require_idle
+from ..maintenance.environment import MaintenanceEnvironment
+from ..maintenance.reset import ResetPlan, perform_reset, plan_reset
+from ..maintenance.reset_plan import ResetMethod, ShardPlan, StatePolicy
+from ..maintenance.reset_target import Edge, ResetTarget, parse_offsets
+from .option_groups import with_option_groups
+from .options import AsJson, BackupLocation, Connection, DryRun, OneTarget, Store, Yes, one_processor
+from .output import as_json, note, table
+from .times import parse_start
+
+_SHORT = {
+    ResetMethod.NONE: "",
+    ResetMethod.REBUILT: "rebuilt",
+    ResetMethod.EMPTY: "empty",
+    ResetMethod.SKIPPED: "kept",
+}
+
+
+@with_option_groups
+def reset(
+    target: OneTarget,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="POSITION",
+            help='earliest, latest, a time of arrival ("2h ago", 2013-01-31T10:00), or offsets by bucket: 0=120,1=44.',
+        ),
+    ],
+    *,
+    state: Annotated[
+        StatePolicy | None,
+        typer.Option(
+            help="The state at the new position. auto (default): the current state, a backup, or one rebuilt from Kafka. empty: an empty "
+            "state. keep: the current state, without the skipped events.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Store = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    backups: BackupLocation,
+    connection: Connection,
+    json: AsJson = False,
+) -> None:
+    """Move a processor to another position in its inputs, with the matching state. Stop its workers first.
+
+    Example: penstock reset examples/flights/app.py:Scorer --to "2h ago" --backup backups --dry-run
+    """
+    processor, bus = one_processor(target), connection.open()
+    if not dry_run:
+        require_idle(processor, bus)  # before the user is asked
+    environment = MaintenanceEnvironment(bus, connection.states, backups.open(), store)
+    plan = plan_reset(processor, environment, _parse_target(to, processor), state)
+    consumers = _consumers(AppName.parse(target), processor)
+    if not json:
+        _show(plan, consumers)
+    if not dry_run:
+        if not yes:
+            typer.confirm(f"Reset {processor.name}?", abort=True, err=True)
+        perform_reset(plan, environment)
+        if not json:
+            note(f"{processor.name} is reset. Start it: {backups.run_command(target)}")
+    if json:
+        as_json(_describe(plan, consumers, is_done=not dry_run))
+
+
+def _parse_target(text: str, processor: type[Processor]) -> ResetTarget:
+    if text in {edge.value for edge in Edge}:
+        return Edge(text)
+    if "=" in text:
+        return parse_offsets(text, [category.name for category in processor.inputs()])
+    start = parse_start(text, datetime.now(timezone.utc))
+    if isinstance(start, int):
+        raise typer.BadParameter(
+            f"--to {text}: name the bucket of this offset, as 0={text}, or 0={text},1=… for several."
+        )
+    return start
+
+
+def _consumers(app: AppName, processor: type[Processor]) -> list[str]:
+    """Return the processors of the app that read this processor's outputs."""
+    written = {category.name for category in processor.outputs()}
+    others = AppName(app.path).load().processors
+    return [one.__name__ for one in others if written & {category.name for category in one.inputs()}]
+
+
+def _show(plan: ResetPlan, consumers: list[str]) -> None:
+    has_state = any(shard.method is not ResetMethod.NONE for shard in plan.shards)
+    columns = ["bucket", "input", "from", "to", "repeated", "skipped"]
+    columns += ["caught up", "state"] if has_state else []
+    table(columns, [row for shard in plan.shards for row in _rows(shard, has_state=has_state)])
+    for line in _effects(plan, consumers):
+        note(line)
+
+
+def _rows(shard: ShardPlan, *, has_state: bool) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for index, (name, offset) in enumerate(sorted(shard.target.items())):
+        counts: list[object] = [shard.repeated, shard.skipped] if index == 0 else ["", ""]
+        row = [shard.bucket, name, shard.before[name], offset, *counts]
+        if has_state:
+            row += [shard.caught_up, _state(shard)] if index == 0 else ["", ""]
+        rows.append(row)
+    return rows
+
+
+def _state(shard: ShardPlan) -> str:
+    position = ", ".join(f"{offset:,}" for _, offset in sorted(shard.reflects.items()))
+    if shard.method is ResetMethod.BACKUP:
+        return f"backup {shard.backup} (at {position})"
+    return f"kept (at {position})" if shard.method is ResetMethod.KEPT else _SHORT[shard.method]
+
+
+def _effects(plan: ResetPlan, consumers: list[str]) -> list[str]:
+    lines = [*_repetition(plan, consumers), *_skipping(plan)]
+    if not lines:
+        lines.append(f"{plan.processor.name} is already at this position.")
+    caught_up = sum(shard.caught_up for shard in plan.shards)
+    if caught_up:
+        lines.append(f"About {caught_up:,} events are read to update the state, without outputs.")
+    missing = sum(shard.missing for shard in plan.shards)
+    if missing:
+        lines.append(f"About {missing:,} events before the target will be missing from the at-most-once state.")
+    return lines
+
+
+def _repetition(plan: ResetPlan, consumers: list[str]) -> list[str]:
+    outputs = ", ".join(plan.outputs())
+    if not plan.repeated:
+        return []
+    if not outputs:
+        return [f"About {plan.repeated:,} events are processed again. The processor writes no category."]
+    readers = f" ({', '.join(consumers)})" if consumers else ""
+    return [
+        f"About {plan.repeated:,} events are processed again, and their outputs are written again to {outputs}.",
+        f"Readers of these outputs{readers} receive them twice, some as late events. Reset the readers too, so that each counts once.",
+        f"Readers with an upstream watermark wait until {plan.processor.name} has caught up.",
+    ]
+
+
+def _skipping(plan: ResetPlan) -> list[str]:
+    if not plan.skipped:
+        return []
+    without = {ResetMethod.EMPTY, ResetMethod.SKIPPED, ResetMethod.NONE}
+    is_lost = any(shard.method in without for shard in plan.shards if shard.skipped)
+    effect = "neither in outputs nor in the state" if is_lost else "in the state, and not in outputs"
+    return [f"About {plan.skipped:,} events are skipped: they are {effect}."]
+
+
+def _describe(plan: ResetPlan, consumers: list[str], *, is_done: bool) -> dict[str, Any]:
+    return {
+        "processor": plan.processor.name,
+        "operation": str(plan.kind),
+        "done": is_done,
+        "repeated": plan.repeated,
+        "skipped": plan.skipped,
+        "outputs": plan.outputs(),
+        "consumers": consumers,
+        "buckets": [_describe_shard(shard) for shard in plan.shards],
+    }
+
+
+def _describe_shard(shard: ShardPlan) -> dict[str, Any]:
+    return {
+        "bucket": shard.bucket,
+        "from": shard.before,
+        "to": shard.target,
+        "repeated": shard.repeated,
+        "skipped": shard.skipped,
+        "caught_up": shard.caught_up,
+        "missing": shard.missing,
+        "state": shard.method.name.lower(),
+        "reflects": shard.reflects,
+        "backup": None if shard.backup is None else str(shard.backup),
+    }

@@ -1,0 +1,240 @@
+"""`penstock run`: runs a processor in this process, or each processor of an app in its own process."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TaskID
+
+from ...processors.declare.apps import App, AppName
+from ...processors.declare.processor import Processor
+from ...state.backups.backup_age import BackupAges
+from ...state.files.file_store import open_file_store
+from ...transport.errors import BusUnreachable
+from ...transport.kafka import KafkaBus
+from ..humanize import human_duration
+from ..worker.app_processes import levels_of, penstock_command, run_together
+from ..worker.assembly import Environment, assembled, backups_of, tune_gc
+from ..worker.health import Address, Pulse, told_at
+from ..worker.preflight import ends_of, prepare
+from ..worker.until_end import UntilEnd
+from ..worker.worker import Worker
+from .category import create_missing
+from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
+from .output import as_json, complain, note, progress
+from .root import handed_on
+from .signals import NOT_SAVED, ending_within, interrupt, stopping_on_signals
+from .waiting import FailFast, Waiting
+
+STOP_WITHIN_S = 30.0
+"""The default time for a worker to end after a signal."""
+NOT_SAVED_MEANS = (
+    "No event is lost: events after the last checkpoint are processed again after a restart, with the declared semantics "
+    "(at-least-once outputs may repeat, at-most-once outputs may be missing). Other workers get its buckets when its session ends."
+)
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Options for the start and the end of a run.
+
+    Args:
+        until_end: stop at the current end of the inputs.
+        keep_place: keep the buckets for this worker's return.
+        from_earliest: skip events that Kafka has deleted.
+        fail_fast: fail if no broker answers at the start.
+        stop_within_s: the time to end after a signal.
+    """
+
+    until_end: bool
+    keep_place: bool
+    from_earliest: bool
+    fail_fast: bool = False
+    stop_within_s: float = STOP_WITHIN_S
+
+    def options(self) -> list[str]:
+        """Return the options of the command line."""
+        return (
+            ["--until-end"] * self.until_end
+            + ["--keep-place"] * self.keep_place
+            + ["--from-earliest"] * self.from_earliest
+            + ["--fail-fast"] * self.fail_fast
+            + ["--stop-within", str(self.stop_within_s)]
+        )
+
+
+def run(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="APP[:PROCESSOR]", help="An app file, or one processor in it.")],
+    until_end: Annotated[bool, typer.Option("--until-end", help="Stop at the current end of the inputs.")] = False,
+    keep_place: Annotated[
+        bool,
+        typer.Option(
+            "--keep-place",
+            help="After a stop, keep the buckets for this worker's return, up to the session timeout.",
+        ),
+    ] = False,
+    from_earliest: Annotated[
+        bool,
+        typer.Option("--from-earliest", help="Skip unread events that Kafka has deleted."),
+    ] = False,
+    fail_fast: FailFast = False,
+    stop_within: Annotated[
+        float,
+        typer.Option(
+            "--stop-within",
+            metavar="SECONDS",
+            min=1.0,
+            help="After a stop, end within this time even if the last checkpoint cannot be saved; its events are then processed again.",
+        ),
+    ] = STOP_WITHIN_S,
+    backup: Backup = None,
+    webhdfs: WebHdfs = None,
+    backup_every: BackupEvery = 60.0,
+    store: Store = None,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            "--health",
+            metavar="[HOST:]PORT",
+            help="Serve the worker's health at /health and /ready; for one processor only. A port alone listens on this machine only.",
+            show_default=False,
+        ),
+    ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Create the app's missing categories.")] = False,
+    kafka: Kafka = None,
+    folder: Folder = DEFAULT_FOLDER,
+    json: AsJson = False,
+) -> None:
+    """Run a processor, or each processor of an app in its own process.
+
+    Run the same command several times, on any machine, to share the work: workers of one processor divide its buckets.
+    SIGTERM and Ctrl-C stop it after a last checkpoint; SIGUSR1 stops it as with --keep-place. Without a broker, it waits. If the
+    checkpoint cannot be saved, it ends after --stop-within with exit code 75.
+
+    Example: penstock run examples/flights/app.py:Scorer --until-end
+    """
+    name = AppName.parse(target)
+    app = name.load()
+    bus = connect(kafka, folder)
+    stopping = Stopping(until_end, keep_place, from_earliest, fail_fast, stop_within)
+    if create:
+        Waiting(fail_fast=fail_fast)(lambda: create_missing(bus, name))
+    if len(app.processors) == 1:
+        place = open_file_store(backup, webhdfs) if backup else None
+        around = Environment(folder / "state", place, timedelta(seconds=backup_every), store)
+        _run_one(app.processors[0], bus, around, stopping, None if health is None else Address.parse(health), json=json)
+        return
+    if health is not None:
+        raise typer.BadParameter(
+            f"--health needs one processor, and {target} has several. Run one of them, as {target}:NAME."
+        )
+    options = [*handed_on(context), "--kafka", bus.settings.bootstrap, "--dir", str(folder)]
+    options += [*_given("--backup", backup), *_given("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
+    options += stopping.options() + ["--json"] * json
+    if store:
+        os.environ["PENSTOCK_STORE"] = (
+            store  # not on the command lines of the nodes: everybody on the machine can read those
+        )
+    _run_app(app, name, bus, options, until_end=until_end)
+
+
+def _given(option: str, value: str | None) -> list[str]:
+    return [] if value is None else [option, value]
+
+
+def _run_one(
+    processor: type[Processor],
+    bus: KafkaBus,
+    around: Environment,
+    stopping: Stopping,
+    health: Address | None,
+    *,
+    json: bool,
+) -> None:
+    backups, ages, pulse = backups_of(around), BackupAges({}, 0.0), Pulse()
+    waiting = Waiting(fail_fast=stopping.fail_fast)
+    with (
+        ending_within(stopping.stop_within_s, NOT_SAVED_MEANS),
+        told_at(health, pulse),
+        closing(waiting(lambda: prepare(processor, bus))) as opened,
+        assembled(
+            opened, bus, around, from_earliest=stopping.from_earliest, backups=backups, when_answered=waiting
+        ) as worker,
+        stopping_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
+        progress() as bars,
+    ):
+        targets = waiting(lambda: ends_of(processor.inputs(), bus)) if stopping.until_end else {}
+        at_end = UntilEnd(targets, processor.name, bus)
+        tune_gc()
+        bar = bars.add_task(processor.__name__, total=None)
+
+        def finished(worker: Worker) -> bool:
+            nonlocal ages
+            pulse.note(worker)
+            if backups is not None:
+                ages = backups.ages()  # at each turn: when the run has ended, the shards are others'
+            bars.update(bar, completed=worker.metrics.events_in, description=f"{processor.__name__}{_lateness(ages)}")
+            return stopping.until_end and at_end(worker)
+
+        worker.run(finished, keep_place=stopping.keep_place)
+    if json:
+        as_json({"processor": processor.name, **asdict(worker.metrics), **_described(ages)})
+    else:
+        note(f"{processor.__name__}: {worker.metrics}")
+    if not worker.is_saved:
+        complain(f"{processor.__name__} stopped and could not save its last checkpoint. {NOT_SAVED_MEANS}")
+        raise typer.Exit(NOT_SAVED)
+
+
+def _lateness(ages: BackupAges) -> str:
+    """Return the part of a progress line about late backups; empty if there are none."""
+    late = ages.late
+    return (
+        f", {len(late)} of {len(ages.of)} shards without a backup for {human_duration(max(late.values()))}"
+        if late
+        else ""
+    )
+
+
+def _described(ages: BackupAges) -> dict[str, float | int | None]:
+    return {
+        "backup_age_s": None if ages.oldest_s is None else round(ages.oldest_s, 3),
+        "shards_without_backup": ages.without,
+    }
+
+
+def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, until_end: bool) -> None:
+    def command(processor: type[Processor]) -> list[str]:
+        return penstock_command("run", f"{name.path}:{processor.__name__}", *options)
+
+    stages = levels_of(app) if until_end else [list(app.processors)]
+    # Stopping was requested: the processes have saved their last checkpoints at the end of the block.
+    with suppress(KeyboardInterrupt), stopping_on_signals(interrupt), progress() as bars:
+        for stage in stages:
+            watched = {processor: bars.add_task(processor.__name__, total=None) for processor in stage}
+            run_together(stage, command, lambda watched=watched: _show_progress(bus, watched, bars))  # type: ignore[misc]  # a default binds the loop's value
+
+
+def _show_progress(bus: KafkaBus, watched: dict[type[Processor], TaskID], bars: Progress) -> None:
+    """Show the progress of each processor's committed positions."""
+    if bars.disable:
+        return
+    with suppress(BusUnreachable):  # the workers wait for it
+        _show_positions(bus, watched, bars)
+
+
+def _show_positions(bus: KafkaBus, watched: dict[type[Processor], TaskID], bars: Progress) -> None:
+    for processor, bar in watched.items():
+        states = [bus.catalog.describe(category.name) for category in processor.inputs()]
+        done = sum(
+            offset - state.starts[bucket]
+            for state in states
+            for bucket, offset in bus.catalog.committed(processor.name, state.spec.name).items()
+        )
+        bars.update(bar, completed=done, total=sum(state.events for state in states))

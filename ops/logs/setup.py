@@ -1,0 +1,88 @@
+"""Setup of logging: all lines, also of libraries, go to standard error in one format."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+from .lines import JsonLines, PrettyLines
+
+_VERBOSE_LIBRARIES = ("py4j", "urllib3", "requests", "hdfs", "asyncio", "matplotlib")
+"""Libraries that log each request; their details are left out of our own debug output."""
+
+
+class LogFormat(Enum):
+    """The format of lines."""
+
+    PRETTY = "pretty"
+    JSON = "json"
+
+
+class LogLevel(Enum):
+    """The lowest level that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def number(self) -> int:
+        """The level of the logging library."""
+        return int(getattr(logging, self.name))
+
+
+class _ToStandardError(logging.Handler):
+    """Writes to the current standard error, which a progress display may replace."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001 - like the library's own handlers: a failed log line stops no work
+            self.handleError(record)
+
+
+def set_up(form: LogFormat, level: LogLevel) -> None:
+    """Write lines from a level on in a format; replaces the previous setup."""
+    handler = _ToStandardError()
+    handler.setFormatter(JsonLines() if form is LogFormat.JSON else PrettyLines(colored=sys.stderr.isatty()))
+    root = logging.getLogger()
+    root.handlers[:] = [other for other in root.handlers if not isinstance(other, _ToStandardError)] + [handler]
+    root.setLevel(level.number)
+    for library in _VERBOSE_LIBRARIES:
+        logging.getLogger(library).setLevel(max(level.number, logging.WARNING))
+
+
+def in_json() -> bool:
+    """Return whether log lines are JSON."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
+
+
+class _AddFields(logging.Filter):
+    """Adds fields to each line."""
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        super().__init__()
+        self._fields = fields
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        for name, value in self._fields.items():
+            record.__dict__.setdefault(name, value)
+        return True
+
+
+@contextmanager
+def on_each_line(**fields: str) -> Iterator[None]:
+    """Add fields to each line that this process writes within the context, on all threads."""
+    added, handlers = _AddFields(fields), logging.getLogger().handlers[:]
+    for handler in handlers:
+        handler.addFilter(added)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(added)

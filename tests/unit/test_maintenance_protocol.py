@@ -1,0 +1,236 @@
+"""The protocol of maintenance operations: one that dies before any step is finished by repeating it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support import handoffs, migrations, resets, resizes
+from support.machines import Machine
+from support.maintenance import Killed, dying, environment, worker_backups
+
+import penstock as ps
+from penstock.ops.maintenance.reset import perform_reset, plan_reset
+from penstock.ops.maintenance.reset_target import ExplicitOffsets
+from penstock.ops.worker.resume_checks import MoveUnfinished
+from penstock.transport.errors import BucketMismatch, GroupInUse
+from penstock.transport.messages import Bucket
+from penstock.transport.tables.maintenance_log import (
+    Bootstrap,
+    MaintenanceOperation,
+    Migration,
+    OperationKind,
+    Reset,
+    Resize,
+    can_finish,
+    newest_maintenance,
+    record_maintenance,
+)
+from penstock.transport.tables.maintenance_protocol import (
+    AtGap,
+    MaintenanceGap,
+    MaintenanceRefused,
+    MaintenanceStep,
+    no_gap,
+    operation_to_replace,
+)
+
+Outputs = list[tuple[str, int, Any]]
+RESIZED = resizes.with_buckets(resizes.PaidExactly, 6)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An operation on a processor that has state, a changelog, and backups.
+
+    Args:
+        before: the processor, as it is declared before.
+        after: the processor, as it is declared after.
+        prepare: lets it read the first events.
+        perform: plans and performs the operation.
+        finish: lets it read the remaining events, and returns all outputs.
+        truth: returns the right outputs.
+    """
+
+    before: type[ps.Processor]
+    after: type[ps.Processor]
+    prepare: Callable[[Machine], object]
+    perform: Callable[[Machine, AtGap], object]
+    finish: Callable[[Machine], Outputs]
+    truth: Callable[[], Outputs]
+
+
+def reset_to_middle(machine: Machine, at_gap: AtGap) -> None:
+    """Reset to the position of the backups."""
+    middle = {Bucket("readings", bucket): offset for bucket, offset in middles(machine).items()}
+    perform_reset(
+        plan_reset(resets.Balances, environment(machine), ExplicitOffsets(middle), None), environment(machine), at_gap
+    )
+
+
+def middles(machine: Machine) -> dict[int, int]:
+    """Return the number of readings in each bucket among the first 50."""
+    counts = {0: 0, 1: 0}
+    for bucket in resets.places(0, 50):
+        counts[bucket.number] += 1
+    return counts
+
+
+def finish_reset(machine: Machine) -> Outputs:
+    """Read the repeated events."""
+    machine.run(resets.Balances)
+    return resets.written(machine)
+
+
+def finish_migration(machine: Machine) -> Outputs:
+    """Read the rest on a new disk."""
+    machine.lose(migrations.LOGGED.now)
+    return migrations.ended(machine, migrations.LOGGED.now, worker_backups(machine))
+
+
+def prepare_migration(machine: Machine) -> None:
+    """Read half of the orders, and back up the states."""
+    migrations.begun(machine, migrations.LOGGED)
+    machine.back_up(migrations.LOGGED.before)
+
+
+def finish_bootstrap(machine: Machine) -> Outputs:
+    """Read the events after the archive's end."""
+    machine.run(handoffs.Balances, worker_backups(machine))
+    return handoffs.written(machine)
+
+
+SCENARIOS = {
+    "reset": Scenario(
+        resets.Balances,
+        resets.Balances,
+        lambda machine: resets.half(machine, resets.Balances),
+        reset_to_middle,
+        finish_reset,
+        lambda: sorted(resets.truth() + resets.truth(begin=50)),
+    ),
+    "resize": Scenario(
+        resizes.PaidExactly,
+        RESIZED,
+        lambda machine: resizes.begun(machine, resizes.PaidExactly),
+        lambda machine, at_gap: resizes.resize(machine, resizes.PaidExactly, 6, at_gap),
+        lambda machine: resizes.ended(machine, RESIZED),
+        lambda: resizes.undisturbed(resizes.PaidExactly),
+    ),
+    "migration": Scenario(
+        migrations.LOGGED.before,
+        migrations.LOGGED.now,
+        prepare_migration,
+        lambda machine, at_gap: migrations.migrate(machine, migrations.LOGGED, at_gap),
+        finish_migration,
+        lambda: migrations.undisturbed(migrations.NUMBERS),
+    ),
+    "bootstrap": Scenario(
+        handoffs.Balances,
+        handoffs.Balances,
+        lambda machine: handoffs.begun(machine, handoffs.Balances),
+        lambda machine, at_gap: handoffs.bootstrap(machine, handoffs.Balances, at_gap),
+        finish_bootstrap,
+        lambda: sorted(handoffs.STREAMED + handoffs.WENT_ON),
+    ),
+}
+SHARED: list[MaintenanceStep] = [
+    step for step in MaintenanceStep if step not in {MaintenanceStep.RECORD_START, MaintenanceStep.STAGE_STATE}
+]
+STAGED = [*SHARED, MaintenanceStep.STAGE_STATE]
+STEPS: dict[str, list[MaintenanceStep]] = {"reset": SHARED, "resize": STAGED, "migration": STAGED, "bootstrap": SHARED}
+PER_BUCKET = {
+    MaintenanceStep.STAGE_STATE,
+    MaintenanceStep.INSTALL_STATE,
+    MaintenanceStep.STORE_BACKUP,
+    MaintenanceStep.REWRITE_CHANGELOG,
+}
+
+
+def _buckets_of(step: MaintenanceStep) -> list[int | None]:
+    return [0, 1] if step in PER_BUCKET else [None]
+
+
+DEATHS = [(name, step, bucket) for name, steps in STEPS.items() for step in steps for bucket in _buckets_of(step)]
+
+
+@pytest.mark.parametrize(("name", "step", "bucket"), DEATHS, ids=str)
+def test_a_dead_operation_is_finished_by_repeating_it(
+    machine: Machine, name: str, step: MaintenanceStep, bucket: int | None
+) -> None:
+    """No worker starts meanwhile. Afterwards outputs are as if it had not died."""
+    scenario = SCENARIOS[name]
+    scenario.prepare(machine)
+    with pytest.raises(Killed):
+        scenario.perform(machine, dying(step, bucket))
+    for declared in dict.fromkeys((scenario.before, scenario.after)):
+        with pytest.raises((MoveUnfinished, BucketMismatch)):
+            machine.run(declared)
+    scenario.perform(machine, no_gap)
+    newest = newest_maintenance(machine.bus, scenario.after.name)
+
+    assert scenario.finish(machine) == scenario.truth()
+    assert newest is not None
+    assert (newest.is_done, newest.previous) == (True, None)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_the_deaths_cover_every_gap(machine: Machine, scenario: Scenario) -> None:
+    """A step that is added to an operation needs a death of its own."""
+    gaps: list[MaintenanceGap] = []
+    scenario.prepare(machine)
+    scenario.perform(machine, gaps.append)
+    name = next(name for name, other in SCENARIOS.items() if other is scenario)
+    died = {step for other, step, _ in DEATHS if other == name}
+
+    assert {gap.before for gap in gaps} == died | {MaintenanceStep.RECORD_START}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_before_its_start_is_recorded_nothing_changes(machine: Machine, scenario: Scenario) -> None:
+    """Workers go on, and the operation may be performed later."""
+    scenario.prepare(machine)
+    with pytest.raises(Killed):
+        scenario.perform(machine, dying(MaintenanceStep.RECORD_START))
+    machine.run(scenario.before)
+    assert newest_maintenance(machine.bus, scenario.before.name) is None
+    scenario.perform(machine, no_gap)
+
+    assert scenario.finish(machine) == scenario.truth()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_a_running_worker_stops_it(machine: Machine, scenario: Scenario) -> None:
+    """Nothing is recorded, and the worker goes on."""
+    scenario.prepare(machine)
+    with machine.working(scenario.before) as worker:
+        worker.run_once()
+        with pytest.raises(GroupInUse):
+            scenario.perform(machine, no_gap)
+        worker.run_once()
+    assert newest_maintenance(machine.bus, scenario.before.name) is None
+    scenario.perform(machine, no_gap)
+
+    assert scenario.finish(machine) == scenario.truth()
+
+
+AUTO, EMPTY, KEEP = (Reset("earliest", state) for state in ("auto", "empty", "keep"))
+KINDS: list[OperationKind] = [AUTO, EMPTY, KEEP, Resize(6), Resize(8), Migration("int"), Migration("str"), Bootstrap()]
+FINISHES: dict[int, list[OperationKind]] = {0: [AUTO], 1: [AUTO, EMPTY, KEEP, Bootstrap()], 2: [AUTO, KEEP]}
+
+
+@pytest.mark.parametrize("index", range(len(KINDS)))
+def test_only_some_operations_finish_another(machine: Machine, index: int) -> None:
+    """Those that leave nothing of it behind: itself, and resets that replace all of its states."""
+    kind, processor = KINDS[index], resets.Totals
+    finished = FINISHES.get(index, [kind])
+    for unfinished in KINDS:
+        record_maintenance(machine.bus, MaintenanceOperation(processor.name, unfinished, 0))
+        if unfinished in finished:
+            assert operation_to_replace(processor, machine.bus, kind) is not None
+        else:
+            with pytest.raises(MaintenanceRefused, match=f"a {unfinished} is unfinished.*Nothing was changed"):
+                operation_to_replace(processor, machine.bus, kind)
+        assert can_finish(kind, unfinished) == (unfinished in finished)

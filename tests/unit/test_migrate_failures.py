@@ -1,0 +1,299 @@
+"""Migrations that fail, die or are refused: nothing changes, or the repeated command finishes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.machines import Machine, created, write
+from support.maintenance import Killed, dying, environment
+from support.migrations import (
+    EVENTS,
+    LOGGED,
+    NUMBERS,
+    BasketsBought,
+    Kind,
+    Numbers,
+    NumbersSeen,
+    begun,
+    ended,
+    function,
+    migrate,
+    raising,
+    seen,
+    undisturbed,
+)
+from support.shop import Baskets, Counted, Purchase, orders
+
+import penstock as ps
+from penstock.ops.maintenance import staging
+from penstock.ops.maintenance.migration import perform_migration
+from penstock.ops.maintenance.migration_plan import migration_examples, plan_migration, try_migration
+from penstock.ops.maintenance.state_conversion import (
+    Example,
+    StateConversion,
+    UserFunctionFailed,
+    load_function,
+)
+from penstock.processors.errors import AppFileError
+from penstock.processors.shard.position import StatePosition
+from penstock.state.local.folder import RocksStateFolder
+from penstock.state.protocols import ShardIdentity
+from penstock.transport.errors import GroupInUse
+from penstock.transport.tables.maintenance_log import newest_maintenance
+from penstock.transport.tables.maintenance_protocol import (
+    MaintenanceRefused,
+    MaintenanceStep,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is written go in several batches."""
+    monkeypatch.setattr(staging, "BATCH_ENTRIES", 8)
+
+
+@pytest.mark.parametrize(
+    ("step", "bucket"),
+    [
+        (MaintenanceStep.INSTALL_STATE, 1),
+        (MaintenanceStep.STORE_BACKUP, 1),
+        (MaintenanceStep.REWRITE_CHANGELOG, 2),
+        (MaintenanceStep.RECORD_END, None),
+    ],
+)
+def test_it_may_be_finished_on_another_machine(
+    machine: Machine, tmp_path: Path, step: MaintenanceStep, bucket: int | None
+) -> None:
+    """From the backups; what is new there is not changed a second time."""
+    begun(machine, LOGGED)
+    machine.back_up(LOGGED.before)
+    with pytest.raises(Killed):
+        migrate(machine, LOGGED, dying(step, bucket))
+    other = Machine(tmp_path / "other", machine.bus, machine.place)
+    migrate(other, LOGGED)
+
+    assert ended(other, LOGGED.now) == undisturbed(LOGGED)
+
+
+def test_what_was_made_for_another_try_is_not_used(machine: Machine, tmp_path: Path) -> None:
+    """One that died here when all was made, and was given again and taken back on another machine."""
+    begun(machine, NUMBERS)
+    machine.back_up(Numbers)
+    with pytest.raises(Killed):
+        migrate(machine, NUMBERS, dying(MaintenanceStep.INSTALL_STATE, 0))
+    with pytest.raises(UserFunctionFailed):
+        migrate(Machine(tmp_path / "other", machine.bus, machine.place), NUMBERS._replace(by=raising))
+    machine.run(Numbers)
+    migrate(machine, NUMBERS._replace(by=lambda key, state: {"orders": 1000 + state, "customer": key}))
+
+    assert all(msgspec.msgpack.decode(value)["orders"] > 1000 for value in machine.state(NumbersSeen).values())
+
+
+def test_before_it_is_noted_nothing_is_done(machine: Machine) -> None:
+    """The processor of before goes on."""
+    begun(machine, NUMBERS)
+    with pytest.raises(Killed):
+        migrate(machine, NUMBERS, dying(MaintenanceStep.RECORD_START))
+
+    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+
+
+def test_one_that_is_broken_off_is_taken_back(machine: Machine) -> None:
+    """As long as no new state is in place."""
+    begun(machine, NUMBERS)
+    with pytest.raises(KeyboardInterrupt):
+        migrate(machine, NUMBERS, dying(MaintenanceStep.STAGE_STATE, 2, KeyboardInterrupt))
+    assert newest_maintenance(machine.bus, "numbers") is None
+    assert not list(machine.states.glob("numbers/.move*"))
+
+    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        (raising, r"upgrade\.py:upgraded raised KeyError: 'price', for key 'c7' of numbers. Its saved state is 3\. "),
+        (lambda key, state: {"orders": "many"}, r"returned \{'orders': 'many'\}, which is not of the type .*`int`"),
+        (lambda key, state: {"orders": 1}, r"missing required field `customer`"),
+        (lambda key, state: object(), r"returned <object object .*not of the type"),
+        (lambda key, state: 10**30, r"returned 1000000000000000000000000000000, which is not"),
+    ],
+    ids=["raises", "another field type", "a field too few", "not to be saved", "too large"],
+)
+def test_a_function_that_fails_is_told_for_which_key(by: Callable[[str, Any], Any], said: str) -> None:
+    """With what is saved of it."""
+    retyping = StateConversion(NumbersSeen, function(by))
+    with pytest.raises(UserFunctionFailed, match=f"{said}.*Nothing was changed") as failed:
+        list(retyping.convert([(b"c7", msgspec.msgpack.encode(3))]))
+
+    assert "for key 'c7'" in str(failed.value)
+
+
+def test_a_function_that_fails_changes_nothing(machine: Machine) -> None:
+    """Nor leaves it anything behind."""
+    begun(machine, NUMBERS)
+    with pytest.raises(UserFunctionFailed):
+        migrate(machine, NUMBERS._replace(by=raising))
+    assert newest_maintenance(machine.bus, "numbers") is None
+    assert not list(machine.states.glob("numbers/.move*"))
+
+    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+
+
+def test_a_failed_try_after_another_move_leaves_that_noted(machine: Machine) -> None:
+    """What a state has to be of then is still known."""
+    begun(machine, NUMBERS)
+    migrate(machine, NUMBERS)
+    noted = newest_maintenance(machine.bus, "numbers")
+    with pytest.raises(UserFunctionFailed):
+        migrate(machine, Kind(NumbersSeen, Numbers, lambda _, state: state))
+
+    assert newest_maintenance(machine.bus, "numbers") == noted
+
+
+def test_it_leads_there_and_back(machine: Machine) -> None:
+    """A second migration follows on the first."""
+    begun(machine, NUMBERS)
+    migrate(machine, NUMBERS)
+    migrate(machine, Kind(NumbersSeen, Numbers, lambda _, state: state["orders"]))
+
+    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+
+
+# Refused.
+
+
+def test_not_while_a_worker_runs(machine: Machine) -> None:
+    """Nothing is changed, and it goes on."""
+    begun(machine, NUMBERS)
+    planned = plan_migration(NumbersSeen, environment(machine))
+    with machine.working(Numbers) as worker:
+        worker.run_once()
+        with pytest.raises(GroupInUse):
+            perform_migration(planned, environment(machine), function(seen))
+        worker.run_once()
+    assert newest_maintenance(machine.bus, "numbers") is None
+
+    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+
+
+def test_not_when_it_has_gone_on_since(machine: Machine) -> None:
+    """What was shown is what is done, or nothing."""
+    begun(machine, NUMBERS, 100)
+    planned = plan_migration(NumbersSeen, environment(machine))
+    write(machine.bus, orders, EVENTS[100:150])
+    machine.run(Numbers)
+    with pytest.raises(MaintenanceRefused, match="has read more events since"):
+        perform_migration(planned, environment(machine), function(seen))
+    migrate(machine, NUMBERS)
+
+    assert ended(machine, NumbersSeen) == undisturbed(NUMBERS)
+
+
+by_number = ps.Category("orders", Purchase, key=lambda event: str(event.number), event_time="at", buckets=3)
+elsewhere = ps.Category("elsewhere", Purchase, key="customer", event_time="at", buckets=3)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (Numbers, type("Keyed", (NumbersSeen,), {"name": "numbers", "reads": by_number}), "More than the type"),
+        (Numbers, type("Moved", (NumbersSeen,), {"name": "numbers", "reads": elsewhere}), "contains events of orders"),
+        (
+            Baskets,
+            type("Windows", (BasketsBought,), {"name": "baskets", "window": ps.windows.Tumbling(timedelta(hours=1))}),
+            "More",
+        ),
+        (Baskets, type("NumbersNow", (Numbers,), {"name": "baskets"}), "More than the type"),
+        (Counted, type("NumbersNow", (Numbers,), {"name": "counted"}), "More than the type"),
+        (Counted, type("Larger", (Counted,), {"name": "counted", "monoid": ps.monoids.Max()}), "keeps partials of Max"),
+    ],
+    ids=["key", "input", "window", "no window", "kind", "monoid"],
+)
+def test_more_than_a_type_is_refused(
+    machine: Machine, before: type[ps.Processor], now: type[ps.Processor], said: str
+) -> None:
+    """With what to do instead."""
+    created(machine.bus, [now])
+    state = RocksStateFolder(machine.states).open(ShardIdentity(now.name, 0, before.state_shape() or ""))
+    state.save_position(StatePosition({"orders": 0}))
+    state.close()
+    with pytest.raises(MaintenanceRefused, match=f"{said}.*Nothing was changed.*`name`.*penstock bootstrap"):
+        plan_migration(now, environment(machine))
+
+
+def test_what_keeps_no_state_has_none_to_migrate(machine: Machine) -> None:
+    """Nor does a processor that has read nothing yet."""
+    created(machine.bus, [Numbers])
+    copies = type("Copies", (ps.Stateless,), {"reads": orders, "process": lambda self, event: []})
+    with pytest.raises(MaintenanceRefused, match="has no state"):
+        plan_migration(copies, environment(machine))
+
+    assert not plan_migration(NumbersSeen, environment(machine)).shards
+
+
+# Tried first.
+
+
+def test_a_trial_changes_nothing_and_needs_no_rest(machine: Machine) -> None:
+    """A worker may run meanwhile."""
+    begun(machine, NUMBERS)
+    with machine.working(Numbers) as worker:
+        worker.run_once()
+        planned, looked = plan_migration(NumbersSeen, environment(machine)), list[int]()
+        counts = try_migration(planned, environment(machine), function(seen), looked.append)
+        with pytest.raises(UserFunctionFailed, match="KeyError"):
+            try_migration(planned, environment(machine), function(raising))
+        first = migration_examples(planned, environment(machine), function(seen), 1)
+    assert (counts.keys, counts.dropped, sum(looked)) == (20, 0, 20)
+    assert first == [Example(first[0].key, first[0].before, seen(first[0].key, first[0].before))]
+
+    assert ended(machine, Numbers) == undisturbed(NUMBERS)
+
+
+def test_a_trial_looks_into_backups(machine: Machine) -> None:
+    """Where the states are not here."""
+    begun(machine, NUMBERS)
+    machine.back_up(Numbers)
+    machine.lose(Numbers)
+    planned = plan_migration(NumbersSeen, environment(machine))
+
+    assert try_migration(planned, environment(machine), function(seen)).keys == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("upgraded", "name a function as FILE:FUNCTION"),
+        ("{}/none.py:upgraded", r"There is no file .*none\.py"),
+        ("{}/upgrade.py:other", "There is no function 'other'"),
+        ("{}/upgrade.py:one", "does not take a key and a state"),
+        ("{}/upgrade.py:NUMBER", "There is no function 'NUMBER'"),
+        ("{}/broken.py:upgraded", r"broken\.py cannot be imported: line 2: NameError"),
+    ],
+)
+def test_a_function_is_named_by_its_file(tmp_path: Path, text: str, said: str) -> None:
+    """What cannot be one is told before anything is looked at."""
+    (tmp_path / "upgrade.py").write_text(
+        "NUMBER = 1\ndef one(state): ...\ndef upgraded(key, state): return state + 1\n"
+    )
+    (tmp_path / "broken.py").write_text("\nnothing_of_that_name\n")
+    with pytest.raises(AppFileError, match=said):
+        load_function(text.format(tmp_path))
+
+    assert load_function(f"{tmp_path}/upgrade.py:upgraded").call("key", 1) == 2
+
+
+def test_what_a_function_raises_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However its file was named."""
+    monkeypatch.chdir(tmp_path)
+    Path("upgrade.py").write_text("\ndef upgraded(key, state):\n    return state['orders']\n")
+    for named in ("upgrade.py", "./upgrade.py", f"{tmp_path}/upgrade.py"):
+        retyping = StateConversion(NumbersSeen, load_function(f"{named}:upgraded"))
+        with pytest.raises(UserFunctionFailed, match="raised line 3: TypeError"):
+            list(retyping.convert([(b"c7", msgspec.msgpack.encode(3))]))
