@@ -1,4 +1,4 @@
-"""How `penstock replay` shows what came of it: outputs, differences by key, and a summary."""
+"""Output of `penstock replay`: records, differences by key, and a summary."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .output import as_json, note, out, table
 from .times import shown_time
 
 EXAMPLES = 10
-"""How many differences of a category are shown where nobody says how many."""
+"""Differences of each category to print without `--limit`."""
 KEYS = 10
 
 
 class Screen:
-    """Shows outputs as they come, up to a limit.
+    """Prints outputs as they arrive, up to a limit.
 
     Args:
-        limit: how many; None for all.
-        json: as lines of JSON.
+        limit: the number of outputs to print; None for all.
+        json: whether to print lines of JSON.
     """
 
     def __init__(self, limit: int | None, *, json: bool) -> None:
@@ -35,7 +35,7 @@ class Screen:
         self._given = 0
 
     def give(self, output: Output) -> None:
-        """Show one."""
+        """Print an output."""
         self._given += 1
         if self._limit is not None and self._given > self._limit:
             return
@@ -49,13 +49,13 @@ class Screen:
             )
 
     def close(self) -> None:
-        """Say what was left out."""
+        """Print the number of omitted outputs."""
         if self._limit is not None and self._given > self._limit:
-            note(f"… and {self._given - self._limit:,} outputs more.")
+            note(f"… and {self._given - self._limit:,} more outputs.")
 
 
 def conclude(processor: type[Processor], counts: ReplayCounts, took_s: float, *, json: bool) -> None:
-    """Say what was done."""
+    """Print the summary."""
     if json:
         as_json({"summary": {"processor": processor.name, **asdict(counts), "seconds": round(took_s, 3)}})
     else:

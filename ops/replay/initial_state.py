@@ -161,7 +161,7 @@ def _expect_shape(manifest: Manifest, identity: ShardIdentity) -> None:
 
 
 def _begins_of(processor: Processor, past: EventSource, manifest: Manifest, borders: Offsets, number: int) -> Offsets:
-    """Return from where on events are read for a state that was restored."""
+    """Return the first offsets to read after restoring a backup."""
     begins = {name: min(manifest.position.offsets.get(name, 0), border) for name, border in borders.items()}
     if _is_behind(manifest.position.offsets, borders):
         _LOG.warning(
