@@ -270,7 +270,7 @@ def test_a_trial_looks_into_backups(machine: Machine) -> None:
     ("text", "said"),
     [
         ("upgraded", "name a function as FILE:FUNCTION"),
-        ("{}/none.py:upgraded", r"There is no file .*none\.py"),
+        ("{}/none.py:upgraded", r"The file .*none\.py does not exist"),
         ("{}/upgrade.py:other", "There is no function 'other'"),
         ("{}/upgrade.py:one", "does not take a key and a state"),
         ("{}/upgrade.py:NUMBER", "There is no function 'NUMBER'"),
