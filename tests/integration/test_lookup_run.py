@@ -30,7 +30,7 @@ class Placing(ps.LookupJoin):
     writes = ps.Category("{prefix}.placed", Placed, key="meter", event_time="at", buckets=4)
     source = ps.lookups.PostgresTable("{table}", Place, key="meter")
     on_miss = ps.lookups.OnMiss.DROP
-    unreachable = ps.lookups.OnUnreachable.WAIT
+    on_unreachable = ps.lookups.OnUnreachable.WAIT
     cache = ps.lookups.Cached()
     output_semantics = ps.Semantics.EXACTLY_ONCE
     def key_of(self, event):

@@ -211,5 +211,5 @@ def test_conflicting_options_are_refused(options: dict[str, Any], says: str) -> 
 
 def test_a_file_with_several_processors_needs_a_name() -> None:
     """The error shows the format."""
-    with pytest.raises(AppFileError, match=r"has \d processors. Name one as APP.py:PROCESSOR"):
+    with pytest.raises(AppFileError, match=r"has \d processors. Name one, as APP.py:PROCESSOR"):
         query(__file__, of_both=True, day="1970-01-01")

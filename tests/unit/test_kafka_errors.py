@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -16,7 +19,10 @@ from penstock.transport.errors import (
     MembershipLost,
     MessageRefused,
 )
+from penstock.transport.kafka import KafkaSettings, catalog
+from penstock.transport.kafka.catalog import KafkaCatalog
 from penstock.transport.kafka.error_translation import is_outage, is_retryable, is_transient, translate
+from penstock.transport.messages import Bucket
 
 CODES = {
     code: name
@@ -180,3 +186,24 @@ def test_a_reader_goes_on_polling_through_an_outage(name: str) -> None:
 def test_a_message_that_is_refused_is_not_taken_for_an_outage() -> None:
     """It would be refused again, and for ever."""
     assert isinstance(translate(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "Writing"), MessageRefused)
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda asked: asked.topics(["readings"]),
+        lambda asked: asked.ends_of([Bucket("readings", 0)]),
+        lambda asked: asked.forget_group("totals"),
+        lambda asked: asked.names(),
+    ],
+)
+def test_every_request_reports_the_address_of_an_unreachable_broker(
+    request_of: Callable[[KafkaCatalog], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request can be the first one that meets the outage."""
+    monkeypatch.setattr(catalog, "ANSWER_LIMIT_S", 1.0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound, and not listening: a connection is refused
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(BusUnreachable, match=f"No Kafka broker answers at {address} within 1 s"):
+            request_of(KafkaCatalog(KafkaSettings(address)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
-from ..errors import BatchesRefused, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
+from ..errors import BatchesRefused, BusError, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
 from ..messages import Bucket, Position
 from .client_log import refusal_in, refusal_message
 from .error_translation import translate, translated
@@ -87,13 +87,13 @@ class KafkaCatalog:
         self._refusals: list[str] = []
         configuration = settings.for_admin()
         configuration["error_cb"] = self._note_refusal
-        with translated("The Kafka client does not take its settings"):
+        with translated("The Kafka client rejects its settings"):
             self._admin = AdminClient(configuration)
 
     def create(self, spec: CategorySpec) -> None:
         """Create a topic that notes when messages arrive; safe from the loss of a broker where the cluster has brokers enough."""
         topic = topic_of(spec, len(self._metadata().brokers))
-        with translated(f"Category {spec.name} was not created"):
+        with self._translated(f"Category {spec.name} was not created"):
             asked = self._admin.create_topics([topic], request_timeout=ANSWER_LIMIT_S)[spec.name]
             try:
                 asked.result()
@@ -107,14 +107,14 @@ class KafkaCatalog:
     def delete(self, name: str) -> None:
         """Delete a topic."""
         self._expect_admission()
-        with translated(f"Category {name} was not deleted"):
+        with self._translated(f"Category {name} was not deleted"):
             self._admin.delete_topics([name], request_timeout=ANSWER_LIMIT_S)[name].result()
         self._settle(f"the deletion of category {name}", lambda seen: _buckets(seen, name) == 0)
 
     def resize(self, name: str, buckets: int) -> None:
         """Raise the number of partitions."""
         self._expect_admission()
-        with translated(f"Category {name} was not resized to {buckets} buckets"):
+        with self._translated(f"Category {name} was not resized to {buckets} buckets"):
             request = [NewPartitions(name, buckets)]
             self._admin.create_partitions(request, request_timeout=ANSWER_LIMIT_S)[name].result()
         self._settle(f"category {name} with {buckets} buckets", lambda seen: _buckets(seen, name) == buckets)
@@ -147,7 +147,7 @@ class KafkaCatalog:
                 described = future.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise translate(error.args[0], f"Category {name} was not described") from error
+                    raise self._translate(error.args[0], f"Category {name} was not described") from error
             else:
                 found[name] = Topic(str(described.topic_id), len(described.partitions))
         return found
@@ -160,7 +160,7 @@ class KafkaCatalog:
 
     def _config(self, name: str) -> Any:
         resource = ConfigResource(ResourceType.TOPIC, name)
-        with translated(f"Category {name} was not described"):
+        with self._translated(f"Category {name} was not described"):
             return self._admin.describe_configs([resource], request_timeout=ANSWER_LIMIT_S)[resource].result()
 
     def durability(self, name: str) -> Durability:
@@ -202,7 +202,7 @@ class KafkaCatalog:
         except KafkaException as error:
             if error.args[0].code() in _LEADERLESS:
                 self._metadata()  # the client may go on with what it knew before: whoever asks again asks who leads now
-            raise translate(error.args[0], "The ends of buckets were not read") from error
+            raise self._translate(error.args[0], "The ends of buckets were not read") from error
 
     def stable_ends(self, name: str) -> dict[int, int]:
         """Return the end of each bucket as readers find it, who are given nothing of a transaction that is still open."""
@@ -219,7 +219,7 @@ class KafkaCatalog:
         """Return when the first event from each position on arrived at the bus."""
         if not positions:
             return {}
-        with translated("The oldest waiting events were not read"), closing(Peeker(self._settings)) as peeking:
+        with self._translated("The oldest waiting events were not read"), closing(Peeker(self._settings)) as peeking:
             return peeking.arrivals_ms(positions, ANSWER_LIMIT_S)
 
     def committed(self, group: str, name: str) -> dict[int, int]:
@@ -239,7 +239,7 @@ class KafkaCatalog:
                     return committed_in(asking.committed(wanted, ANSWER_LIMIT_S))
                 except KafkaException as error:
                     if not _may_pass(error.args[0]) or time.monotonic() > deadline:
-                        raise translate(
+                        raise self._translate(
                             error.args[0], f"The positions of group {group} in {name} were not read"
                         ) from error
                 time.sleep(SETTLE_STEP_S)
@@ -257,7 +257,7 @@ class KafkaCatalog:
                     f"Group {group} has members: a worker of that name runs, or has stopped so lately that its buckets still wait for it. "
                     "Its positions were not changed. Stop its workers, wait a minute, and try again."
                 ) from error
-            raise translate(error.args[0], f"The positions of group {group} were not set") from error
+            raise self._translate(error.args[0], f"The positions of group {group} were not set") from error
         finally:
             asking.close()
 
@@ -273,7 +273,7 @@ class KafkaCatalog:
                     "positions were not removed. Stop its workers, wait a minute, and try again."
                 ) from error
             if code != KafkaError.GROUP_ID_NOT_FOUND:
-                raise translate(error.args[0], f"Group {group} was not removed") from error
+                raise self._translate(error.args[0], f"Group {group} was not removed") from error
 
     def _existing(self, name: str) -> int:
         buckets = self._buckets(name)
@@ -295,6 +295,20 @@ class KafkaCatalog:
         """Hold that a broker answers, and lets us in: to what changes something, a refusal is silence that lasts."""
         self._metadata()
 
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise self._translate(error.args[0], what) from error
+
+    def _translate(self, error: KafkaError, what: str) -> BusError:
+        """Return Penstock's error for a failed request; the error of an outage names the address."""
+        return translate(error, f"{what}. {self._unreachable()}" if error.code() in _SILENCE else what)
+
+    def _unreachable(self) -> str:
+        return f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s"
+
     def _metadata(self) -> Any:
         deadline = time.monotonic() + ANSWER_LIMIT_S
         while True:
@@ -305,8 +319,7 @@ class KafkaCatalog:
                 if self._refusals:
                     raise BusRefuses(refusal_message(self._settings.bootstrap, self._refusals.pop())) from error
                 if error.args[0].code() not in _SILENCE or time.monotonic() > deadline:
-                    what = f"No Kafka broker answers at {self._settings.bootstrap} within {ANSWER_LIMIT_S:.0f} s"
-                    raise translate(error.args[0], what) from error
+                    raise translate(error.args[0], self._unreachable()) from error
             time.sleep(SETTLE_STEP_S)
 
     def _note_refusal(self, error: KafkaError) -> None:
@@ -330,7 +343,7 @@ class KafkaCatalog:
                 return {partition.partition: future.result().offset for partition, future in answer.items()}
             except KafkaException as error:
                 if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline:
-                    raise translate(error.args[0], f"The offsets of category {name} were not read") from error
+                    raise self._translate(error.args[0], f"The offsets of category {name} were not read") from error
             time.sleep(SETTLE_STEP_S)
 
     def _settle(self, what: str, shown: Callable[[Any], bool]) -> None:
