@@ -168,7 +168,7 @@ class CheckpointExecutor:
         match step:
             case Step.LOG_CHANGES:
                 for shard in shards:
-                    writer.send(self._changelog, logged(shard))
+                    writer.send(self._changelog, self._sizes.fitting(self._changelog, logged(shard)))
             case Step.FLUSH_OUTPUTS:
                 self._flush(writer, "Nothing of this checkpoint was saved, and their input is read again.")
             case Step.SEND_OUTPUTS:
@@ -315,7 +315,7 @@ class OutputSizes:
             self._largest[category] = self._bus.catalog.largest(category)
         if size > self._largest[category]:
             raise MessageRefused(
-                f"An output for {category} has {size:,} bytes, and that category takes {self._largest[category]:,}. Nothing of its checkpoint was "
-                "saved. Make the record smaller; or raise max.message.bytes of the category and message.max.bytes in [kafka-settings]. Then start "
-                "the worker again."
+                f"A message for {category} has {size:,} bytes, and that category takes {self._largest[category]:,}. Nothing of its checkpoint was "
+                "saved. Make the record or the state smaller; or raise max.message.bytes of the category and message.max.bytes in "
+                "[kafka-settings]. Then start the worker again."
             )

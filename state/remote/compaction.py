@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from ...processors.declare.aggregator import Aggregator
+from ...processors.errors import ProcessorFailed
 from ..errors import StateError
 from .addresses import address_of
 from .errors import StoreInterrupted
@@ -89,7 +90,7 @@ class Compactor:
                 self.compact()
             except StoreInterrupted as error:
                 _LOG.warning("Partials of %s are merged later: %s No data is lost.", self._name, error)
-            except StateError as error:
+            except (StateError, ProcessorFailed) as error:
                 _LOG.warning(
                     "Partials of %s cannot be merged, so reads become slower: %s No data is lost.",
                     self._name,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any, NamedTuple
 
+from ...processors.errors import ProcessorFailed
 from ...processors.keyed_state.changes import Changes
 from ...processors.monoids import Count, Max, Mean, Min, Monoid, Sum
 from .protocols import ExtremeRow, Parts, SlotChanges, Total, TotalRow
@@ -93,10 +94,20 @@ class Merging:
         return self.combined(encoded) if encoded else None
 
     def combined(self, partials: list[bytes]) -> bytes:
-        """Combine at least one partial, in order."""
+        """Combine at least one partial, in order.
+
+        Raises:
+            ProcessorFailed: the monoid's methods raise on these partials.
+        """
         if len(partials) == 1:
             return partials[0]
-        return self._monoid.encode(reduce(self._monoid.combine, map(self._monoid.decode, partials)))
+        try:
+            return self._monoid.encode(reduce(self._monoid.combine, map(self._monoid.decode, partials)))
+        except Exception as error:
+            raise ProcessorFailed(
+                f"{len(partials)} partials of {type(self._monoid).__name__} in the store cannot be combined: {type(error).__name__}: {error}. The "
+                "store keeps them, and nothing is lost. Fix `combine` or `encode` of the monoid, then start the worker again."
+            ) from error
 
     def _total(self, encoded: bytes) -> Total | None:
         return self._adding.total(self._monoid.decode(encoded)) if self._adding else None

@@ -17,6 +17,7 @@ from support.proxy import Proxy
 from support.stores import EVER, LIMIT_S, OVERWRITING, A, B, Log, Opened, Place, aggregator, lifted, until, values
 
 import penstock as ps
+from penstock.processors.errors import ProcessorFailed
 from penstock.processors.keyed_state.window_keys import encode_slot
 from penstock.state.protocols import RemoteState
 from penstock.state.remote import Compactor, compactor_of
@@ -51,6 +52,34 @@ def remove_and_append(state: RemoteState) -> None:
     state.save({A: None})
     for n in (7, 8, 9):
         state.save(lifted(Log(), a=n))
+
+
+class Small(Log):
+    """A log whose program fails for more than four entries."""
+
+    def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
+        if len(left) + len(right) > 4:
+            raise OverflowError("a log has four entries at most")
+        return super().combine(left, right)
+
+
+def test_partials_that_cannot_be_combined_are_kept_and_reported(url: str, opened: Opened) -> None:
+    """The monoid is the user's program. A failure must not reach them as a failed thread, and must not change the store."""
+    monoid = Small()
+    processor = aggregator(monoid)
+    state = opened(url, processor)
+    for n in range(9):
+        state.save(lifted(monoid, a=n))
+
+    reported = r"9 partials of Small .* a log has four entries at most.* nothing is lost"
+    with (
+        closing(compactor_of(url, processor, more_than=4)) as compactor,
+        pytest.raises(ProcessorFailed, match=reported),
+    ):
+        compactor.compact()
+    with pytest.raises(ProcessorFailed, match="cannot be combined"):
+        values(state, monoid, A)
+    assert crowd_sizes(url, processor) == {A: 9}
 
 
 MEANWHILE: dict[str, tuple[Callable[[RemoteState, Compactor], object], list[Any] | None]] = {

@@ -430,8 +430,18 @@ class PostingAtMostOnce(ps.Stateless):
         yield Posted(event.meter, event.at, LARGE * (2 if event.meter == "m3" else 1))
 
 
-@pytest.mark.parametrize("processor", [Posting, PostingAtMostOnce])
-def test_an_output_that_is_too_large_is_refused_before_it_is_saved(processor: type[ps.Processor]) -> None:
+class Remembering(ps.Stateful):
+    """Keeps a state that its changelog cannot store."""
+
+    reads, writes, state, checkpoint = readings, totals, str, FEW
+    state_semantics, output_semantics, deterministic, name = EXACT, EXACT, False, "remembering"
+
+    def process(self, event: Reading, state: str | None, context: ps.Context) -> tuple[str, list[Total]]:
+        return LARGE * (2 if event.meter == "m3" else 1), []
+
+
+@pytest.mark.parametrize("processor", [Posting, PostingAtMostOnce, Remembering])
+def test_an_output_or_a_state_that_is_too_large_is_refused_before_it_is_saved(processor: type[ps.Processor]) -> None:
     """Neither state nor positions say that it was done."""
     site = Site(processor, MemoryStateFolder(), EVENTS[:4])
     error = site.live()
