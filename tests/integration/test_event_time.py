@@ -156,7 +156,7 @@ def test_a_watermark_set_from_outside_completes_windows(
     [
         (["set", "nothing", "2013-01-01"], "There is no category nothing"),
         (["set", "nothing", "tomorrow"], "neither an offset"),
-        (["forget", "nobody"], "has promised nothing"),
+        (["forget", "nobody"], "nobody has set no watermarks"),
     ],
 )
 def test_errors_say_what_to_do(cli: Cli, arguments: list[str], said: str) -> None:

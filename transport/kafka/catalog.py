@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from ..category_spec import CategorySpec, CategoryState, Durability, Topic
 from ..errors import BatchesRefused, BusError, BusRefuses, BusUnreachable, GroupInUse, MissingCategory
-from ..messages import Bucket, Position
+from ..messages import CERTAINLY_FITS_BYTES, Bucket, Position
 from .client_log import refusal_in, refusal_message
 from .error_translation import translate, translated
 from .every_broker import all_brokers_show
@@ -177,6 +177,11 @@ class KafkaCatalog:
     def largest(self, name: str) -> int:
         """Return how large a message may be: what this client sends, and what the topic takes where it does not compress."""
         self._existing(name)
+        if self._settings.largest_message < CERTAINLY_FITS_BYTES:
+            raise BatchesRefused(
+                f"message.max.bytes in [kafka-settings] is {self._settings.largest_message:,}, and Penstock needs {CERTAINLY_FITS_BYTES:,} at "
+                "least. Nothing was read or written. Raise it, or remove it for the default of 1,000,000."
+            )
         topic = int(self._config(name)["max.message.bytes"].value)
         if topic < self._settings.largest_batch:
             raise BatchesRefused(
