@@ -72,7 +72,6 @@ class WatermarkTracker:
         self._unsaved: set[int] = set()
         self._being_saved: set[int] = set()
         self._lows_ms: dict[int, int] = {}
-        self._held_by: dict[int, str] = {}
         self._said_idle: dict[int, bool] = {}
         self._told_s: dict[int, float] = {}
 
@@ -149,13 +148,10 @@ class WatermarkTracker:
         """Return what is known of a shard's inputs, as far as they are read."""
         buckets = self._buckets(shard.number)
         idle = frozenset(bucket.category for bucket in buckets if self._is_idle(shard, bucket))
-        held: dict[str, Held] = {}
-        if self._goes_by_promises:
-            held = {one.category: self._upstream.held(one, shard.position.get(one.category, 0)) for one in buckets}
+        held = self._held(shard)
         is_due = self._clock.monotonic_s() - self._told_s.get(shard.number, -inf) >= TELL_EVERY_S
         is_idle = len(idle) == len(self._inputs) and self._is_saved(shard.number)
         if is_due or is_idle or self._said_idle[shard.number]:
-            self._held_by[shard.number] = "" if is_idle else min(held.values()).by if held else self._holder(shard)
             self._promise(shard.number, idle=is_idle)
         return Known({name: found.watermark_ms for name, found in held.items()}, idle)
 
@@ -171,6 +167,19 @@ class WatermarkTracker:
 
     def _is_saved(self, number: int) -> bool:
         return number not in self._unsaved and number not in self._being_saved
+
+    def _held(self, shard: OpenShard) -> dict[str, Held]:
+        """Return the watermark of each input from its writers; empty if events determine the watermark."""
+        if not self._goes_by_promises:
+            return {}
+        buckets = self._buckets(shard.number)
+        return {
+            bucket.category: self._upstream.held(bucket, shard.position.get(bucket.category, 0)) for bucket in buckets
+        }
+
+    def _held_by(self, shard: OpenShard) -> str:
+        held = self._held(shard)
+        return min(held.values()).by if held else self._holder(shard)
 
     def _holder(self, shard: OpenShard) -> str:
         """Return what holds a shard back that finds out by its events how far its inputs are, in words; empty where only those do."""
@@ -214,7 +223,7 @@ class WatermarkTracker:
     def _promise(self, number: int, *, idle: bool) -> None:
         self._told_s[number] = self._clock.monotonic_s()
         self._said_idle[number] = idle
-        held_by = self._held_by.get(number, "")
+        held_by = "" if idle or number not in self._shards else self._held_by(self._shards[number])
         self._promising.promise(number, self._lows_ms[number], held_by, idle=idle, as_of=self._as_of)
 
     def _buckets(self, number: int) -> list[Bucket]:
@@ -226,7 +235,7 @@ class WatermarkTracker:
         self._unsaved.difference_update(numbers)
         self._being_saved.difference_update(numbers)
         for number in numbers:
-            for kept in (self._shards, self._lows_ms, self._held_by, self._said_idle, self._told_s):
+            for kept in (self._shards, self._lows_ms, self._said_idle, self._told_s):
                 kept.pop(number, None)
             for bucket in self._buckets(number):
                 self._silences.pop(bucket, None)

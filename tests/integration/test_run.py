@@ -243,7 +243,13 @@ def test_a_category_that_takes_too_small_batches_is_refused(
     fails(cli("run", f"{app}:Large", "--until-end"), name, "65,536", f"--alter --topic {name}", "Nothing was written")
 
     (cli.folder / "penstock.toml").write_text('[kafka-settings]\n"message.max.bytes" = 16000\n')
-    fails(cli("run", f"{app}:Large", "--until-end"), "message.max.bytes", "16,000", "16,384", "Nothing was read or written")
+    fails(
+        cli("run", f"{app}:Large", "--until-end"),
+        "message.max.bytes",
+        "16,000",
+        "16,384",
+        "Nothing was read or written",
+    )
 
     (cli.folder / "penstock.toml").write_text('[kafka-settings]\n"batch.size" = 16384\n')
     cli.ok("run", f"{app}:Large", "--until-end")

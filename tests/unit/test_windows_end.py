@@ -476,3 +476,18 @@ def test_ten_events_complete_windows_by_default() -> None:
 
     assert few.held_by == "readings/0, which has had 3 of the 8 events after which its watermark begins"
     assert [one.begin for one in driver.read(sums)] == list(range(0, 90, 10))
+
+
+def test_a_worker_that_stops_at_once_reports_no_earlier_reason() -> None:
+    """The reason belongs to the watermark beside it; the one from before the first event is outdated."""
+
+    class ByDefault(Complete):
+        watermark = ps.Processor.watermark
+
+    driver = Driver(ByDefault)
+    driver.send(readings, [Reading("a", 10 * n, 1) for n in range(3)])
+    driver.advance(1)
+    driver.send(readings, [Reading("a", 10 * n, 1) for n in range(3, 20)])
+
+    last = watermarks_on(driver.bus)["by_default", 0]
+    assert (last.low_ms, last.held_by) == (190, "")
