@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ...processors.validation import did_you_mean
 from . import environment, kafka_settings
-from .errors import ConfigRefused, did_you_mean
+from .errors import ConfigRefused
 from .section import Section
 from .toml_file import Keys, TomlFile
 from .variables import resolved, variables_in
@@ -136,7 +137,7 @@ class Configuration:
             return msgspec.convert(resolved(table, place) if resolve else table, kind)
         except msgspec.ValidationError as error:
             raise ConfigRefused(
-                f"{place}, in [{name}]: {error}.{_meant_field(error, kind)} Nothing was done. Correct the file."
+                f"{place}, in [{name}]: {error}.{_field_suggestion(error, kind)} Nothing was done. Correct the file."
             ) from error
 
     def _table(self, words: Keys) -> Mapping[str, Any]:
@@ -173,7 +174,7 @@ class Configuration:
     def _unknown(self, keys: Keys, known: Iterable[str]) -> ConfigRefused:
         table = f" in [{'.'.join(keys[:-1])}]" if len(keys) > 1 else ""
         return ConfigRefused(
-            f"{self.file.place(keys)}: unknown setting {keys[-1]}{table}. {did_you_mean(keys[-1], known)} Nothing was done."
+            f"{self.file.place(keys)}: unknown setting {keys[-1]}{table}.{_suggestion(keys[-1], known)} Nothing was done."
         )
 
     def _no_table(self, keys: Keys) -> ConfigRefused:
@@ -183,6 +184,13 @@ class Configuration:
         )
 
 
-def _meant_field(error: msgspec.ValidationError, kind: type[Section]) -> str:
+def _field_suggestion(error: msgspec.ValidationError, kind: type[Section]) -> str:
     unknown = _UNKNOWN_FIELD.search(str(error))
-    return f" {did_you_mean(unknown[1], kind.__struct_encode_fields__)}" if unknown else ""
+    return _suggestion(unknown[1], kind.__struct_encode_fields__) if unknown else ""
+
+
+def _suggestion(name: str, options: Iterable[str]) -> str:
+    """Return a sentence with the most similar name, or with all names, to append to an error."""
+    names = sorted(options)
+    everything = f" Known names: {', '.join(names)}." if names else " No name is allowed here."
+    return did_you_mean(name, names) or everything

@@ -6,9 +6,9 @@ security.protocol = "SASL_SSL"    TOML reads a nested table, librdkafka one name
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from ...processors.validation import did_you_mean
 from ...transport.errors import SettingsRefused
 from .errors import ConfigRefused
 from .toml_file import TomlFile
@@ -159,9 +159,8 @@ def explained(file: TomlFile, refused: SettingsRefused) -> ConfigRefused:
     name = max((one for one in written(file) if one in str(refused)), key=len, default=None)
     if name is None:
         return ConfigRefused(f"{file.place((TABLE,))}: {refused}")
-    close = get_close_matches(name, _NAMES, n=1)
-    meant = f" Did you mean {close[0]}?" if close and name not in _NAMES else ""
-    return ConfigRefused(f"{place_of(file, name)}: {refused}{meant}")
+    suggestion = "" if name in _NAMES else did_you_mean(name, _NAMES)
+    return ConfigRefused(f"{place_of(file, name)}: {refused}{suggestion}")
 
 
 def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -179,10 +179,10 @@ def test_a_table_of_a_command_is_for_it_alone_and_goes_before_what_is_for_all() 
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
-        ('\nkafak = "x"', 2, ("unknown setting kafak", "Did you mean kafka?")),
-        ("[tell]\n# so\nquikc = true", 3, ("unknown setting quikc in [tell]", "Did you mean quick?")),
-        ('dir = "x"\n[tel]\nquick = true', 2, ("unknown setting tel", "Did you mean tell?")),
-        ('[group.iner]\ndir = "x"', 1, ("unknown setting iner in [group]", "Did you mean inner?")),
+        ('\nkafak = "x"', 2, ("unknown setting kafak", "Did you mean `kafka`?")),
+        ("[tell]\n# so\nquikc = true", 3, ("unknown setting quikc in [tell]", "Did you mean `quick`?")),
+        ('dir = "x"\n[tel]\nquick = true', 2, ("unknown setting tel", "Did you mean `tell`?")),
+        ('[group.iner]\ndir = "x"', 1, ("unknown setting iner in [group]", "Did you mean `inner`?")),
         ('[group]\ndir = "x"', 2, ("unknown setting dir in [group]", "Known names: inner.")),
         ('quick = "yes"', 1, ("unknown setting quick",)),
         ('[tell]\nquick = "yes"', 2, ("quick must be true or false, not a text",)),
@@ -261,7 +261,7 @@ def test_a_name_that_librdkafka_does_not_know_is_told_with_what_was_meant() -> N
     text = f'kafka = "127.0.0.1:1"\n[kafka-settings]\nsecurity.protocol = "SASL_SSL"\nsasl.pasword = "{SECRET}"\n'
     message = refusal(text, whole, "category", "list")
     assert "penstock.toml, line 4" in message
-    assert "Did you mean sasl.password?" in message
+    assert "Did you mean `sasl.password`?" in message
     assert SECRET not in message
 
 
@@ -297,7 +297,7 @@ def test_a_section_is_read_as_its_type(paging: None, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[paging]\npoll-evry-s = 1", "Did you mean poll-every-s?"),
+        ("[paging]\npoll-evry-s = 1", "Did you mean `poll-every-s`?"),
         ('[paging]\npoll-every-s = "x"', "Expected `float`, got `str` - at `$.poll-every-s`"),
         ("[[paging.rules]]\n", "missing required field `lag-s` - at `$.rules[0]`"),
     ],
