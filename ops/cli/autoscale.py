@@ -14,9 +14,9 @@ from ...transport.errors import BusError
 from ..autoscaling.policy import ScalingPolicy
 from ..autoscaling.sample import Bounds, ScalingDecision
 from ..clock import SystemClock
-from ..deploy.deployments import set_workers
+from ..deploy.deployments import scale_deployment
 from ..deploy.errors import SupervisorUnavailable, WorkerFailed
-from ..deploy.registry import Deployment, deployment_named
+from ..deploy.registry import Deployment, find_deployment
 from ..deploy.version import Target
 from ..monitoring.observer import Observer
 from ..monitoring.outages import Outages, said_once
@@ -62,7 +62,7 @@ def autoscale(
     Example: penstock autoscale scorer --min 1 --max 4 --apply
     """
     bounds = _bounds(least, most, lag, catch_up, more_after, fewer_after)
-    _expect_scalable(deployment_named(folder, name), apply=apply)
+    _expect_scalable(find_deployment(folder, name), apply=apply)
     # Over the time in which the need has to last: a worker more is judged by what is read since it is there.
     rates_over_s = min(RATES_OVER_S, max(REPORTS_IN_A_RATE * REPORT_EVERY_S, bounds.more_after_s))
     scaler, stopped, outages = ScalingPolicy(bounds, rates_over_s), Event(), Outages()
@@ -80,7 +80,7 @@ def autoscale(
             if standing is None and outages.now is None:
                 note(f"{name}: none of its workers has reported on this Kafka cluster yet.")
             elif standing is not None:
-                workers = deployment_named(folder, name).workers
+                workers = find_deployment(folder, name).workers
                 decision = scaler.decide(standing, workers)
                 _say(name, workers, decision, json=json)
                 if decision.change and apply:
@@ -120,7 +120,7 @@ def _standing(observer: Observer, name: str, outages: Outages) -> ProcessorStatu
 def _change(folder: Path, name: str, workers: int) -> None:
     """Set the number of workers. A failure is reported, and the next decision tries again."""
     try:
-        set_workers(folder, name, workers, note)
+        scale_deployment(folder, name, workers, note)
     except (SupervisorUnavailable, WorkerFailed) as error:
         complain(str(error))
     else:

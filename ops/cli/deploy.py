@@ -1,4 +1,4 @@
-"""`penstock deploy`, `undeploy`, `deployments`, `rollback` and `scale`: manage deployed processors."""
+"""`penstock deploy`, `undeploy`, `all_deployments`, `rollback` and `scale`: manage deployed processors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,23 @@ from ...processors.declare.apps import AppName
 from ...transport.kafka import KafkaBus
 from ..config.kafka_settings import TABLE
 from ..config.variables import variables_in
-from ..deploy.deployment_status import Shown, WorkerShown, shown
-from ..deploy.deployments import Plan, WantedDeployment, carry_out, planned, rolled_back, set_workers, taken_down
-from ..deploy.dry_run import described
-from ..deploy.environment import STORE, needed
-from ..deploy.manifests import outside_of
-from ..deploy.purge import Remains, purge, remains_of
-from ..deploy.readiness import UP_LIMIT_S
-from ..deploy.registry import Deployment, Records, changing, deployment_named, deployments
-from ..deploy.version import Pods, Settings, Target, Version
+from ..deploy.deployment_status import DeployedWorker, DeploymentStatus, deployment_status
+from ..deploy.deployments import (
+    DeploymentPlan,
+    DeploymentRequest,
+    apply_plan,
+    plan_deployment,
+    roll_back,
+    scale_deployment,
+    stop_deployment,
+)
+from ..deploy.dry_run import dry_run_text
+from ..deploy.environment import STORE, required_variables
+from ..deploy.manifests import prerequisites
+from ..deploy.purge import PurgePlan, plan_purge, purge
+from ..deploy.readiness import READY_LIMIT_S
+from ..deploy.registry import Deployment, DeploymentFiles, all_deployments, deployment_lock, find_deployment
+from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
 from .category import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .options import Target as AppTarget
@@ -76,7 +84,7 @@ def deploy(
     cpu: Annotated[str, typer.Option("--cpu", help="For Kubernetes: the CPU request of a worker.")] = "500m",
     memory: Annotated[str, typer.Option("--memory", help="For Kubernetes: the memory of a worker.")] = "1Gi",
     disk: Annotated[str, typer.Option("--disk", help="For Kubernetes: the size of a worker's volume.")] = "10Gi",
-    patience: Patience = UP_LIMIT_S,
+    patience: Patience = READY_LIMIT_S,
     backup: Backup = None,
     webhdfs: WebHdfs = None,
     backup_every: BackupEvery = 60.0,
@@ -96,7 +104,7 @@ def deploy(
     file = configuration_of(context).file
     if create and not dry_run:
         create_missing(bus, name)
-    settings = Settings(
+    settings = DeploymentSettings(
         kafka=bus.settings.bootstrap,
         config=None if file.path is None else str(file.path.absolute()),
         secured=TABLE in file.values,
@@ -110,30 +118,32 @@ def deploy(
     )
     environment = {**os.environ, **({STORE: store} if store else {})}
     in_file = [name for name in variables_in(file.values) if name in environment]
-    with breaking_off(HALF_WAY), changing(folder, note):
+    with breaking_off(HALF_WAY), deployment_lock(folder, note):
         plans = []
         for processor in app.processors:
-            own = msgspec.structs.replace(settings, variables=tuple(sorted({*needed(processor), *in_file})))
-            wanted = WantedDeployment(name.path.resolve(), processor, own, workers, take_over)
-            plans.append(planned(wanted, bus, environment, note))
+            own = msgspec.structs.replace(settings, variables=tuple(sorted({*required_variables(processor), *in_file})))
+            wanted = DeploymentRequest(name.path.resolve(), processor, own, workers, take_over)
+            plans.append(plan_deployment(wanted, bus, environment, note))
         for plan in plans:
             _tell(plan)
         if dry_run:
-            out.out(described(plans), highlight=False)
+            out.out(dry_run_text(plans), highlight=False)
             return
         for plan in plans:
-            carry_out(plan, note, patience)
-    _show([shown(folder, deployment_named(folder, plan.version.name)) for plan in plans], json=json)
+            apply_plan(plan, note, patience)
+    _show([deployment_status(folder, find_deployment(folder, plan.version.name)) for plan in plans], json=json)
 
 
-def _pods(where: Target, image: str | None, namespace: str | None, cpu: str, memory: str, disk: str) -> Pods | None:
+def _pods(
+    where: Target, image: str | None, namespace: str | None, cpu: str, memory: str, disk: str
+) -> PodSettings | None:
     if where is not Target.KUBERNETES:
         return None
     if image is None:
         raise typer.BadParameter(
             "--target kubernetes needs --image: an image with Python, Penstock, and the app's dependencies."
         )
-    return Pods(image, namespace, cpu, memory, disk)
+    return PodSettings(image, namespace, cpu, memory, disk)
 
 
 def undeploy(
@@ -153,12 +163,12 @@ def undeploy(
 
     Example: penstock undeploy scorer
     """
-    with breaking_off("Repeat the command to finish."), changing(folder, note):
+    with breaking_off("Repeat the command to finish."), deployment_lock(folder, note):
         if not purge_:
             _take_down(folder, name)
             return
         bus = connect(kafka, folder)
-        remains = remains_of(folder, name, bus)
+        remains = plan_purge(folder, name, bus)
         for line in remains.says:
             note(f"To be removed: {line}")
         if not yes and not typer.confirm(f"Stop {name} and remove all of this permanently?"):
@@ -168,16 +178,16 @@ def undeploy(
 
 
 def _take_down(folder: Path, name: str) -> None:
-    taken_down(folder, name, note)
+    stop_deployment(folder, name, note)
     note(
         f"{name} is stopped after a last checkpoint. Its state stays in {folder / 'state' / name}, its positions stay in Kafka."
     )
     note(f"Deploy it again to continue, or remove state and positions with `penstock undeploy {name} --purge`.")
 
 
-def _purge(folder: Path, name: str, remains: Remains, bus: KafkaBus) -> None:
-    if Records(folder, name).deployment() is not None:
-        taken_down(folder, name, note)
+def _purge(folder: Path, name: str, remains: PurgePlan, bus: KafkaBus) -> None:
+    if DeploymentFiles(folder, name).deployment() is not None:
+        stop_deployment(folder, name, note)
     purge(remains, bus)
     note(f"{name} is stopped, and all of this was removed.")
 
@@ -195,18 +205,23 @@ def list_deployments(
     Example: penstock deployments scorer
     """
     if name is None:
-        found = [shown(folder, deployment) for deployment in deployments(folder)]
+        found = [deployment_status(folder, deployment) for deployment in all_deployments(folder)]
         if not found and not json:
             note(f"Nothing is deployed from {folder}. Deploy with `penstock deploy APP[:PROCESSOR]`.")
             return
         _show(found, json=json)
         return
-    deployment = deployment_named(folder, name)
-    versions = [Records(folder, name).version(number) for number in Records(folder, name).numbers()]
+    deployment = find_deployment(folder, name)
+    versions = [DeploymentFiles(folder, name).version(number) for number in DeploymentFiles(folder, name).numbers()]
     if json:
-        as_json({**_described(shown(folder, deployment)), "versions": [msgspec.to_builtins(one) for one in versions]})
+        as_json(
+            {
+                **_described(deployment_status(folder, deployment)),
+                "versions": [msgspec.to_builtins(one) for one in versions],
+            }
+        )
         return
-    one = shown(folder, deployment)
+    one = deployment_status(folder, deployment)
     _show([one], json=False)
     if one.workers:
         table(["worker", "version", "process", "up", "buckets", ""], [_worker_row(worker) for worker in one.workers])
@@ -225,7 +240,7 @@ def rollback(
             show_default=False,
         ),
     ] = None,
-    patience: Patience = UP_LIMIT_S,
+    patience: Patience = READY_LIMIT_S,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -233,16 +248,16 @@ def rollback(
 
     Example: penstock rollback scorer --to 2
     """
-    with breaking_off(HALF_WAY), changing(folder, note):
-        version = rolled_back(folder, name, to, note, patience)
+    with breaking_off(HALF_WAY), deployment_lock(folder, note):
+        version = roll_back(folder, name, to, note, patience)
     note(f"{version.label} runs again.")
-    _show([shown(folder, deployment_named(folder, name))], json=json)
+    _show([deployment_status(folder, find_deployment(folder, name))], json=json)
 
 
 def scale(
     name: Name,
     workers: Annotated[int, typer.Option("--workers", min=1, help="The new number of workers.")],
-    patience: Patience = UP_LIMIT_S,
+    patience: Patience = READY_LIMIT_S,
     folder: Folder = DEFAULT_FOLDER,
     json: AsJson = False,
 ) -> None:
@@ -250,15 +265,15 @@ def scale(
 
     Example: penstock scale scorer --workers 4
     """
-    before = deployment_named(folder, name)
+    before = find_deployment(folder, name)
     _warn_of_idle(before.version, workers)
     with breaking_off(HALF_WAY):
-        after = set_workers(folder, name, workers, note, patience)
+        after = scale_deployment(folder, name, workers, note, patience)
     note(f"{name}: {after.workers} workers, {before.workers} before.")
-    _show([shown(folder, after)], json=json)
+    _show([deployment_status(folder, after)], json=json)
 
 
-def _tell(plan: Plan) -> None:
+def _tell(plan: DeploymentPlan) -> None:
     note(f"{plan.says}.")
     _warn_of_idle(plan.version, plan.workers)
     if plan.version.settings.target is Target.KUBERNETES:
@@ -266,7 +281,7 @@ def _tell(plan: Plan) -> None:
             note(
                 f"{plan.version.settings.kafka} is a local address, and workers in the cluster cannot reach it. Use an address that the cluster can reach."
             )
-        for needed_there in outside_of(plan.version):
+        for needed_there in prerequisites(plan.version):
             note(f"Create in the cluster once: {needed_there}")
 
 
@@ -284,7 +299,7 @@ def _whole(location: str | None) -> str | None:
     return location if location is None or "://" in location else str(Path(location).absolute())
 
 
-def _show(found: list[Shown], *, json: bool) -> None:
+def _show(found: list[DeploymentStatus], *, json: bool) -> None:
     if json:
         as_json([_described(one) for one in found])
         return
@@ -295,7 +310,7 @@ def _show(found: list[Shown], *, json: bool) -> None:
             complain(f"{one.deployment.name}: {problem}")
 
 
-def _row(one: Shown) -> list[object]:
+def _row(one: DeploymentStatus) -> list[object]:
     deployment, version = one.deployment, one.deployment.version
     ready = f"{one.ready} of {deployment.workers} ready" if one.workers else str(deployment.workers)
     cells = deployment.name, str(version.number), ready, deployment.target.value, _time(version), _app(deployment)
@@ -308,7 +323,7 @@ def _app(deployment: Deployment) -> str:
     return f"{here}:{deployment.processor}"
 
 
-def _worker_row(worker: WorkerShown) -> list[object]:
+def _worker_row(worker: DeployedWorker) -> list[object]:
     up = "" if worker.up_s is None else f"{timedelta(seconds=round(worker.up_s))}"
     state = "ready" if worker.is_ready else "not ready"
     return [worker.worker, worker.version, worker.pid, up, ", ".join(map(str, worker.buckets)), state]
@@ -323,7 +338,7 @@ def _version_row(version: Version, deployment: Deployment) -> list[object]:
     return [str(version.number), said, _time(version), version.by, version.digest, version.processor, kept]
 
 
-def _described(one: Shown) -> dict[str, Any]:
+def _described(one: DeploymentStatus) -> dict[str, Any]:
     deployment = one.deployment
     return {
         "name": deployment.name,

@@ -20,10 +20,10 @@ from ...state.errors import FileStoreUnreachable, StateDamaged
 from ...state.files.file_store import FileStore
 from ...state.local.rocksdb import RocksShardState
 from ...transport.tables.maintenance_log import MaintenanceOperation
-from .errors import StateUnfit
+from .errors import IncompatibleState
 from .version import Shape, Version
 
-SAMPLE = 1000
+SAMPLE_VALUES = 1000
 """How many values of each shard are looked at."""
 
 
@@ -62,7 +62,7 @@ def expect_compatible(
         move: what was last done to its states from outside, as far as that is known.
 
     Raises:
-        StateUnfit: it does not fit; says which, why, and what can be done.
+        IncompatibleState: it does not fit; says which, why, and what can be done.
     """
     misfits = [
         *_misfits(processor, last, states, move),
@@ -71,7 +71,7 @@ def expect_compatible(
     if misfits:
         in_type = all(misfit.in_type for misfit in misfits)
         by_function = [_by_function(processor, target, last, states, place)] if in_type else []
-        raise StateUnfit(
+        raise IncompatibleState(
             f"{processor.__name__} was not deployed, and what runs goes on: {misfits[0].says} {_choices(processor, target, by_function)}"
         )
 
@@ -126,7 +126,7 @@ def _differs_in_type(processor: type[Processor], shape: str | None) -> bool:
 
 
 def _on_this_machine(processor: type[Processor], states: Path) -> Iterator[Incompatibility]:
-    decode = inspection(processor, None, SAMPLE)
+    decode = inspection(processor, None, SAMPLE_VALUES)
     for shard in local_shards(states):
         if shard.processor == processor.name:
             theirs = read_database(shard.folder(states), RocksShardState.identity)

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .deployments import workers_of
+from .deployments import local_workers
 from .errors import SupervisorUnavailable
-from .process_supervisor import Life
-from .readiness import Workers
-from .registry import Deployment, Records
+from .process_supervisor import ProcessState
+from .readiness import LocalWorkers
+from .registry import Deployment, DeploymentFiles
 from .version import Target
 
 
 @dataclass(frozen=True)
-class WorkerShown:
+class DeployedWorker:
     """A worker as it is.
 
     Args:
@@ -38,7 +38,7 @@ class WorkerShown:
 
 
 @dataclass(frozen=True)
-class Shown:
+class DeploymentStatus:
     """A deployment as it is.
 
     Args:
@@ -47,7 +47,7 @@ class Shown:
     """
 
     deployment: Deployment
-    workers: tuple[WorkerShown, ...]
+    workers: tuple[DeployedWorker, ...]
 
     @property
     def ready(self) -> int:
@@ -70,31 +70,31 @@ class Shown:
         yield from (f"Worker {worker.worker}: {worker.problem}" for worker in self.workers if worker.problem)
 
 
-def shown(folder: Path, deployment: Deployment) -> Shown:
+def deployment_status(folder: Path, deployment: Deployment) -> DeploymentStatus:
     """Return a deployment as it is."""
     if deployment.target is Target.KUBERNETES:
-        return Shown(deployment, ())
-    workers = workers_of(Records(folder, deployment.name), deployment.version.settings)
-    return Shown(deployment, tuple(_worker(workers, worker) for worker in range(deployment.workers)))
+        return DeploymentStatus(deployment, ())
+    workers = local_workers(DeploymentFiles(folder, deployment.name), deployment.version.settings)
+    return DeploymentStatus(deployment, tuple(_worker(workers, worker) for worker in range(deployment.workers)))
 
 
-def _worker(workers: Workers, worker: int) -> WorkerShown:
+def _worker(workers: LocalWorkers, worker: int) -> DeployedWorker:
     version = workers.version(worker)
     try:
         seen, health = workers.seen(worker), workers.health(worker)
     except SupervisorUnavailable as error:
-        return WorkerShown(worker, version, None, is_ready=False, buckets=(), up_s=None, problem=str(error))
+        return DeployedWorker(worker, version, None, is_ready=False, buckets=(), up_s=None, problem=str(error))
     pid = None if health is None else health.pid
     if health is not None and health.is_ready:
-        return WorkerShown(worker, version, pid, is_ready=True, buckets=health.buckets, up_s=seen.up_s, problem="")
-    if seen.life is Life.STOPPED:
+        return DeployedWorker(worker, version, pid, is_ready=True, buckets=health.buckets, up_s=seen.up_s, problem="")
+    if seen.life is ProcessState.STOPPED:
         problem = (
             "does not run, and nobody keeps it alive, as after a restart of the machine: deploy again, which starts it."
         )
-    elif seen.life is Life.WAITING:
+    elif seen.life is ProcessState.WAITING:
         problem = f"ended, and is started again after a pause. {workers.last_words(worker)}"
     elif health is not None and health.since_turn_s is not None and not health.turns:
         problem = f"is stuck: its loop has stood still for {health.since_turn_s:.0f} s. If that lasts, end process {health.pid}."
     else:
         problem = "is starting, or is about to read its buckets."
-    return WorkerShown(worker, version, pid, is_ready=False, buckets=(), up_s=seen.up_s, problem=problem)
+    return DeployedWorker(worker, version, pid, is_ready=False, buckets=(), up_s=seen.up_s, problem=problem)

@@ -24,20 +24,20 @@ from ...state.lookup_sources.file_tables import FileTable
 from ...transport.bus import Bus
 from ...transport.tables.maintenance_log import newest_maintenance
 from ..worker.preflight import prepare
-from .cluster import Cluster, expect_reachable
 from .compatibility import expect_compatible
-from .environment import keep, kept, needed, taken
+from .environment import load_variables, required_variables, save_variables, variable_values
 from .errors import DeployError, NameTaken
+from .kubernetes_rollout import KubernetesRollout, expect_reachable
 from .manifests import manifests_of
-from .readiness import UP_LIMIT_S, Workers
-from .registry import Deployment, Records, changing, deployment_named
-from .rolling_update import RollingUpdate, Say
+from .readiness import READY_LIMIT_S, LocalWorkers
+from .registry import Deployment, DeploymentFiles, deployment_lock, find_deployment
+from .supervised_rollout import Say, SupervisedRollout
 from .supervisors import supervisor_of
-from .version import Settings, Shape, Target, Version
+from .version import DeploymentSettings, Shape, Target, Version
 
 
 @dataclass(frozen=True)
-class WantedDeployment:
+class DeploymentRequest:
     """A processor that is to be deployed.
 
     Args:
@@ -50,7 +50,7 @@ class WantedDeployment:
 
     app: Path
     processor: type[Processor]
-    settings: Settings
+    settings: DeploymentSettings
     workers: int | None
     takes_over: bool
 
@@ -61,7 +61,7 @@ class WantedDeployment:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DeploymentPlan:
     """What a deployment comes to.
 
     Args:
@@ -99,24 +99,24 @@ class Plan:
         return f"; {self.workers} workers instead of {self.running.workers}"
 
 
-def planned(wanted: WantedDeployment, bus: Bus, environment: Mapping[str, str], say: Say) -> Plan:
+def plan_deployment(wanted: DeploymentRequest, bus: Bus, environment: Mapping[str, str], say: Say) -> DeploymentPlan:
     """Check what is to be deployed, against the bus and against what is there, and return what that comes to. Changes nothing.
 
     Raises:
         NameTaken: another app's processor of that name is deployed.
-        StateUnfit: saved state does not fit it.
+        IncompatibleState: saved state does not fit it.
         DeployError: a variable that it needs is not set.
         BusError: no broker answers, or a category is missing or has another number of buckets.
     """
     processor, settings = wanted.processor, wanted.settings
-    records = Records(Path(settings.folder), wanted.name)
+    records = DeploymentFiles(Path(settings.folder), wanted.name)
     standing, running = records.standing(), records.deployment()
     _expect_own_name(wanted, running)
     _expect_same_target(settings, running)
-    given = {*needed(processor), *settings.variables}
+    given = {*required_variables(processor), *settings.variables}
     if settings.target is Target.KUBERNETES:
         given = set()  # there, Secrets have them
-    values = taken(sorted(given), environment, processor.__name__)
+    values = variable_values(sorted(given), environment, processor.__name__)
     with closing(prepare(processor, bus)):
         pass
     last = None if standing is None else records.version(standing.version)
@@ -127,25 +127,25 @@ def planned(wanted: WantedDeployment, bus: Bus, environment: Mapping[str, str], 
     if settings.target is Target.KUBERNETES:
         expect_reachable(version)
         manifests_of(version, code, 1)  # what a cluster would not take is told before anything is kept
-    is_new = last is None or not version.is_run_like(last) or dict(values) != kept(records.environment)
+    is_new = last is None or not version.is_run_like(last) or dict(values) != load_variables(records.environment)
     if last is not None and not is_new:
         version = last
     workers = wanted.workers or (running.workers if running else 1)
-    return Plan(version, code, values, running, workers, is_new)
+    return DeploymentPlan(version, code, values, running, workers, is_new)
 
 
-def carry_out(plan: Plan, say: Say, limit_s: float = UP_LIMIT_S) -> None:
+def apply_plan(plan: DeploymentPlan, say: Say, limit_s: float = READY_LIMIT_S) -> None:
     """Do what was planned.
 
     Raises:
         UpdateFailed: the version did not come up; what ran before runs again.
         SupervisorUnavailable: what keeps workers alive cannot be had.
     """
-    records = Records(Path(plan.version.settings.folder), plan.version.name)
+    records = DeploymentFiles(Path(plan.version.settings.folder), plan.version.name)
     if plan.is_new:
         records.add(plan.version, plan.code)
-        keep(records.environment, plan.values)
-    changes = changes_of(records, plan.version.settings, say, limit_s)
+        save_variables(records.environment, plan.values)
+    changes = rollout_of(records, plan.version.settings, say, limit_s)
     if plan.running is None:
         changes.begin(plan.version, plan.workers)
         return
@@ -157,7 +157,7 @@ def carry_out(plan: Plan, say: Say, limit_s: float = UP_LIMIT_S) -> None:
         changes.resize(plan.workers)
 
 
-def roll(changes: DeploymentChanges, running: Deployment, version: Version) -> None:
+def roll(changes: Rollout, running: Deployment, version: Version) -> None:
     """Have a deployment run a version, in the way in which the two can follow on one another."""
     if set(running.version.shape.inputs) == set(version.shape.inputs):
         changes.update(version)
@@ -165,7 +165,7 @@ def roll(changes: DeploymentChanges, running: Deployment, version: Version) -> N
         changes.replace_all(version)
 
 
-def rolled_back(folder: Path, name: str, to: int | None, say: Say, limit_s: float = UP_LIMIT_S) -> Version:
+def roll_back(folder: Path, name: str, to: int | None, say: Say, limit_s: float = READY_LIMIT_S) -> Version:
     """Have a deployment run an earlier version again, with its code of then; return it.
 
     Args:
@@ -178,24 +178,24 @@ def rolled_back(folder: Path, name: str, to: int | None, say: Say, limit_s: floa
     Raises:
         NotDeployed: there is no such deployment.
         DeployError: there is no such version.
-        StateUnfit: saved state does not fit it.
+        IncompatibleState: saved state does not fit it.
         UpdateFailed: it did not come up; what ran before runs again.
     """
-    running = deployment_named(folder, name)
-    records = Records(folder, name)
+    running = find_deployment(folder, name)
+    records = DeploymentFiles(folder, name)
     version = records.version(_earlier(records, running) if to is None else to)
     _expect_same_target(version.settings, running)
     _expect_state_fits(version, running, records, say)
-    roll(changes_of(records, running.version.settings, say, limit_s), running, version)
+    roll(rollout_of(records, running.version.settings, say, limit_s), running, version)
     return version
 
 
-def set_workers(
-    folder: Path, name: str, workers: int, say: Say = lambda _: None, limit_s: float = UP_LIMIT_S
+def scale_deployment(
+    folder: Path, name: str, workers: int, say: Say = lambda _: None, limit_s: float = READY_LIMIT_S
 ) -> Deployment:
     """Have a deployment run with so many workers, and return it; those that leave save a last checkpoint and hand their buckets on.
 
-    Waits for whoever else is changing deployments: not for a caller who is in `changing`.
+    Waits for whoever else is changing deployments: not for a caller who is in `deployment_lock`.
 
     Raises:
         NotDeployed: there is no such deployment.
@@ -206,23 +206,23 @@ def set_workers(
         raise DeployError(
             f"{name} with {workers} workers would do nothing: `penstock undeploy {name}` stops it and keeps its state."
         )
-    with changing(folder, say):
-        running = deployment_named(folder, name)
-        changes_of(Records(folder, name), running.version.settings, say, limit_s).resize(workers)
-        return deployment_named(folder, name)
+    with deployment_lock(folder, say):
+        running = find_deployment(folder, name)
+        rollout_of(DeploymentFiles(folder, name), running.version.settings, say, limit_s).resize(workers)
+        return find_deployment(folder, name)
 
 
-def taken_down(folder: Path, name: str, say: Say) -> None:
+def stop_deployment(folder: Path, name: str, say: Say) -> None:
     """Stop a deployment's workers after a last checkpoint; state and versions stay.
 
     Raises:
         NotDeployed: there is no such deployment.
     """
-    running = deployment_named(folder, name)
-    changes_of(Records(folder, name), running.version.settings, say, UP_LIMIT_S).take_down()
+    running = find_deployment(folder, name)
+    rollout_of(DeploymentFiles(folder, name), running.version.settings, say, READY_LIMIT_S).take_down()
 
 
-class DeploymentChanges(Protocol):
+class Rollout(Protocol):
     """Changes the workers of a deployment, wherever they are. Each call can be repeated, also after one that was broken off."""
 
     def begin(self, version: Version, workers: int) -> None:
@@ -250,20 +250,20 @@ class DeploymentChanges(Protocol):
         ...
 
 
-def changes_of(records: Records, settings: Settings, say: Say, limit_s: float) -> DeploymentChanges:
+def rollout_of(records: DeploymentFiles, settings: DeploymentSettings, say: Say, limit_s: float) -> Rollout:
     """Return what changes a deployment's workers."""
     if settings.target is Target.KUBERNETES:
-        return Cluster(records, limit_s, say)
+        return KubernetesRollout(records, limit_s, say)
     keeper = supervisor_of(settings)
-    return RollingUpdate(records, keeper, workers_of(records, settings), limit_s, say)
+    return SupervisedRollout(records, keeper, local_workers(records, settings), limit_s, say)
 
 
-def workers_of(records: Records, settings: Settings) -> Workers:
+def local_workers(records: DeploymentFiles, settings: DeploymentSettings) -> LocalWorkers:
     """Return a deployment's workers as they are."""
-    return Workers(records, supervisor_of(settings))
+    return LocalWorkers(records, supervisor_of(settings))
 
 
-def _expect_own_name(wanted: WantedDeployment, running: Deployment | None) -> None:
+def _expect_own_name(wanted: DeploymentRequest, running: Deployment | None) -> None:
     if running is None or wanted.takes_over or running.app == str(wanted.app):
         return
     raise NameTaken(
@@ -272,7 +272,7 @@ def _expect_own_name(wanted: WantedDeployment, running: Deployment | None) -> No
     )
 
 
-def _expect_same_target(settings: Settings, running: Deployment | None) -> None:
+def _expect_same_target(settings: DeploymentSettings, running: Deployment | None) -> None:
     if running is not None and running.target is not settings.target:
         raise DeployError(
             f"{running.name} is deployed with --target {running.target.value}. Nothing was changed. `penstock undeploy {running.name}` first; "
@@ -280,7 +280,7 @@ def _expect_same_target(settings: Settings, running: Deployment | None) -> None:
         )
 
 
-def _version_of(wanted: WantedDeployment, records: Records) -> tuple[Version, Contents]:
+def _version_of(wanted: DeploymentRequest, records: DeploymentFiles) -> tuple[Version, Contents]:
     code = code_of(wanted.app, wanted.processor)
     version = Version(
         number=max(records.numbers(), default=0) + 1,
@@ -306,7 +306,7 @@ def code_of(app: Path, processor: type[Processor]) -> Contents:
     return Contents(files)
 
 
-def _earlier(records: Records, running: Deployment) -> int:
+def _earlier(records: DeploymentFiles, running: Deployment) -> int:
     standing = running.standing
     good = [number for number in records.numbers() if number < standing.version and number not in standing.failed]
     if standing.is_settled and not good:
@@ -317,7 +317,7 @@ def _earlier(records: Records, running: Deployment) -> int:
     return good[-1] if standing.is_settled else standing.version
 
 
-def _expect_state_fits(version: Version, running: Deployment, records: Records, say: Say) -> None:
+def _expect_state_fits(version: Version, running: Deployment, records: DeploymentFiles, say: Say) -> None:
     app = AppName(records.code(version.number) / version.app_file, version.processor)
     settings = version.settings
     place = open_file_store(settings.backup, settings.webhdfs) if settings.backup else None

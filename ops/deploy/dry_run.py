@@ -7,26 +7,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..worker.app_processes import penstock_command
-from .cluster import as_list
-from .deployments import Plan
+from .deployments import DeploymentPlan
+from .kubernetes_rollout import manifest_list
 from .manifests import manifests_of
-from .registry import Records
+from .registry import DeploymentFiles
 from .supervisord import worker_config
 from .systemd import template_of, unit_of, unit_text, units_folder
 from .version import Target
 from .worker_command import run_arguments
 
 
-def described(plans: Sequence[Plan]) -> str:
+def dry_run_text(plans: Sequence[DeploymentPlan]) -> str:
     """Return what plans of one target would write and have run."""
     if plans[0].version.settings.target is Target.KUBERNETES:
-        return as_list([one for plan in plans for one in manifests_of(plan.version, plan.code, plan.workers)])
+        return manifest_list([one for plan in plans for one in manifests_of(plan.version, plan.code, plan.workers)])
     return "\n".join(line for plan in plans for line in _described(plan))
 
 
-def _described(plan: Plan) -> Iterator[str]:
+def _described(plan: DeploymentPlan) -> Iterator[str]:
     version = plan.version
-    records = Records(Path(version.settings.folder), version.name)
+    records = DeploymentFiles(Path(version.settings.folder), version.name)
     command = penstock_command(*run_arguments(version, records.code(version.number), "PORT"))
     yield f"# {version.label}: code {version.digest}, kept in {records.code(version.number)}"
     yield from (f"#   {name}" for name in sorted(plan.code.files))
@@ -36,13 +36,13 @@ def _described(plan: Plan) -> Iterator[str]:
     yield from (_systemd if version.settings.target is Target.SYSTEMD else _supervisord)(plan)
 
 
-def _supervisord(plan: Plan) -> Iterator[str]:
+def _supervisord(plan: DeploymentPlan) -> Iterator[str]:
     version = plan.version
     for worker in range(plan.workers):
         yield worker_config(Path(version.settings.folder), version.name, worker)
 
 
-def _systemd(plan: Plan) -> Iterator[str]:
+def _systemd(plan: DeploymentPlan) -> Iterator[str]:
     version = plan.version
     units = " ".join(unit_of(version.name, worker) for worker in range(plan.workers))
     yield f"# {units_folder() / template_of(version.name)}:"

@@ -19,7 +19,7 @@ STORE = "PENSTOCK_STORE"
 """The variable that holds the address of the remote store."""
 
 
-def needed(processor: type[Processor]) -> tuple[str, ...]:
+def required_variables(processor: type[Processor]) -> tuple[str, ...]:
     """Return the variables that a processor's stores are named by."""
     names = {STORE} if is_remote(processor) else set[str]()
     if issubclass(processor, LookupJoin) and isinstance(processor.source, (PostgresTable, PostgresQuery, RedisTable)):
@@ -27,7 +27,7 @@ def needed(processor: type[Processor]) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if "://" not in name))
 
 
-def taken(names: Iterable[str], environment: Mapping[str, str], why: str) -> dict[str, str]:
+def variable_values(names: Iterable[str], environment: Mapping[str, str], why: str) -> dict[str, str]:
     """Return the values of variables.
 
     Raises:
@@ -47,13 +47,13 @@ def taken(names: Iterable[str], environment: Mapping[str, str], why: str) -> dic
     return values
 
 
-def keep(path: Path, values: Mapping[str, str]) -> None:
+def save_variables(path: Path, values: Mapping[str, str]) -> None:
     """Write values to a file that only its owner reads."""
     lines = (f"{name}={_quoted(value)}\n" for name, value in sorted(values.items()))
     replace_file(path, "".join(lines).encode(), mode=0o600)
 
 
-def kept(path: Path) -> dict[str, str]:
+def load_variables(path: Path) -> dict[str, str]:
     """Return the values that were kept; none where there is no file."""
     if not path.exists():
         return {}

@@ -15,7 +15,7 @@ class NameTaken(DeployError):
     """Another app's processor of that name is deployed: rename one of them, or say that this one takes its place."""
 
 
-class StateUnfit(DeployError):
+class IncompatibleState(DeployError):
     """State that was saved does not fit what is declared now: keep the old declaration, or go another way."""
 
 

@@ -16,9 +16,9 @@ from ...processors.errors import PenstockError
 from ..dev_services.ports import choose_ports
 from ..worker.app_processes import penstock_command
 from ..worker.health import DEPLOYMENT_VARIABLE
-from .environment import kept
+from .environment import load_variables
 from .errors import NotDeployed
-from .registry import Records, Started
+from .registry import DeploymentFiles, WorkerStart
 from .worker_command import run_arguments
 
 
@@ -29,16 +29,20 @@ def launch(folder: Path, name: str, worker: int) -> None:
         NotDeployed: it has no such worker.
         DeployError: what is noted of it cannot be read.
     """
-    records = Records(folder, name)
+    records = DeploymentFiles(folder, name)
     standing = records.standing()
     if standing is None or worker >= len(standing.workers):
         raise NotDeployed(f"{name} has no worker {worker} in {folder}: it is not deployed, or with fewer.")
     version = records.version(standing.workers[worker])
     port = choose_ports(["health"], {})["health"]
     command = penstock_command(*run_arguments(version, records.code(version.number), str(port)))
-    environment = {**_without_ours(os.environ), **kept(records.environment), DEPLOYMENT_VARIABLE: version.label}
+    environment = {
+        **_without_ours(os.environ),
+        **load_variables(records.environment),
+        DEPLOYMENT_VARIABLE: version.label,
+    }
     os.chdir(version.settings.working_folder)
-    records.start(worker, Started(version.number, os.getpid(), port))
+    records.start(worker, WorkerStart(version.number, os.getpid(), port))
     os.execve(command[0], command, environment)  # noqa: S606 - it becomes the worker: no shell, no other process
 
 

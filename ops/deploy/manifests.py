@@ -25,7 +25,7 @@ from ...processors.declare.app_files import Contents
 from ..worker.app_processes import STOP_LIMIT_S
 from ..worker.health import DEPLOYMENT_VARIABLE
 from .errors import DeployError
-from .version import Pods, Settings, Version
+from .version import DeploymentSettings, PodSettings, Version
 from .worker_command import run_arguments
 
 Manifest = dict[str, Any]
@@ -83,7 +83,7 @@ def secret_name(version: Version) -> str:
     return f"{object_name(version)}-env"
 
 
-def outside_of(version: Version) -> list[str]:
+def prerequisites(version: Version) -> list[str]:
     """Return what makes the Secrets that a deployment names, and the like: a command each, or words."""
     commands = []
     if version.settings.variables:
@@ -159,7 +159,7 @@ def _disruption_budget(version: Version) -> Manifest:
 
 
 def _stateful_set(version: Version) -> Manifest:
-    pods = pods_of(version.settings)
+    pods = pod_settings(version.settings)
     claim = {
         "metadata": {"name": "data", "labels": _selector(version)},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": pods.disk}}},
@@ -169,7 +169,7 @@ def _stateful_set(version: Version) -> Manifest:
         "serviceName": object_name(version),
         "selector": {"matchLabels": _selector(version)},
         "podManagementPolicy": "Parallel",
-        "updateStrategy": {"type": "RollingUpdate"},
+        "updateStrategy": {"type": "SupervisedRollout"},
         "minReadySeconds": 10,
         "template": {"metadata": {"labels": _labels(version)}, "spec": _pod(version, pods)},
         "volumeClaimTemplates": [claim],
@@ -177,7 +177,7 @@ def _stateful_set(version: Version) -> Manifest:
     return _object("apps/v1", "StatefulSet", version, object_name(version), spec=spec)
 
 
-def _pod(version: Version, pods: Pods) -> Manifest:
+def _pod(version: Version, pods: PodSettings) -> Manifest:
     volumes: list[Manifest] = [
         {"name": "packed", "configMap": {"name": _code_name(version)}},
         {"name": "app", "emptyDir": {}},
@@ -198,7 +198,7 @@ def _pod(version: Version, pods: Pods) -> Manifest:
     }
 
 
-def _unpacking(pods: Pods) -> Manifest:
+def _unpacking(pods: PodSettings) -> Manifest:
     return {
         "name": "code",
         "image": pods.image,
@@ -209,7 +209,7 @@ def _unpacking(pods: Pods) -> Manifest:
     }
 
 
-def _worker(version: Version, pods: Pods) -> Manifest:
+def _worker(version: Version, pods: PodSettings) -> Manifest:
     mounts = [_mount("app", _CODE, read_only=True), _mount("data", _DATA)]
     if version.settings.config is not None:
         mounts.append(_mount("config", _CONFIG, read_only=True))
@@ -248,7 +248,7 @@ def _secret_values(version: Version) -> list[Manifest]:
 _UNPRIVILEGED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def _resources(pods: Pods) -> Manifest:
+def _resources(pods: PodSettings) -> Manifest:
     return {"requests": {"cpu": pods.cpu, "memory": pods.memory}, "limits": {"memory": pods.memory}}
 
 
@@ -280,7 +280,7 @@ def _config_secret(version: Version) -> str:
     return f"{object_name(version)}-config"
 
 
-def pods_of(settings: Settings) -> Pods:
+def pod_settings(settings: DeploymentSettings) -> PodSettings:
     """Return what a deployment's workers run in on a cluster."""
     if settings.pods is None:
         raise DeployError(

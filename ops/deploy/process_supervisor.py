@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 
-class Life(str, Enum):
+class ProcessState(str, Enum):
     """How a worker's process is, as its keeper sees it."""
 
     RUNNING = "running"
@@ -17,7 +17,7 @@ class Life(str, Enum):
     """It does not run, and will not be started."""
 
 
-class Seen(NamedTuple):
+class ProcessStatus(NamedTuple):
     """A worker's process as its keeper sees it.
 
     Args:
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
         up_s: for how long it has lived, in seconds; None where it does not.
     """
 
-    life: Life
+    life: ProcessState
     pid: int | None = None
     up_s: float | None = None
 
@@ -48,7 +48,7 @@ class ProcessSupervisor(Protocol):
         """End a worker after a last checkpoint, its buckets waiting for it, and start it again; returns when it is being started."""
         ...
 
-    def look(self, name: str, worker: int) -> Seen:
+    def look(self, name: str, worker: int) -> ProcessStatus:
         """Return how a worker's process is; also of one that was never kept."""
         ...
 

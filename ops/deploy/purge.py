@@ -22,12 +22,12 @@ from ...transport.tables.registrations import forget_registration
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, deletion_messages, watermarks_on
 from .environment import STORE
 from .manifests import object_name
-from .registry import Records, deployment_named
+from .registry import DeploymentFiles, find_deployment
 from .version import Target, Version
 
 
 @dataclass(frozen=True)
-class Remains:
+class PurgePlan:
     """What is kept of a processor.
 
     Args:
@@ -42,7 +42,7 @@ class Remains:
     """
 
     name: str
-    records: Records
+    records: DeploymentFiles
     folders: tuple[Path, ...]
     place: FileStore | None
     backups: int
@@ -67,22 +67,22 @@ class Remains:
         yield from (f"not {what}" for what in self.elsewhere)
 
 
-def remains_of(folder: Path, name: str, bus: Bus) -> Remains:
+def plan_purge(folder: Path, name: str, bus: Bus) -> PurgePlan:
     """Return what is kept of a processor that is or was deployed.
 
     Raises:
         NotDeployed: it never was.
         BusError: the bus does not answer.
     """
-    records = Records(folder, name)
+    records = DeploymentFiles(folder, name)
     standing = records.standing()
     if standing is None:
-        deployment_named(folder, name)
+        find_deployment(folder, name)
         raise AssertionError("it says that there is none")
     settings = records.version(standing.version).settings
     place = open_file_store(settings.backup, settings.webhdfs) if settings.backup else None
     there = set(bus.catalog.names())
-    return Remains(
+    return PurgePlan(
         name,
         records,
         tuple(path for path in (folder / "state" / name, folder / "logs" / name) if path.is_dir()),
@@ -102,7 +102,7 @@ def _elsewhere(version: Version) -> Iterator[str]:
         yield f"the volumes of its states in the cluster: `kubectl delete persistentvolumeclaim --selector {instance}`"
 
 
-def purge(remains: Remains, bus: Bus) -> None:
+def purge(remains: PurgePlan, bus: Bus) -> None:
     """Remove it. The processor has no workers any more.
 
     Raises:

@@ -9,23 +9,23 @@ import msgspec
 
 from ..worker.health import LOOPBACK, Health
 from .errors import WorkerFailed
-from .process_supervisor import ProcessSupervisor, Seen
-from .registry import Records, Started
+from .process_supervisor import ProcessStatus, ProcessSupervisor
+from .registry import DeploymentFiles, WorkerStart
 from .version import Version
 
-UP_LIMIT_S = 120.0
+READY_LIMIT_S = 120.0
 """How long a worker may take to read its buckets: restoring large states takes its time."""
-SETTLED_S = 3.0
+STABLE_S = 3.0
 """How long a worker that has saved no checkpoint has to read its buckets before it is believed: a bad one stops at its first event."""
-WITHOUT_BUCKETS_S = 10.0
+STABLE_WITHOUT_BUCKETS_S = 10.0
 """The same for one that has no buckets: with more workers than buckets it never gets any, else its group is about to give it some."""
-ASK_LIMIT_S = 5.0
-LOOK_EVERY_S = 0.1
+HEALTH_TIMEOUT_S = 5.0
+POLL_EVERY_S = 0.1
 
 _health = msgspec.json.Decoder(Health).decode
 
 
-class Workers:
+class LocalWorkers:
     """The workers of a deployment on this machine, as they are now.
 
     Args:
@@ -33,11 +33,11 @@ class Workers:
         keeper: what keeps them alive.
     """
 
-    def __init__(self, records: Records, keeper: ProcessSupervisor) -> None:
+    def __init__(self, records: DeploymentFiles, keeper: ProcessSupervisor) -> None:
         self._records = records
         self._keeper = keeper
 
-    def seen(self, worker: int) -> Seen:
+    def seen(self, worker: int) -> ProcessStatus:
         """Return how a worker's process is."""
         return self._keeper.look(self._records.name, worker)
 
@@ -74,9 +74,9 @@ class Workers:
                 raise WorkerFailed(
                     f"Worker {worker} of {version.label} did not come to read its buckets within {limit_s:g} s. {self.last_words(worker)}"
                 )
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
 
-    def _gone(self, worker: int) -> Started | None:
+    def _gone(self, worker: int) -> WorkerStart | None:
         """Return what is noted of a process that a worker had before, as one that there were too many of; None where it has that one."""
         started = self._records.started(worker)
         return None if started is None or started.pid == self.seen(worker).pid else started
@@ -93,12 +93,12 @@ class Workers:
 def _lasts(health: Health) -> bool:
     """Tell whether a worker that is ready has been so for long enough to be believed."""
     for_s = health.settled_s or 0.0
-    return (health.checkpoints > 0 or for_s >= SETTLED_S) if health.buckets else for_s >= WITHOUT_BUCKETS_S
+    return (health.checkpoints > 0 or for_s >= STABLE_S) if health.buckets else for_s >= STABLE_WITHOUT_BUCKETS_S
 
 
-def _ask(started: Started) -> Health | None:
+def _ask(started: WorkerStart) -> Health | None:
     """Ask a worker how it is; None where nobody answers as a worker does."""
-    connection = http.client.HTTPConnection(LOOPBACK, started.health, timeout=ASK_LIMIT_S)
+    connection = http.client.HTTPConnection(LOOPBACK, started.health, timeout=HEALTH_TIMEOUT_S)
     try:
         connection.request("GET", "/health")
         return _health(connection.getresponse().read())

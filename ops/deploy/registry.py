@@ -28,7 +28,7 @@ from .errors import DeployError, NotDeployed
 from .version import Target, Version
 
 
-class Standing(msgspec.Struct, frozen=True):
+class DesiredState(msgspec.Struct, frozen=True):
     """What a deployment is to be.
 
     Args:
@@ -47,7 +47,7 @@ class Standing(msgspec.Struct, frozen=True):
         return set(self.workers) <= {self.version}
 
 
-class Started(msgspec.Struct, frozen=True):
+class WorkerStart(msgspec.Struct, frozen=True):
     """What a worker was last started as.
 
     Args:
@@ -73,7 +73,7 @@ class Deployment:
 
     name: str
     version: Version
-    standing: Standing
+    standing: DesiredState
 
     @property
     def app(self) -> str:
@@ -96,26 +96,26 @@ class Deployment:
         return self.version.settings.target
 
 
-def deployments(folder: Path) -> list[Deployment]:
+def all_deployments(folder: Path) -> list[Deployment]:
     """Return what is deployed from a folder (`--dir`), by name.
 
     Raises:
         DeployError: a file of theirs cannot be read.
     """
     names = sorted(path.parent.name for path in _root(folder).glob("*/standing.json"))
-    found = (Records(folder, name).deployment() for name in names)
+    found = (DeploymentFiles(folder, name).deployment() for name in names)
     return [deployment for deployment in found if deployment is not None]
 
 
-def deployment_named(folder: Path, name: str) -> Deployment:
+def find_deployment(folder: Path, name: str) -> Deployment:
     """Return the deployment of a name.
 
     Raises:
         NotDeployed: there is none.
     """
-    found = Records(folder, name).deployment()
+    found = DeploymentFiles(folder, name).deployment()
     if found is None:
-        there = ", ".join(deployment.name for deployment in deployments(folder))
+        there = ", ".join(deployment.name for deployment in all_deployments(folder))
         raise NotDeployed(
             f"{name} is not deployed from {folder}. "
             + (f"What is: {there}." if there else "Nothing is. Deploy with `penstock deploy APP[:PROCESSOR]`.")
@@ -124,15 +124,15 @@ def deployment_named(folder: Path, name: str) -> Deployment:
 
 
 @contextmanager
-def changing(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def deployment_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Be the only one in the block who changes what is deployed from a folder; `say` tells whoever has to wait for that."""
     waits = f"Another command is changing what is deployed from {folder}; waiting for it."
     with exclusive(_root(folder) / "lock", lambda: say(waits)):
         yield
 
 
-class Records:
-    """The files of one deployment. Whoever writes is the only one who does, see `changing`.
+class DeploymentFiles:
+    """The files of one deployment. Whoever writes is the only one who does, see `deployment_lock`.
 
     Args:
         folder: `--dir`.
@@ -150,12 +150,12 @@ class Records:
             return None
         return Deployment(self.name, self.version(standing.version), standing)
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> DesiredState | None:
         """Return what it is to be, or was; None where it was never deployed."""
         path = self.folder / "standing.json"
         return _read(path, _standing) if path.exists() else None
 
-    def stand(self, standing: Standing) -> None:
+    def stand(self, standing: DesiredState) -> None:
         """Note what it is to be, in place of what was noted before."""
         replace_file(self.folder / "standing.json", msgspec.json.encode(standing))
 
@@ -189,12 +189,12 @@ class Records:
         """Return the folder of a version's code."""
         return self._version(number) / "app"
 
-    def started(self, worker: int) -> Started | None:
+    def started(self, worker: int) -> WorkerStart | None:
         """Return what a worker was last started as; None where it never was."""
         path = self._worker(worker)
         return _read(path, _started) if path.exists() else None
 
-    def start(self, worker: int, started: Started) -> None:
+    def start(self, worker: int, started: WorkerStart) -> None:
         """Note what a worker is started as."""
         replace_file(self._worker(worker), msgspec.json.encode(started))
 
@@ -221,9 +221,9 @@ def _root(folder: Path) -> Path:
 
 
 _T = TypeVar("_T")
-_standing = msgspec.json.Decoder(Standing)
+_standing = msgspec.json.Decoder(DesiredState)
 _version = msgspec.json.Decoder(Version)
-_started = msgspec.json.Decoder(Started)
+_started = msgspec.json.Decoder(WorkerStart)
 
 
 def _read(path: Path, decoder: msgspec.json.Decoder[_T]) -> _T:

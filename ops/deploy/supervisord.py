@@ -32,7 +32,7 @@ from ..dev_services.errors import ServiceFailedError, last_lines_of
 from ..dev_services.service import MARKER, Daemon, Program, wait_until
 from ..worker.app_processes import STOP_LIMIT_S
 from .errors import SupervisorUnavailable
-from .process_supervisor import Life, Seen
+from .process_supervisor import ProcessState, ProcessStatus
 
 SOCKET = "rpc.sock"
 _PROCESS = Path("/proc/self")
@@ -44,11 +44,11 @@ STARTED_S = 20
 START_LIMIT_S = 30.0
 
 _LIVES = {
-    ProcessStates.STARTING: Life.RUNNING,
-    ProcessStates.RUNNING: Life.RUNNING,
-    ProcessStates.STOPPING: Life.RUNNING,
-    ProcessStates.BACKOFF: Life.WAITING,
-    ProcessStates.EXITED: Life.WAITING,
+    ProcessStates.STARTING: ProcessState.RUNNING,
+    ProcessStates.RUNNING: ProcessState.RUNNING,
+    ProcessStates.STOPPING: ProcessState.RUNNING,
+    ProcessStates.BACKOFF: ProcessState.WAITING,
+    ProcessStates.EXITED: ProcessState.WAITING,
 }
 
 
@@ -85,20 +85,20 @@ class Supervisord:
             pid = server.getProcessInfo(program)["pid"]
             if pid:
                 self._pause(server, program, pid)
-            if _LIVES.get(server.getProcessInfo(program)["state"]) is not Life.RUNNING:
+            if _LIVES.get(server.getProcessInfo(program)["state"]) is not ProcessState.RUNNING:
                 _start_now(server, program)
 
-    def look(self, name: str, worker: int) -> Seen:
+    def look(self, name: str, worker: int) -> ProcessStatus:
         """Return how a worker's process is."""
         if self._daemon.process() is None:
-            return Seen(Life.STOPPED)
+            return ProcessStatus(ProcessState.STOPPED)
         try:
             with self._server() as server:
                 told = server.getProcessInfo(_process(name, worker))
         except Fault:
-            return Seen(Life.STOPPED)
-        life = _LIVES.get(told["state"], Life.STOPPED)
-        return Seen(life, told["pid"] or None, float(told["now"] - told["start"]) if told["pid"] else None)
+            return ProcessStatus(ProcessState.STOPPED)
+        life = _LIVES.get(told["state"], ProcessState.STOPPED)
+        return ProcessStatus(life, told["pid"] or None, float(told["now"] - told["start"]) if told["pid"] else None)
 
     def last_words(self, name: str, worker: int) -> str:
         """Return the end of a worker's log."""

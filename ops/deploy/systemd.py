@@ -19,7 +19,7 @@ from ..dev_services.errors import LAST_LINES
 from ..dev_services.service import wait_until
 from ..worker.app_processes import STOP_LIMIT_S
 from .errors import SupervisorUnavailable
-from .process_supervisor import Life, Seen
+from .process_supervisor import ProcessState, ProcessStatus
 
 ANSWER_LIMIT_S = 30.0
 
@@ -81,7 +81,7 @@ class Systemd:
                 break
         _systemctl("start", unit)
 
-    def look(self, name: str, worker: int) -> Seen:
+    def look(self, name: str, worker: int) -> ProcessStatus:
         """Return how a worker's process is."""
         told = _systemctl(
             "show", unit_of(name, worker), "--property=ActiveState,MainPID,ExecMainStartTimestampMonotonic"
@@ -90,9 +90,9 @@ class Systemd:
         pid = int(facts.get("MainPID", "0"))
         if pid:
             since_s = int(facts.get("ExecMainStartTimestampMonotonic", "0")) / 1_000_000
-            return Seen(Life.RUNNING, pid, max(0.0, time.monotonic() - since_s))
+            return ProcessStatus(ProcessState.RUNNING, pid, max(0.0, time.monotonic() - since_s))
         waits = facts.get("ActiveState") in {"activating", "reloading", "deactivating"}
-        return Seen(Life.WAITING if waits else Life.STOPPED)
+        return ProcessStatus(ProcessState.WAITING if waits else ProcessState.STOPPED)
 
     def last_words(self, name: str, worker: int) -> str:
         """Return the end of what the journal has of a worker."""

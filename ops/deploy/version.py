@@ -21,7 +21,7 @@ class Target(str, Enum):
     """A StatefulSet."""
 
 
-class Pods(msgspec.Struct, frozen=True):
+class PodSettings(msgspec.Struct, frozen=True):
     """What a cluster runs workers in.
 
     Args:
@@ -39,7 +39,7 @@ class Pods(msgspec.Struct, frozen=True):
     disk: str = "10Gi"
 
 
-class Settings(msgspec.Struct, frozen=True):
+class DeploymentSettings(msgspec.Struct, frozen=True):
     """How the workers of a deployment are run; no secrets: those are named by the variables that hold them.
 
     Args:
@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
     backup_every_s: float = 60.0
     variables: tuple[str, ...] = ()
     target: Target = Target.LOCAL
-    pods: Pods | None = None
+    pods: PodSettings | None = None
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ class Version(msgspec.Struct, frozen=True):
     app: str
     processor: str
     digest: str
-    settings: Settings
+    settings: DeploymentSettings
     shape: Shape
     time_ms: int
     by: str

@@ -19,9 +19,9 @@ from support.plain import values
 from typer.testing import CliRunner, Result
 
 from penstock.ops.cli.main import app
-from penstock.ops.deploy.deployment_status import Shown, shown
+from penstock.ops.deploy.deployment_status import DeploymentStatus, deployment_status
 from penstock.ops.deploy.errors import NameTaken, NotDeployed, UpdateFailed
-from penstock.ops.deploy.registry import Records, deployment_named, deployments
+from penstock.ops.deploy.registry import DeploymentFiles, all_deployments, find_deployment
 from penstock.ops.dev_services.service import Daemon
 from penstock.transport.kafka import KafkaBus
 
@@ -130,9 +130,9 @@ def expect_each_counted_once(kafka: str, prefix: str, sent: int) -> None:
         assert own[-1]["litres"] == sum(litres)
 
 
-def seen(folder: Path, name: str) -> Shown:
+def seen(folder: Path, name: str) -> DeploymentStatus:
     """Return how a deployment is."""
-    return shown(folder, deployment_named(folder, name))
+    return deployment_status(folder, find_deployment(folder, name))
 
 
 def run_by(folder: Path, name: str) -> list[int | None]:
@@ -176,7 +176,7 @@ def test_versions_follow_on_one_another_under_load(
     penstock("undeploy", name)
 
     expect_each_counted_once(kafka, prefix, feeding.sent)
-    assert deployments(dir_) == []
+    assert all_deployments(dir_) == []
     with pytest.raises(NotDeployed):
         penstock("undeploy", name)
 
@@ -189,12 +189,12 @@ def test_purged_a_processor_begins_anew(
     dry = penstock("deploy", str(totals), "--dry-run", "--workers", "6")
     assert f"[program:{name}@5]" in dry.stdout
     assert "2 of 6 workers will have none" in " ".join(dry.stderr.split())
-    assert deployments(dir_) == []
+    assert all_deployments(dir_) == []
     penstock("deploy", str(totals), "--backup", str(backups))
-    killed = Records(dir_, name).started(0)
+    killed = DeploymentFiles(dir_, name).started(0)
     assert killed is not None
     os.kill(killed.pid, signal.SIGKILL)
-    wait_until(lambda: Records(dir_, name).started(0) != killed and seen(dir_, name).ready == 1)
+    wait_until(lambda: DeploymentFiles(dir_, name).started(0) != killed and seen(dir_, name).ready == 1)
     other = dir_ / totals.name
     other.write_text(totals.read_text())
     with pytest.raises(NameTaken):

@@ -8,19 +8,19 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from penstock.ops.deploy.errors import WorkerFailed
-from penstock.ops.deploy.process_supervisor import Life, Seen
-from penstock.ops.deploy.registry import Records
-from penstock.ops.deploy.version import Settings, Shape, Target, Version
+from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
+from penstock.ops.deploy.registry import DeploymentFiles
+from penstock.ops.deploy.version import DeploymentSettings, Shape, Target, Version
 from penstock.processors.declare.app_files import Contents
 
 SHAPE = Shape("int by meter", {"readings": 4})
 
 
 def version_of(
-    folder: Path, number: int, *, name: str = "totals", shape: Shape = SHAPE, settings: Settings | None = None
+    folder: Path, number: int, *, name: str = "totals", shape: Shape = SHAPE, settings: DeploymentSettings | None = None
 ) -> Version:
     """Return a version of a processor that adds up meters."""
-    settings = settings or Settings(kafka="broker:9092", folder=str(folder), working_folder=str(folder))
+    settings = settings or DeploymentSettings(kafka="broker:9092", folder=str(folder), working_folder=str(folder))
     return Version(
         number,
         name,
@@ -39,11 +39,11 @@ def on_a_cluster(version: Version, pods: object) -> Version:
     return replace(version, settings=replace(version.settings, target=Target.KUBERNETES, pods=pods))
 
 
-def kept_versions(folder: Path, *numbers: int) -> Records:
+def kept_versions(folder: Path, *numbers: int) -> DeploymentFiles:
     """Keep versions, and return what is noted of the deployment."""
     app = folder / "app.py"
     app.write_text("# nothing\n")
-    records = Records(folder, "totals")
+    records = DeploymentFiles(folder, "totals")
     for number in numbers:
         records.add(version_of(folder, number), Contents({"app.py": app}))
     return records
@@ -58,7 +58,7 @@ class MemoryMachine:
         at_call: called before anything is changed; a test may raise there.
     """
 
-    def __init__(self, records: Records, bad: set[int], at_call: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, records: DeploymentFiles, bad: set[int], at_call: Callable[[], None] = lambda: None) -> None:
         self._records = records
         self._bad = bad
         self.at_call = at_call
@@ -80,9 +80,9 @@ class MemoryMachine:
         self.fewest = min(self.fewest, len(self.good) - 1)
         self._start(worker)
 
-    def look(self, name: str, worker: int) -> Seen:
+    def look(self, name: str, worker: int) -> ProcessStatus:
         """Return how a worker is."""
-        return Seen(Life.RUNNING if worker in self.running else Life.STOPPED)
+        return ProcessStatus(ProcessState.RUNNING if worker in self.running else ProcessState.STOPPED)
 
     def last_words(self, name: str, worker: int) -> str:
         """Return what it said."""

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from penstock.ops.cli import autoscale as autoscale_command
 from penstock.ops.cli.main import app
 from penstock.ops.deploy.errors import NotDeployed
-from penstock.ops.deploy.registry import Records, Standing, deployment_named
-from penstock.ops.deploy.version import Pods
+from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, find_deployment
+from penstock.ops.deploy.version import PodSettings
 from penstock.ops.monitoring.reports import REPORTS, Node, ShardReport, outgoing
 from penstock.processors.declare.app_files import Contents
 from penstock.processors.errors import PenstockError
@@ -67,7 +67,7 @@ class Looked(MemoryBus):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder from which a processor is deployed, with one worker."""
-    kept_versions(tmp_path, 1).stand(Standing(1, (1,)))
+    kept_versions(tmp_path, 1).stand(DesiredState(1, (1,)))
     return tmp_path
 
 
@@ -104,9 +104,9 @@ def test_what_is_not_deployed_is_named_with_what_is(folder: Path) -> None:
 
 def test_on_a_cluster_another_does_it_already(tmp_path: Path) -> None:
     """Two would undo each other's work; looking does no harm."""
-    records = Records(tmp_path, "totals")
-    records.add(on_a_cluster(version_of(tmp_path, 1), Pods("image")), Contents({}))
-    records.stand(Standing(1, (1,)))
+    records = DeploymentFiles(tmp_path, "totals")
+    records.add(on_a_cluster(version_of(tmp_path, 1), PodSettings("image")), Contents({}))
+    records.stand(DesiredState(1, (1,)))
 
     assert "KEDA" in refused(tmp_path, "totals", "--apply")
 
@@ -127,7 +127,7 @@ def test_without_apply_it_says_what_it_would_do_and_does_nothing(
     assert (first["workers"], first["decided"], "first look" in first["why"]) == (1, 1, True)
     assert (last["name"], last["workers"], last["decided"]) == ("totals", 1, 2)
     assert "10 are read, 100 wait" in last["why"]
-    assert deployment_named(folder, "totals").workers == 1
+    assert find_deployment(folder, "totals").workers == 1
 
 
 def test_until_a_worker_has_said_something_it_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,12 @@ from support.deployed import kept_versions, version_of
 
 import penstock as ps
 from penstock.ops.deploy.compatibility import expect_compatible
-from penstock.ops.deploy.deployments import WantedDeployment, planned
-from penstock.ops.deploy.environment import keep, kept, taken
-from penstock.ops.deploy.errors import DeployError, NameTaken, NotDeployed, StateUnfit
-from penstock.ops.deploy.purge import purge, remains_of
-from penstock.ops.deploy.registry import Records, Standing, deployment_named, deployments
-from penstock.ops.deploy.version import Pods, Settings, Shape, Target
+from penstock.ops.deploy.deployments import DeploymentRequest, plan_deployment
+from penstock.ops.deploy.environment import load_variables, save_variables, variable_values
+from penstock.ops.deploy.errors import DeployError, IncompatibleState, NameTaken, NotDeployed
+from penstock.ops.deploy.purge import plan_purge, purge
+from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, all_deployments, find_deployment
+from penstock.ops.deploy.version import DeploymentSettings, PodSettings, Shape, Target
 from penstock.processors.declare.processor import Processor
 from penstock.state.files.local_files import LocalFileStore
 from penstock.state.local.folder import RocksStateFolder
@@ -110,16 +110,16 @@ def test_a_version_is_there_when_it_is_whole(tmp_path: Path) -> None:
 def test_what_has_no_workers_is_not_deployed(tmp_path: Path) -> None:
     """And is told from what is, by name."""
     records = kept_versions(tmp_path, 1)
-    assert deployments(tmp_path) == []
-    records.stand(Standing(1, (1, 1)))
-    [deployment] = deployments(tmp_path)
+    assert all_deployments(tmp_path) == []
+    records.stand(DesiredState(1, (1, 1)))
+    [deployment] = all_deployments(tmp_path)
     assert (deployment.name, deployment.workers, deployment.target) == ("totals", 2, Target.LOCAL)
     with pytest.raises(NotDeployed, match=r"scorer is not deployed.*What is: totals"):
-        deployment_named(tmp_path, "scorer")
-    records.stand(Standing(1, ()))
+        find_deployment(tmp_path, "scorer")
+    records.stand(DesiredState(1, ()))
 
     with pytest.raises(NotDeployed, match="Nothing is"):
-        deployment_named(tmp_path, "totals")
+        find_deployment(tmp_path, "totals")
 
 
 def test_a_file_that_was_damaged_is_named(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_file_that_was_damaged_is_named(tmp_path: Path) -> None:
     (records.folder / "standing.json").write_text("{")
 
     with pytest.raises(DeployError, match=r"standing\.json cannot be read.*Workers that run are not affected"):
-        deployments(tmp_path)
+        all_deployments(tmp_path)
 
 
 @settings(max_examples=30)
@@ -141,17 +141,17 @@ def test_a_file_that_was_damaged_is_named(tmp_path: Path) -> None:
 def test_values_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
     """Whatever a password is made of."""
     path = tmp_path_factory.mktemp("kept") / "environment"
-    keep(path, {"PENSTOCK_STORE": value, "OTHER": "plain"})
+    save_variables(path, {"PENSTOCK_STORE": value, "OTHER": "plain"})
 
-    assert kept(path) == {"PENSTOCK_STORE": value, "OTHER": "plain"}
+    assert load_variables(path) == {"PENSTOCK_STORE": value, "OTHER": "plain"}
 
 
 def test_values_are_their_owners_alone(tmp_path: Path) -> None:
     """And a missing one is named before anything is done."""
     path = tmp_path / "environment"
-    keep(path, taken(["A"], {"A": "secret"}, "Totals"))
+    save_variables(path, variable_values(["A"], {"A": "secret"}, "Totals"))
     with pytest.raises(DeployError, match=r"Totals needs B, which is not set here\. Nothing was deployed"):
-        taken(["A", "B"], {"A": "secret"}, "Totals")
+        variable_values(["A", "B"], {"A": "secret"}, "Totals")
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -179,7 +179,7 @@ def test_what_the_state_does_not_fit_is_refused_with_the_choices(tmp_path: Path,
     """Before anything is changed; the version that runs is named."""
     processor, attributes = UNFIT[how]
     fits(processor, tmp_path, Shape.of(processor))
-    with pytest.raises(StateUnfit) as refused:
+    with pytest.raises(IncompatibleState) as refused:
         fits(changed(processor, **attributes), tmp_path, Shape.of(processor))
 
     said = str(refused.value)
@@ -201,13 +201,13 @@ def test_after_a_migration_the_version_of_before_stands_against_nothing(tmp_path
         is_done=True,
     )
     fits(now, tmp_path, before, moved)
-    with pytest.raises(StateUnfit):
+    with pytest.raises(IncompatibleState):
         fits(changed(Totals, state=str), tmp_path, before, moved)
     state = RocksStateFolder(tmp_path / "state").open(ShardIdentity("totals", 0, "float by meter"))
     state.save({b"m1": msgspec.msgpack.encode(1.5)})
     state.close()
     fits(now, tmp_path, before, moved)
-    with pytest.raises(StateUnfit, match=r"holds float by meter.*`penstock state migrate"):
+    with pytest.raises(IncompatibleState, match=r"holds float by meter.*`penstock state migrate"):
         fits(Totals, tmp_path, before, moved)
 
 
@@ -223,10 +223,10 @@ def test_state_of_a_processor_that_was_never_deployed_is_looked_at(tmp_path: Pat
     state.save({b"m1": msgspec.msgpack.encode(Seen(3))})
     state.close()
     fits(counting, tmp_path, None)
-    with pytest.raises(StateUnfit, match=r"totals, bucket 0.*holds Seen by meter.*int by meter"):
+    with pytest.raises(IncompatibleState, match=r"totals, bucket 0.*holds Seen by meter.*int by meter"):
         fits(Totals, tmp_path, None)
     other = msgspec.defstruct("Seen", [("meters", int)], bases=(ps.Record,), frozen=True)
-    with pytest.raises(StateUnfit, match=r"cannot be decoded.*stop its workers, `penstock state migrate"):
+    with pytest.raises(IncompatibleState, match=r"cannot be decoded.*stop its workers, `penstock state migrate"):
         fits(changed(Totals, state=other), tmp_path, None)
     more = msgspec.defstruct("Seen", [("readings", int), ("meters", int, 0)], bases=(ps.Record,), frozen=True)
 
@@ -241,29 +241,35 @@ def bus() -> MemoryBus:
     return bus
 
 
-def wanted(folder: Path, *, takes_over: bool = False, workers: int | None = None, **how: Any) -> WantedDeployment:
+def wanted(folder: Path, *, takes_over: bool = False, workers: int | None = None, **how: Any) -> DeploymentRequest:
     """Return what deploys the totals."""
     app = folder / "app.py"
     folder.mkdir(exist_ok=True)
     app.touch()
     chosen = {"target": Target.SYSTEMD, **how}
-    return WantedDeployment(
-        app, Totals, Settings("broker:9092", str(folder.parent / "d"), str(folder), **chosen), workers, takes_over
+    return DeploymentRequest(
+        app,
+        Totals,
+        DeploymentSettings("broker:9092", str(folder.parent / "d"), str(folder), **chosen),
+        workers,
+        takes_over,
     )
 
 
 def test_what_is_deployed_already_is_left_as_it_is(tmp_path: Path) -> None:
     """The same code under the same settings is no new version; other code or settings are."""
-    first = planned(wanted(tmp_path / "a", workers=2), bus(), {}, print)
-    records = Records(tmp_path / "d", "totals")
+    first = plan_deployment(wanted(tmp_path / "a", workers=2), bus(), {}, print)
+    records = DeploymentFiles(tmp_path / "d", "totals")
     records.add(first.version, first.code)
-    records.stand(Standing(1, (1, 1)))
-    again = planned(wanted(tmp_path / "a"), bus(), {}, print)
+    records.stand(DesiredState(1, (1, 1)))
+    again = plan_deployment(wanted(tmp_path / "a"), bus(), {}, print)
     assert (again.is_new, again.version.number, again.workers) == (False, 1, 2)
     assert "deployed already" in again.says
-    assert planned(wanted(tmp_path / "a", backup="hdfs://h:1/b", workers=3), bus(), {}, print).version.number == 2
+    assert (
+        plan_deployment(wanted(tmp_path / "a", backup="hdfs://h:1/b", workers=3), bus(), {}, print).version.number == 2
+    )
     (tmp_path / "a" / "app.py").write_text("# changed")
-    changed_code = planned(wanted(tmp_path / "a", workers=3), bus(), {}, print)
+    changed_code = plan_deployment(wanted(tmp_path / "a", workers=3), bus(), {}, print)
 
     assert (changed_code.is_new, changed_code.version.number) == (True, 2)
     assert "3 workers instead of 2" in changed_code.says
@@ -272,35 +278,39 @@ def test_what_is_deployed_already_is_left_as_it_is(tmp_path: Path) -> None:
 def test_workers_are_given_the_variables_that_a_version_names(tmp_path: Path) -> None:
     """On a cluster Secrets have them; one that is not set is asked for."""
     with_variable = wanted(tmp_path / "a", variables=("KAFKA_PASSWORD",))
-    on_cluster = wanted(tmp_path / "a", variables=("KAFKA_PASSWORD",), target=Target.KUBERNETES, pods=Pods("image"))
+    on_cluster = wanted(
+        tmp_path / "a", variables=("KAFKA_PASSWORD",), target=Target.KUBERNETES, pods=PodSettings("image")
+    )
 
-    assert planned(with_variable, bus(), {"KAFKA_PASSWORD": "x", "OTHER": "y"}, print).values == {"KAFKA_PASSWORD": "x"}
-    assert planned(on_cluster, bus(), {}, print).values == {}
+    assert plan_deployment(with_variable, bus(), {"KAFKA_PASSWORD": "x", "OTHER": "y"}, print).values == {
+        "KAFKA_PASSWORD": "x"
+    }
+    assert plan_deployment(on_cluster, bus(), {}, print).values == {}
     with pytest.raises(DeployError, match="Totals needs KAFKA_PASSWORD, which is not set"):
-        planned(with_variable, bus(), {}, print)
+        plan_deployment(with_variable, bus(), {}, print)
 
 
 def test_another_apps_processor_of_that_name_is_a_clash(tmp_path: Path) -> None:
     """Both files are named; an app that has moved takes over."""
-    first = planned(wanted(tmp_path / "a"), bus(), {}, print)
-    records = Records(tmp_path / "d", "totals")
+    first = plan_deployment(wanted(tmp_path / "a"), bus(), {}, print)
+    records = DeploymentFiles(tmp_path / "d", "totals")
     records.add(first.version, first.code)
-    records.stand(Standing(1, (1,)))
+    records.stand(DesiredState(1, (1,)))
     with pytest.raises(NameTaken, match=r"a/app\.py, and .*b/app\.py"):
-        planned(wanted(tmp_path / "b"), bus(), {}, print)
+        plan_deployment(wanted(tmp_path / "b"), bus(), {}, print)
     with pytest.raises(DeployError, match=r"deployed with --target systemd.*undeploy totals"):
-        planned(wanted(tmp_path / "a", target=Target.LOCAL), bus(), {}, print)
+        plan_deployment(wanted(tmp_path / "a", target=Target.LOCAL), bus(), {}, print)
 
-    assert planned(wanted(tmp_path / "b", takes_over=True), bus(), {}, print).is_new
+    assert plan_deployment(wanted(tmp_path / "b", takes_over=True), bus(), {}, print).is_new
 
 
 def test_what_was_purged_was_never_moved(tmp_path: Path) -> None:
     """A processor of its name begins anew, whatever was done to its states."""
-    kept_versions(tmp_path, 1).stand(Standing(1, ()))
+    kept_versions(tmp_path, 1).stand(DesiredState(1, ()))
     there = bus()
     record_maintenance(
         there, MaintenanceOperation("totals", Resize(6), 0, StateLineage({0: 1}, is_rebuildable=False), is_done=True)
     )
-    purge(remains_of(tmp_path, "totals", there), there)
+    purge(plan_purge(tmp_path, "totals", there), there)
 
     assert newest_maintenance(there, "totals") is None

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from support.deployed import on_a_cluster, version_of
 from support.kubectl import Kubectl
 
-from penstock.ops.deploy.cluster import Cluster, as_list, expect_reachable
 from penstock.ops.deploy.errors import DeployError, SupervisorUnavailable, UpdateFailed
-from penstock.ops.deploy.manifests import Manifest, manifests_of, outside_of
-from penstock.ops.deploy.registry import Records, Standing
+from penstock.ops.deploy.kubernetes_rollout import KubernetesRollout, expect_reachable, manifest_list
+from penstock.ops.deploy.manifests import Manifest, manifests_of, prerequisites
+from penstock.ops.deploy.registry import DeploymentFiles, DesiredState
 from penstock.ops.deploy.systemd import unit_text
-from penstock.ops.deploy.version import Pods, Version
+from penstock.ops.deploy.version import PodSettings, Version
 from penstock.processors.declare.app_files import Contents
 
 ADDRESS = "postgresql://ann:geheim@db/penstock"
@@ -100,7 +100,7 @@ SCALED_OBJECT = _only(
 
 def version(folder: Path, number: int = 1, **settings: Any) -> Version:
     """Return a version for a cluster."""
-    plain = on_a_cluster(version_of(folder, number, name="small.totals"), Pods("registry/app:7"))
+    plain = on_a_cluster(version_of(folder, number, name="small.totals"), PodSettings("registry/app:7"))
     return replace(plain, settings=replace(plain.settings, **settings))
 
 
@@ -131,7 +131,7 @@ def test_a_cluster_takes_all_of_it(tmp_path: Path, settings: dict[str, Any]) -> 
     jsonschema.validate(scaled["spec"], SCALED_OBJECT)
 
     assert scaled["apiVersion"] == "keda.sh/v1alpha1"
-    assert msgspec.json.decode(as_list(manifests))["kind"] == "List"
+    assert msgspec.json.decode(manifest_list(manifests))["kind"] == "List"
 
 
 def test_the_parts_fit_one_another(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_secrets_are_named_and_not_shown(tmp_path: Path, monkeypatch: pytest.Mon
     """Neither in manifests nor in the commands that make them."""
     monkeypatch.setenv("PENSTOCK_STORE", ADDRESS)
     secured = version(tmp_path, variables=("PENSTOCK_STORE",), config="/etc/penstock.toml", secured=True)
-    text = as_list(manifests_of(secured, code(tmp_path), 1)) + "\n".join(outside_of(secured))
+    text = manifest_list(manifests_of(secured, code(tmp_path), 1)) + "\n".join(prerequisites(secured))
 
     assert "geheim" not in text
     assert '"secretKeyRef"' in text
@@ -206,12 +206,12 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
     return kubectl
 
 
-def on_cluster(folder: Path) -> tuple[Records, Cluster]:
+def on_cluster(folder: Path) -> tuple[DeploymentFiles, KubernetesRollout]:
     """Keep two versions, and return what changes the deployment."""
-    records = Records(folder, "small.totals")
+    records = DeploymentFiles(folder, "small.totals")
     for number in (1, 2):
-        records.add(version(folder, number, pods=Pods("image", "streams")), code(folder))
-    return records, Cluster(records, 60.0, lambda _: None)
+        records.add(version(folder, number, pods=PodSettings("image", "streams")), code(folder))
+    return records, KubernetesRollout(records, 60.0, lambda _: None)
 
 
 def test_a_cluster_is_told_by_kubectl(tmp_path: Path, kubectl: Kubectl) -> None:
@@ -245,7 +245,7 @@ def test_a_version_that_does_not_come_up_on_a_cluster_is_put_back(tmp_path: Path
 
     assert version_label(new) == "2"
     assert version_label(old) == "1"
-    assert records.standing() == Standing(1, (1, 1), failed=(2,))
+    assert records.standing() == DesiredState(1, (1, 1), failed=(2,))
 
 
 def version_label(parts: Any) -> str:

@@ -10,10 +10,10 @@ import pytest
 from support.deployed import MemoryMachine, kept_versions
 
 from penstock.ops.deploy.errors import SupervisorUnavailable, UpdateFailed, WorkerFailed
-from penstock.ops.deploy.process_supervisor import Life, Seen
-from penstock.ops.deploy.readiness import Workers
-from penstock.ops.deploy.registry import Records, Standing, Started
-from penstock.ops.deploy.rolling_update import RollingUpdate
+from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
+from penstock.ops.deploy.readiness import LocalWorkers
+from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, WorkerStart
+from penstock.ops.deploy.supervised_rollout import SupervisedRollout
 
 
 class Killed(BaseException):
@@ -31,11 +31,13 @@ def dying_at(call: int) -> Callable[[], None]:
     return step
 
 
-def deployed(folder: Path, *, bad: set[int], workers: int = 3) -> tuple[Records, MemoryMachine, RollingUpdate]:
+def deployed(
+    folder: Path, *, bad: set[int], workers: int = 3
+) -> tuple[DeploymentFiles, MemoryMachine, SupervisedRollout]:
     """Return version 1 with its workers running, and version 2 kept."""
     records = kept_versions(folder, 1, 2)
     machine = MemoryMachine(records, bad)
-    rolling = RollingUpdate(records, machine, machine, 1.0, lambda _: None)
+    rolling = SupervisedRollout(records, machine, machine, 1.0, lambda _: None)
     rolling.begin(records.version(1), workers)
     machine.fewest = workers
     return records, machine, rolling
@@ -47,7 +49,7 @@ def test_workers_are_replaced_one_at_a_time(tmp_path: Path) -> None:
     rolling.update(records.version(2))
 
     assert machine.running == {0: 2, 1: 2, 2: 2}
-    assert records.standing() == Standing(2, (2, 2, 2))
+    assert records.standing() == DesiredState(2, (2, 2, 2))
     assert machine.fewest == 2
 
 
@@ -60,7 +62,7 @@ def test_a_version_that_does_not_come_up_costs_one_worker_and_is_put_back(tmp_pa
         rolling.update(records.version(2))
 
     assert machine.good == {0: 1, 1: 1, 2: 1}
-    assert records.standing() == Standing(1, (1, 1, 1), failed=(2,))
+    assert records.standing() == DesiredState(1, (1, 1, 1), failed=(2,))
 
 
 @pytest.mark.parametrize("bad", [set[int](), {2}], ids=["good", "bad"])
@@ -110,7 +112,7 @@ def test_a_first_version_that_does_not_come_up_leaves_nothing_behind(tmp_path: P
     records = kept_versions(tmp_path, 1)
     machine = MemoryMachine(records, {1})
     with pytest.raises(UpdateFailed, match="taken down again"):
-        RollingUpdate(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
+        SupervisedRollout(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
 
     assert machine.running == {}
     assert records.deployment() is None
@@ -126,7 +128,7 @@ def test_where_nobody_keeps_workers_alive_nothing_is_deployed(tmp_path: Path) ->
 
     machine.at_call = refuse
     with pytest.raises(SupervisorUnavailable):
-        RollingUpdate(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
+        SupervisedRollout(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
 
     assert records.deployment() is None
 
@@ -141,7 +143,7 @@ def test_versions_of_other_inputs_never_run_beside_one_another(tmp_path: Path) -
         rolling.replace_all(records.version(1))
 
     assert machine.good == {0: 2, 1: 2, 2: 2}
-    assert records.standing() == Standing(2, (2, 2, 2), failed=(1,))
+    assert records.standing() == DesiredState(2, (2, 2, 2), failed=(1,))
 
 
 def test_the_number_of_workers_changes_without_touching_those_that_stay(tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ def test_the_number_of_workers_changes_without_touching_those_that_stay(tmp_path
     assert machine.running == {0: 1, 1: 1, 2: 1, 3: 1}
     rolling.resize(1)
     assert machine.running == {0: 1}
-    assert records.standing() == Standing(1, (1,))
+    assert records.standing() == DesiredState(1, (1,))
     machine._bad.add(1)
 
     with pytest.raises(WorkerFailed):
@@ -167,9 +169,9 @@ class Starting:
     def restart(self, name: str, worker: int) -> None:
         """Do nothing."""
 
-    def look(self, name: str, worker: int) -> Seen:
+    def look(self, name: str, worker: int) -> ProcessStatus:
         """Return the process."""
-        return Seen(Life.RUNNING, pid=2)
+        return ProcessStatus(ProcessState.RUNNING, pid=2)
 
     def last_words(self, name: str, worker: int) -> str:
         """Return nothing."""
@@ -179,7 +181,7 @@ class Starting:
 def test_a_worker_that_comes_back_is_not_taken_for_its_former_self(tmp_path: Path) -> None:
     """There was one of its number before, of the same version, whose process has ended: that says nothing of the new one."""
     records = kept_versions(tmp_path, 1)
-    records.start(1, Started(1, pid=1, health=1))
+    records.start(1, WorkerStart(1, pid=1, health=1))
 
     with pytest.raises(WorkerFailed, match="did not come to read its buckets within"):
-        Workers(records, Starting()).await_up(1, records.version(1), limit_s=0.2)
+        LocalWorkers(records, Starting()).await_up(1, records.version(1), limit_s=0.2)

@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from ...processors.declare.app_files import Contents
 from .errors import DeployError, SupervisorUnavailable, UpdateFailed, WorkerFailed
-from .manifests import Manifest, manifests_of, object_name, pods_of, scaled_object
-from .registry import Records, Standing
-from .rolling_update import Say
+from .manifests import Manifest, manifests_of, object_name, pod_settings, scaled_object
+from .registry import DeploymentFiles, DesiredState
+from .supervised_rollout import Say
 from .version import Version
 
 KINDS = "scaledobject,poddisruptionbudget,statefulset,service,configmap"
 ANSWER_LIMIT_S = 60.0
 
 
-class Cluster:
+class KubernetesRollout:
     """Changes a deployment on a cluster. The only one who does, meanwhile.
 
     Args:
@@ -33,7 +33,7 @@ class Cluster:
         say: tells what is going on.
     """
 
-    def __init__(self, records: Records, limit_s: float, say: Say) -> None:
+    def __init__(self, records: DeploymentFiles, limit_s: float, say: Say) -> None:
         self._records = records
         self._limit_s = limit_s
         self._say = say
@@ -45,7 +45,7 @@ class Cluster:
             UpdateFailed: not all of them came up; none is left.
         """
         before = self._records.standing()
-        self._records.stand(Standing(version.number, (version.number,) * workers, before.failed if before else ()))
+        self._records.stand(DesiredState(version.number, (version.number,) * workers, before.failed if before else ()))
         try:
             self._apply(version, workers)
         except SupervisorUnavailable:
@@ -53,7 +53,7 @@ class Cluster:
             raise
         except WorkerFailed as error:
             self._delete(version)
-            self._records.stand(Standing(version.number, (), (*(before.failed if before else ()), version.number)))
+            self._records.stand(DesiredState(version.number, (), (*(before.failed if before else ()), version.number)))
             raise UpdateFailed(
                 f"{error}\n{version.label} was taken down again. Mend the app and deploy again."
             ) from error
@@ -129,7 +129,7 @@ class Cluster:
         return manifests_of(version, self._code(version), workers)
 
     def _send(self, manifests: Sequence[Manifest], version: Version) -> None:
-        self._kubectl(version, "apply", "--filename", "-", stdin=as_list(manifests))
+        self._kubectl(version, "apply", "--filename", "-", stdin=manifest_list(manifests))
 
     def _code(self, version: Version) -> Contents:
         folder = self._records.code(version.number)
@@ -143,7 +143,7 @@ class Cluster:
                 "There is no kubectl on this machine, so nothing was sent to a cluster. Print the manifests with --dry-run, and apply them "
                 "where it is; or install it and deploy again."
             )
-        namespace = pods_of(version.settings).namespace
+        namespace = pod_settings(version.settings).namespace
         command = ["kubectl", *([] if namespace is None else ["--namespace", namespace]), *arguments]
         try:
             done = subprocess.run(
@@ -159,14 +159,14 @@ class Cluster:
                 f"`{' '.join(command)}` failed: {said}. Look whether the cluster answers, and repeat the command."
             )
 
-    def _expect_standing(self) -> Standing:
+    def _expect_standing(self) -> DesiredState:
         standing = self._records.standing()
         if standing is None:
             raise AssertionError(f"{self._records.name} is not deployed")
         return standing
 
 
-def as_list(manifests: Sequence[Manifest]) -> str:
+def manifest_list(manifests: Sequence[Manifest]) -> str:
     """Return manifests as one file that kubectl applies."""
     whole = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from .errors import SupervisorUnavailable, UpdateFailed, WorkerFailed
 from .process_supervisor import ProcessSupervisor
-from .registry import Records, Standing
+from .registry import DeploymentFiles, DesiredState
 from .version import Version
 
 Say = Callable[[str], None]
 """Tells the person at the terminal what is going on."""
 
 
-class Watched(Protocol):
+class WorkerReadiness(Protocol):
     """The workers of a deployment on this machine, as they are now."""
 
     def version(self, worker: int) -> int | None:
@@ -34,7 +34,7 @@ class Watched(Protocol):
         ...
 
 
-class RollingUpdate:
+class SupervisedRollout:
     """Changes which versions the workers of a deployment run. The only one who does, meanwhile.
 
     Args:
@@ -45,7 +45,9 @@ class RollingUpdate:
         say: tells what is going on.
     """
 
-    def __init__(self, records: Records, keeper: ProcessSupervisor, workers: Watched, limit_s: float, say: Say) -> None:
+    def __init__(
+        self, records: DeploymentFiles, keeper: ProcessSupervisor, workers: WorkerReadiness, limit_s: float, say: Say
+    ) -> None:
         self._records = records
         self._keeper = keeper
         self._workers = workers
@@ -60,7 +62,7 @@ class RollingUpdate:
             SupervisorUnavailable: none was started.
         """
         before = self._records.standing()
-        self._records.stand(Standing(version.number, (version.number,) * workers, before.failed if before else ()))
+        self._records.stand(DesiredState(version.number, (version.number,) * workers, before.failed if before else ()))
         try:
             self._keeper.keep(self._records.name, workers)
             self._await_all(version, range(workers))
@@ -129,7 +131,7 @@ class RollingUpdate:
         self._keeper.keep(self._records.name, 0)
         self._records.stand(replace(self._expect_standing(), workers=()))
 
-    def _exchange(self, version: Version, before: Standing, *, wait: bool = True) -> None:
+    def _exchange(self, version: Version, before: DesiredState, *, wait: bool = True) -> None:
         count = len(before.workers)
         self._say(
             f"{version.label}: stopping all workers, since its inputs are others, and starting them as the new version …"
@@ -151,7 +153,7 @@ class RollingUpdate:
             self._keeper.restart(self._records.name, worker)
         self._workers.await_up(worker, version, self._limit_s)
 
-    def _put_back(self, before: Standing, version: Version, error: WorkerFailed) -> None:
+    def _put_back(self, before: DesiredState, version: Version, error: WorkerFailed) -> None:
         old = self._records.version(before.version)
         self._say(f"{version.label} does not come up; {old.label} is put back.")
         now = self._expect_standing()
@@ -173,14 +175,14 @@ class RollingUpdate:
         for worker in workers:
             self._workers.await_up(worker, version, self._limit_s)
 
-    def _expect_standing(self) -> Standing:
+    def _expect_standing(self) -> DesiredState:
         standing = self._records.standing()
         if standing is None:
             raise AssertionError(f"{self._records.name} is not deployed")
         return standing
 
 
-def _after_failure(standing: Standing, failed: Version) -> Standing:
+def _after_failure(standing: DesiredState, failed: Version) -> DesiredState:
     return replace(standing, failed=tuple(sorted({*standing.failed, failed.number})))
 
 
