@@ -76,12 +76,12 @@ def autoscale(
 
     with said_once(), closing(waiting(opened)) as observer, stopping_on_signals(stopped.set):
         while not stopped.is_set():
-            standing = _standing(observer, name, outages)
-            if standing is None and outages.now is None:
+            desired = _standing(observer, name, outages)
+            if desired is None and outages.now is None:
                 note(f"{name}: none of its workers has reported on this Kafka cluster yet.")
-            elif standing is not None:
+            elif desired is not None:
                 workers = find_deployment(folder, name).workers
-                decision = scaler.decide(standing, workers)
+                decision = scaler.decide(desired, workers)
                 _say(name, workers, decision, json=json)
                 if decision.change and apply:
                     _change(folder, name, decision.workers)

@@ -44,7 +44,7 @@ Patience = Annotated[
     float,
     typer.Option("--patience", metavar="SECONDS", help="The longest time that a worker may take to start.", min=1),
 ]
-HALF_WAY = "Workers continue as they are. Repeat the command to finish."
+INTERRUPTED = "Running workers continue. Repeat the command to finish."
 
 
 def deploy(
@@ -110,22 +110,23 @@ def deploy(
         secured=TABLE in file.values,
         folder=str(folder.absolute()),
         working_folder=str(Path.cwd()),
-        backup=_whole(backup),
+        backup=_absolute(backup),
         webhdfs=webhdfs,
         backup_every_s=backup_every,
         target=where,
         pods=_pods(where, image, namespace, cpu, memory, disk),
     )
     environment = {**os.environ, **({STORE: store} if store else {})}
-    in_file = [name for name in variables_in(file.values) if name in environment]
-    with breaking_off(HALF_WAY), deployment_lock(folder, note):
+    in_file = [variable for variable in variables_in(file.values) if variable in environment]
+    with breaking_off(INTERRUPTED), deployment_lock(folder, note):
         plans = []
         for processor in app.processors:
-            own = msgspec.structs.replace(settings, variables=tuple(sorted({*required_variables(processor), *in_file})))
-            wanted = DeploymentRequest(name.path.resolve(), processor, own, workers, take_over)
-            plans.append(plan_deployment(wanted, bus, environment, note))
+            variables = tuple(sorted({*required_variables(processor), *in_file}))
+            own = msgspec.structs.replace(settings, variables=variables)
+            request = DeploymentRequest(name.path.resolve(), processor, own, workers, take_over)
+            plans.append(plan_deployment(request, bus, environment, note))
         for plan in plans:
-            _tell(plan)
+            _note_plan(plan)
         if dry_run:
             out.out(dry_run_text(plans), highlight=False)
             return
@@ -165,19 +166,19 @@ def undeploy(
     """
     with breaking_off("Repeat the command to finish."), deployment_lock(folder, note):
         if not purge_:
-            _take_down(folder, name)
+            _stop(folder, name)
             return
         bus = connect(kafka, folder)
-        remains = plan_purge(folder, name, bus)
-        for line in remains.says:
+        plan = plan_purge(folder, name, bus)
+        for line in plan.lines():
             note(f"To be removed: {line}")
         if not yes and not typer.confirm(f"Stop {name} and remove all of this permanently?"):
             note("Nothing was changed.")
             raise typer.Exit(1)
-        _purge(folder, name, remains, bus)
+        _purge(plan, folder, bus)
 
 
-def _take_down(folder: Path, name: str) -> None:
+def _stop(folder: Path, name: str) -> None:
     stop_deployment(folder, name, note)
     note(
         f"{name} is stopped after a last checkpoint. Its state stays in {folder / 'state' / name}, its positions stay in Kafka."
@@ -185,11 +186,11 @@ def _take_down(folder: Path, name: str) -> None:
     note(f"Deploy it again to continue, or remove state and positions with `penstock undeploy {name} --purge`.")
 
 
-def _purge(folder: Path, name: str, remains: PurgePlan, bus: KafkaBus) -> None:
-    if DeploymentFiles(folder, name).deployment() is not None:
-        stop_deployment(folder, name, note)
-    purge(remains, bus)
-    note(f"{name} is stopped, and all of this was removed.")
+def _purge(plan: PurgePlan, folder: Path, bus: KafkaBus) -> None:
+    if plan.files.deployment() is not None:
+        stop_deployment(folder, plan.name, note)
+    purge(plan, bus)
+    note(f"{plan.name} is stopped, and all of this was removed.")
 
 
 def list_deployments(
@@ -205,28 +206,27 @@ def list_deployments(
     Example: penstock deployments scorer
     """
     if name is None:
-        found = [deployment_status(folder, deployment) for deployment in all_deployments(folder)]
-        if not found and not json:
+        statuses = [deployment_status(folder, deployment) for deployment in all_deployments(folder)]
+        if not statuses and not json:
             note(f"Nothing is deployed from {folder}. Deploy with `penstock deploy APP[:PROCESSOR]`.")
             return
-        _show(found, json=json)
+        _show(statuses, json=json)
         return
+    _show_one(folder, name, json=json)
+
+
+def _show_one(folder: Path, name: str, *, json: bool) -> None:
     deployment = find_deployment(folder, name)
-    versions = [DeploymentFiles(folder, name).version(number) for number in DeploymentFiles(folder, name).numbers()]
+    files, status = DeploymentFiles(folder, name), deployment_status(folder, deployment)
+    versions = [files.version(number) for number in files.version_numbers()]
     if json:
-        as_json(
-            {
-                **_described(deployment_status(folder, deployment)),
-                "versions": [msgspec.to_builtins(one) for one in versions],
-            }
-        )
+        as_json({**_described(status), "versions": [msgspec.to_builtins(version) for version in versions]})
         return
-    one = deployment_status(folder, deployment)
-    _show([one], json=False)
-    if one.workers:
-        table(["worker", "version", "process", "up", "buckets", ""], [_worker_row(worker) for worker in one.workers])
+    _show([status], json=False)
+    if status.workers:
+        table(["worker", "version", "process", "up", "buckets", ""], [_worker_row(worker) for worker in status.workers])
     columns = ["version", "", "deployed (UTC)", "by", "code", "class", "state"]
-    table(columns, [_version_row(one, deployment) for one in reversed(versions)])
+    table(columns, [_version_row(version, deployment) for version in reversed(versions)])
 
 
 def rollback(
@@ -248,7 +248,7 @@ def rollback(
 
     Example: penstock rollback scorer --to 2
     """
-    with breaking_off(HALF_WAY), deployment_lock(folder, note):
+    with breaking_off(INTERRUPTED), deployment_lock(folder, note):
         version = roll_back(folder, name, to, note, patience)
     note(f"{version.label} runs again.")
     _show([deployment_status(folder, find_deployment(folder, name))], json=json)
@@ -266,26 +266,27 @@ def scale(
     Example: penstock scale scorer --workers 4
     """
     before = find_deployment(folder, name)
-    _warn_of_idle(before.version, workers)
-    with breaking_off(HALF_WAY):
+    _note_standbys(before.version, workers)
+    with breaking_off(INTERRUPTED):
         after = scale_deployment(folder, name, workers, note, patience)
     note(f"{name}: {after.workers} workers, {before.workers} before.")
     _show([deployment_status(folder, after)], json=json)
 
 
-def _tell(plan: DeploymentPlan) -> None:
-    note(f"{plan.says}.")
-    _warn_of_idle(plan.version, plan.workers)
+def _note_plan(plan: DeploymentPlan) -> None:
+    note(f"{plan.summary}.")
+    _note_standbys(plan.version, plan.workers)
     if plan.version.settings.target is Target.KUBERNETES:
         if plan.version.settings.kafka.startswith(("127.", "localhost")):
             note(
-                f"{plan.version.settings.kafka} is a local address, and workers in the cluster cannot reach it. Use an address that the cluster can reach."
+                f"{plan.version.settings.kafka} is a local address, which workers in the cluster cannot reach. Use an address that they "
+                "can reach."
             )
-        for needed_there in prerequisites(plan.version):
-            note(f"Create in the cluster once: {needed_there}")
+        for prerequisite in prerequisites(plan.version):
+            note(f"Create in the cluster once: {prerequisite}")
 
 
-def _warn_of_idle(version: Version, workers: int) -> None:
+def _note_standbys(version: Version, workers: int) -> None:
     buckets = version.shape.buckets
     if workers > buckets:
         note(
@@ -294,33 +295,33 @@ def _warn_of_idle(version: Version, workers: int) -> None:
         )
 
 
-def _whole(location: str | None) -> str | None:
+def _absolute(location: str | None) -> str | None:
     """Return an absolute location."""
     return location if location is None or "://" in location else str(Path(location).absolute())
 
 
-def _show(found: list[DeploymentStatus], *, json: bool) -> None:
+def _show(statuses: list[DeploymentStatus], *, json: bool) -> None:
     if json:
-        as_json([_described(one) for one in found])
+        as_json([_described(status) for status in statuses])
         return
     columns = ["name", "version", "workers", "target", "deployed (UTC)", "app"]
-    table(columns, [_row(one) for one in found])
-    for one in found:
-        for problem in one.problems:
-            complain(f"{one.deployment.name}: {problem}")
+    table(columns, [_row(status) for status in statuses])
+    for status in statuses:
+        for problem in status.problems:
+            complain(f"{status.deployment.name}: {problem}")
 
 
-def _row(one: DeploymentStatus) -> list[object]:
-    deployment, version = one.deployment, one.deployment.version
-    ready = f"{one.ready} of {deployment.workers} ready" if one.workers else str(deployment.workers)
+def _row(status: DeploymentStatus) -> list[object]:
+    deployment, version = status.deployment, status.deployment.version
+    ready = f"{status.ready} of {deployment.workers} ready" if status.workers else str(deployment.workers)
     cells = deployment.name, str(version.number), ready, deployment.target.value, _time(version), _app(deployment)
     return list(cells)
 
 
 def _app(deployment: Deployment) -> str:
     app = Path(deployment.app)
-    here = app.relative_to(Path.cwd()) if app.is_relative_to(Path.cwd()) else app
-    return f"{here}:{deployment.processor}"
+    path = app.relative_to(Path.cwd()) if app.is_relative_to(Path.cwd()) else app
+    return f"{path}:{deployment.processor}"
 
 
 def _worker_row(worker: DeployedWorker) -> list[object]:
@@ -330,31 +331,29 @@ def _worker_row(worker: DeployedWorker) -> list[object]:
 
 
 def _version_row(version: Version, deployment: Deployment) -> list[object]:
-    standing = deployment.standing
-    said = (
-        "runs" if version.number == standing.version else "did not come up" if version.number in standing.failed else ""
-    )
-    kept = version.shape.state or "none"
-    return [str(version.number), said, _time(version), version.by, version.digest, version.processor, kept]
+    desired = deployment.desired
+    status = "runs" if version.number == desired.version else "failed" if version.number in desired.failed else ""
+    state = version.shape.state or "none"
+    return [str(version.number), status, _time(version), version.by, version.digest, version.processor, state]
 
 
-def _described(one: DeploymentStatus) -> dict[str, Any]:
-    deployment = one.deployment
+def _described(status: DeploymentStatus) -> dict[str, Any]:
+    deployment = status.deployment
     return {
         "name": deployment.name,
         "version": deployment.version.number,
         "workers": deployment.workers,
-        "ready": one.ready,
+        "ready": status.ready,
         "target": deployment.target.value,
         "app": deployment.app,
         "processor": deployment.processor,
         "digest": deployment.version.digest,
         "time_ms": deployment.version.time_ms,
         "by": deployment.version.by,
-        "settled": deployment.standing.is_settled,
-        "failed": deployment.standing.failed,
-        "each": [asdict(worker) for worker in one.workers],
-        "problems": one.problems,
+        "rolled_out": deployment.desired.is_rolled_out,
+        "failed": deployment.desired.failed,
+        "worker_status": [asdict(worker) for worker in status.workers],
+        "problems": status.problems,
     }
 
 

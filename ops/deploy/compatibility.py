@@ -1,12 +1,12 @@
-"""Whether what was saved fits what is declared now: asked before anything is changed.
+"""Checks whether saved state matches a processor's declaration, before a deployment changes anything.
 
-the version that counts, the states on this machine, the newest backups, the remote store --> is each of the shape that is declared
-a sample of the values on this machine --> does each decode as the type that is declared
+the current version, local state, the newest backups --> has each the declared shape?
+a sample of the local values                         --> does each decode as the declared type?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,30 +14,31 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.shard.checkpoints import is_remote
 from ...state.backups.decoded_state import inspection
-from ...state.backups.inventory import ShardName, backed_up_shards, local_shards, read_database
+from ...state.backups.inventory import backed_up_shards, local_shards, read_database
 from ...state.backups.shard import ShardBackups
 from ...state.errors import FileStoreUnreachable, StateDamaged
 from ...state.files.file_store import FileStore
 from ...state.local.rocksdb import RocksShardState
 from ...transport.tables.maintenance_log import MaintenanceOperation
+from ..dev_services.service import Progress
 from .errors import IncompatibleState
 from .version import Shape, Version
 
 SAMPLE_VALUES = 1000
-"""How many values of each shard are looked at."""
+"""The number of values that are decoded in each shard."""
 
 
 @dataclass(frozen=True)
 class Incompatibility:
-    """What does not fit.
+    """A difference between saved state and the declaration.
 
     Args:
-        says: what it is, in words.
-        in_type: whether the type of a key's state alone is another, so that a function could make it fit.
+        message: the difference in words.
+        is_convertible: whether only the type of the state differs, so that a function can convert it.
     """
 
-    says: str
-    in_type: bool
+    message: str
+    is_convertible: bool
 
 
 def expect_compatible(
@@ -45,79 +46,78 @@ def expect_compatible(
     target: str,
     last: Version | None,
     states: Path,
-    place: FileStore | None,
+    store: FileStore | None,
     *,
-    say: Callable[[str], None],
-    move: MaintenanceOperation | None = None,
+    progress: Progress,
+    maintenance: MaintenanceOperation | None = None,
 ) -> None:
-    """Refuse a processor that the state there is does not fit.
+    """Check that the saved state matches a processor's declaration.
 
     Args:
-        processor: as it is declared now.
-        target: how the user named it.
-        last: the version that counts, or counted last; None where it was never deployed.
-        states: the folder of states.
-        place: where backups are kept; None for nowhere. One that does not answer is left out.
-        say: tells that.
-        move: what was last done to its states from outside, as far as that is known.
+        processor: the processor to deploy.
+        target: its name on the command line.
+        last: the version that was deployed last; None for the first deployment.
+        states: the folder of local states.
+        store: the backup store; None without backups. An unreachable store is reported and skipped.
+        progress: receives progress lines.
+        maintenance: the last maintenance operation on the processor's state; None without one.
 
     Raises:
-        IncompatibleState: it does not fit; says which, why, and what can be done.
+        IncompatibleState: with the difference, its reason, and the alternatives.
     """
-    misfits = [
-        *_misfits(processor, last, states, move),
-        *([] if place is None else _in_backups_or_none(processor, place, say)),
+    incompatibilities = [
+        *_in_version_and_local_state(processor, last, states, maintenance),
+        *([] if store is None else _in_reachable_backups(processor, store, progress)),
     ]
-    if misfits:
-        in_type = all(misfit.in_type for misfit in misfits)
-        by_function = [_by_function(processor, target, last, states, place)] if in_type else []
+    if incompatibilities:
+        is_convertible = all(found.is_convertible for found in incompatibilities)
+        conversion = [_conversion(processor, target, last, states, store)] if is_convertible else []
         raise IncompatibleState(
-            f"{processor.__name__} was not deployed, and what runs goes on: {misfits[0].says} {_choices(processor, target, by_function)}"
+            f"{processor.__name__} was not deployed, and running workers continue. {incompatibilities[0].message} "
+            f"{_alternatives(processor, target, conversion)}"
         )
 
 
-def _misfits(
-    processor: type[Processor], last: Version | None, states: Path, move: MaintenanceOperation | None
+def _in_version_and_local_state(
+    processor: type[Processor], last: Version | None, states: Path, maintenance: MaintenanceOperation | None
 ) -> Iterator[Incompatibility]:
     shape = Shape.of(processor)
     if last is not None:
-        yield from _between(processor, last, shape, move)
+        yield from _in_version(processor, last, shape, maintenance)
     if shape.state is not None and not is_remote(processor):
-        yield from _on_this_machine(processor, states)
+        yield from _in_local_state(processor, states)
 
 
-def _in_backups_or_none(
-    processor: type[Processor], place: FileStore, say: Callable[[str], None]
-) -> list[Incompatibility]:
+def _in_reachable_backups(processor: type[Processor], store: FileStore, progress: Progress) -> list[Incompatibility]:
     if processor.state_shape() is None or is_remote(processor):
         return []
     try:
-        return list(_in_backups(processor, place))
+        return list(_in_backups(processor, store))
     except FileStoreUnreachable as error:
-        say(f"Backups were not looked at. {error}")
+        progress(f"Backups were not checked. {error}")
         return []
 
 
-def _between(
-    processor: type[Processor], last: Version, shape: Shape, move: MaintenanceOperation | None
+def _in_version(
+    processor: type[Processor], last: Version, shape: Shape, maintenance: MaintenanceOperation | None
 ) -> Iterator[Incompatibility]:
-    """Give what tells the shape of the version that counts from another."""
+    """Yield the difference between the shapes of the last version and of the declaration."""
     old = last.shape
     if old.state is None and shape.state is None:
-        return  # without state, any inputs will do
-    is_migrated = (
-        move is not None and move.lineage.converted is not None and move.lineage.converted.shape == shape.state
-    )
+        return  # without state, inputs may change
+    converted = None if maintenance is None else maintenance.lineage.converted
+    is_migrated = converted is not None and converted.shape == shape.state
     if old.state != shape.state and not is_migrated:
         yield Incompatibility(
-            f"{last.label} keeps {_state(old)}, and it is now declared to keep {_state(shape)}; neither can go on from the other's.",
+            f"{last.label} stores {old.state or 'no state'}, and the declaration stores {shape.state or 'no state'}. Neither can continue "
+            "from the other's state.",
             _differs_in_type(processor, old.state) and set(old.inputs) == set(shape.inputs),
         )
     elif set(old.inputs) != set(shape.inputs):
         yield Incompatibility(
-            f"the state of {last.label} counts what came in {_names(old)}, and it is now declared to read {_names(shape)}; the "
-            "positions that the state reflects are those of the old inputs.",
-            in_type=False,
+            f"The state of {last.label} was computed from {_names(old)}, and the declaration reads {_names(shape)}. The state's positions "
+            "refer to the old inputs.",
+            is_convertible=False,
         )
 
 
@@ -125,64 +125,61 @@ def _differs_in_type(processor: type[Processor], shape: str | None) -> bool:
     return shape is not None and issubclass(processor, Stateful) and processor.differs_only_in_state_type(shape)
 
 
-def _on_this_machine(processor: type[Processor], states: Path) -> Iterator[Incompatibility]:
+def _in_local_state(processor: type[Processor], states: Path) -> Iterator[Incompatibility]:
     decode = inspection(processor, None, SAMPLE_VALUES)
     for shard in local_shards(states):
-        if shard.processor == processor.name:
-            theirs = read_database(shard.folder(states), RocksShardState.identity)
-            if theirs is not None and theirs.shape != processor.state_shape():
-                says = f"the state of {shard} in {states} holds {theirs.shape}, and it is now declared to keep {processor.state_shape()}."
-                yield Incompatibility(says, _differs_in_type(processor, theirs.shape))
-                continue
-            try:
-                read_database(shard.folder(states), decode)
-            except StateDamaged as error:
-                yield Incompatibility(str(error), issubclass(processor, Stateful))
+        if shard.processor != processor.name:
+            continue
+        identity = read_database(shard.folder(states), RocksShardState.identity)
+        if identity is not None and identity.shape != processor.state_shape():
+            yield _different_shape(processor, f"The state of {shard} in {states}", identity.shape)
+            continue
+        try:
+            read_database(shard.folder(states), decode)
+        except StateDamaged as error:
+            yield Incompatibility(str(error), issubclass(processor, Stateful))
 
 
-def _in_backups(processor: type[Processor], place: FileStore) -> Iterator[Incompatibility]:
-    for shard in backed_up_shards(place):
-        newest = ShardBackups(place, *shard).newest() if shard.processor == processor.name else None
+def _in_backups(processor: type[Processor], store: FileStore) -> Iterator[Incompatibility]:
+    for shard in backed_up_shards(store):
+        newest = ShardBackups(store, *shard).newest() if shard.processor == processor.name else None
         if newest is not None and newest.identity.shape != processor.state_shape():
-            says = _foreign_backup(shard, place, newest.identity.shape, processor)
-            yield Incompatibility(says, _differs_in_type(processor, newest.identity.shape))
+            backup = f"The newest backup of {shard} at {store.location}"
+            yield _different_shape(processor, backup, newest.identity.shape)
 
 
-def _foreign_backup(shard: ShardName, place: FileStore, theirs: str, processor: type[Processor]) -> str:
-    return f"the newest backup of {shard} at {place.location} holds {theirs}, and it is now declared to keep {processor.state_shape()}."
+def _different_shape(processor: type[Processor], saved: str, shape: str) -> Incompatibility:
+    message = f"{saved} contains {shape}, and the declaration stores {processor.state_shape()}."
+    return Incompatibility(message, _differs_in_type(processor, shape))
 
 
-def _by_function(
-    processor: type[Processor], target: str, last: Version | None, states: Path, place: FileStore | None
+def _conversion(
+    processor: type[Processor], target: str, last: Version | None, states: Path, store: FileStore | None
 ) -> str:
-    backup = "" if place is None else f" --backup {place.location}"
+    backup = "" if store is None else f" --backup {store.location}"
     command = f"penstock state migrate {target} --by FILE:FUNCTION --dir {states.parent}{backup}"
     stop = f"`penstock undeploy {processor.name}`" if last is not None else "stop its workers"
     return (
-        "change what is saved by a function of yours, which is given a key and its state, and returns the new one "
+        "convert the saved state with a function of a key and its state that returns the new state "
         f"(`def FUNCTION(key, state): …`): {stop}, `{command}`, and deploy again"
     )
 
 
-def _choices(processor: type[Processor], target: str, by_function: list[str]) -> str:
-    fresh = f'`name = "{processor.name}_2"`'
-    ways = [
-        "go back to the declaration that fits",
-        *by_function,
+def _alternatives(processor: type[Processor], target: str, conversion: list[str]) -> str:
+    new_name = f'`name = "{processor.name}_2"`'
+    alternatives = [
+        "restore the previous declaration",
+        *conversion,
         (
-            f"start fresh under a new name ({fresh} on the class), which reads its inputs from the first event that the bus keeps, and "
-            "writes all of its outputs again"
+            f"start without state under a new name ({new_name} on the class), which reads the inputs from the earliest event in Kafka and "
+            "writes all outputs again"
         ),
-        f"under a new name, begin with state that is computed from the archive: `penstock bootstrap {target}`, then deploy",
+        f"under a new name, start with state from the archive: `penstock bootstrap {target}`, then deploy",
     ]
     return (
-        f"You can: {'; or '.join(ways)}. {processor.name} itself is removed with `penstock undeploy {processor.name} --purge` when it is not "
-        "needed any more."
+        f"You can: {'; or '.join(alternatives)}. When {processor.name} is no longer needed, remove it with "
+        f"`penstock undeploy {processor.name} --purge`."
     )
-
-
-def _state(shape: Shape) -> str:
-    return shape.state or "no state"
 
 
 def _names(shape: Shape) -> str:

@@ -1,4 +1,4 @@
-"""What is deployed and how it is, for people and programs that look."""
+"""The status of deployments and their workers."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .deployments import local_workers
+from ..worker.health import Health
 from .errors import SupervisorUnavailable
-from .process_supervisor import ProcessState
+from .process_supervisor import ProcessState, ProcessStatus
 from .readiness import LocalWorkers
 from .registry import Deployment, DeploymentFiles
+from .rollouts import local_workers
 from .version import Target
 
 
 @dataclass(frozen=True)
 class DeployedWorker:
-    """A worker as it is.
+    """The status of a worker.
 
     Args:
-        worker: which.
-        version: the number of the version that it was last started as; None where it never was.
-        pid: its process, on this machine; None where that tells nothing.
-        is_ready: whether its loop turns and it reads the buckets that are its own.
-        buckets: those.
-        up_s: for how long its process has lived, in seconds; None where it does not.
-        problem: what is wrong with it, in words; empty where nothing is.
+        worker: its number.
+        version: the version number of its last start; None if it never started.
+        pid: its process ID; None if its health endpoint does not answer.
+        is_ready: whether its loop runs and it reads the buckets that it owns.
+        buckets: these buckets; empty if it is not ready.
+        up_s: its uptime in seconds; None without a process.
+        problem: the problem in words; empty without one.
     """
 
     worker: int
@@ -39,11 +40,11 @@ class DeployedWorker:
 
 @dataclass(frozen=True)
 class DeploymentStatus:
-    """A deployment as it is.
+    """The status of a deployment.
 
     Args:
-        deployment: what it is to be.
-        workers: its workers; nothing where they are on other machines.
+        deployment: the deployment.
+        workers: its workers on this machine; empty on Kubernetes.
     """
 
     deployment: Deployment
@@ -51,27 +52,27 @@ class DeploymentStatus:
 
     @property
     def ready(self) -> int:
-        """How many workers are ready."""
+        """The number of ready workers."""
         return sum(worker.is_ready for worker in self.workers)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, in words."""
+        """The problems in words."""
         return list(self._problems())
 
     def _problems(self) -> Iterator[str]:
         deployment = self.deployment
-        if not deployment.standing.is_settled:
-            others = sorted({number for number in deployment.standing.workers if number != deployment.version.number})
+        if not deployment.desired.is_rolled_out:
+            others = sorted({number for number in deployment.desired.workers if number != deployment.version.number})
             yield (
-                f"Going from {deployment.version.label} to version {', '.join(map(str, others))} was broken off: deploy again to go on, or "
-                f"`penstock rollback {deployment.name}`."
+                f"An update from {deployment.version.label} to version {', '.join(map(str, others))} was interrupted. Deploy again to "
+                f"continue, or undo it with `penstock rollback {deployment.name}`."
             )
-        yield from (f"Worker {worker.worker}: {worker.problem}" for worker in self.workers if worker.problem)
+        yield from (f"Worker {worker.worker} {worker.problem}" for worker in self.workers if worker.problem)
 
 
 def deployment_status(folder: Path, deployment: Deployment) -> DeploymentStatus:
-    """Return a deployment as it is."""
+    """Return the status of a deployment in a folder (`--dir`)."""
     if deployment.target is Target.KUBERNETES:
         return DeploymentStatus(deployment, ())
     workers = local_workers(DeploymentFiles(folder, deployment.name), deployment.version.settings)
@@ -81,20 +82,25 @@ def deployment_status(folder: Path, deployment: Deployment) -> DeploymentStatus:
 def _worker(workers: LocalWorkers, worker: int) -> DeployedWorker:
     version = workers.version(worker)
     try:
-        seen, health = workers.seen(worker), workers.health(worker)
+        process, health = workers.process(worker), workers.health(worker)
     except SupervisorUnavailable as error:
-        return DeployedWorker(worker, version, None, is_ready=False, buckets=(), up_s=None, problem=str(error))
+        problem = f"has an unknown status. {error}"
+        return DeployedWorker(worker, version, None, is_ready=False, buckets=(), up_s=None, problem=problem)
     pid = None if health is None else health.pid
     if health is not None and health.is_ready:
-        return DeployedWorker(worker, version, pid, is_ready=True, buckets=health.buckets, up_s=seen.up_s, problem="")
-    if seen.life is ProcessState.STOPPED:
-        problem = (
-            "does not run, and nobody keeps it alive, as after a restart of the machine: deploy again, which starts it."
+        return DeployedWorker(worker, version, pid, True, health.buckets, process.up_s, problem="")
+    problem = _problem(workers, worker, process, health)
+    return DeployedWorker(worker, version, pid, is_ready=False, buckets=(), up_s=process.up_s, problem=problem)
+
+
+def _problem(workers: LocalWorkers, worker: int, process: ProcessStatus, health: Health | None) -> str:
+    """Return the problem of a worker that is not ready."""
+    if process.state is ProcessState.WAITING:
+        return f"has ended, and restarts after a pause. {workers.log_tail(worker)}"
+    if process.state is ProcessState.STOPPED:
+        return "is not running, for instance after a restart of the machine. Deploy again to start it."
+    if health is not None and health.since_turn_s is not None and not health.turns:
+        return (
+            f"hangs: its loop has not run for {health.since_turn_s:.0f} s. If this continues, end process {health.pid}."
         )
-    elif seen.life is ProcessState.WAITING:
-        problem = f"ended, and is started again after a pause. {workers.last_words(worker)}"
-    elif health is not None and health.since_turn_s is not None and not health.turns:
-        problem = f"is stuck: its loop has stood still for {health.since_turn_s:.0f} s. If that lasts, end process {health.pid}."
-    else:
-        problem = "is starting, or is about to read its buckets."
-    return DeployedWorker(worker, version, pid, is_ready=False, buckets=(), up_s=seen.up_s, problem=problem)
+    return "is starting, or does not read its buckets yet."

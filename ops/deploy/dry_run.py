@@ -1,4 +1,4 @@
-"""What deployments would write and have run, as text: for a cluster, what `kubectl apply` takes."""
+"""The files and commands of a planned deployment, as text for `--dry-run`."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from .worker_command import run_arguments
 
 
 def dry_run_text(plans: Sequence[DeploymentPlan]) -> str:
-    """Return what plans of one target would write and have run."""
+    """Return the files and commands of plans with the same target; for Kubernetes, the input of `kubectl apply`."""
     if plans[0].version.settings.target is Target.KUBERNETES:
-        return manifest_list([one for plan in plans for one in manifests_of(plan.version, plan.code, plan.workers)])
-    return "\n".join(line for plan in plans for line in _described(plan))
+        return manifest_list(
+            [manifest for plan in plans for manifest in manifests_of(plan.version, plan.code, plan.workers)]
+        )
+    return "\n".join(line for plan in plans for line in _local_steps(plan))
 
 
-def _described(plan: DeploymentPlan) -> Iterator[str]:
+def _local_steps(plan: DeploymentPlan) -> Iterator[str]:
     version = plan.version
-    records = DeploymentFiles(Path(version.settings.folder), version.name)
-    command = penstock_command(*run_arguments(version, records.code(version.number), "PORT"))
-    yield f"# {version.label}: code {version.digest}, kept in {records.code(version.number)}"
+    files = DeploymentFiles(Path(version.settings.folder), version.name)
+    command = penstock_command(*run_arguments(version, files.code(version.number), "PORT"))
+    yield f"# {version.label}: code {version.digest}, stored in {files.code(version.number)}"
     yield from (f"#   {name}" for name in sorted(plan.code.files))
-    yield f"# Each worker runs, in {version.settings.working_folder}:"
+    yield f"# Each worker runs in {version.settings.working_folder}:"
     yield f"#   {shlex.join(command)}"
-    yield from (f"#   with the value of {name}, kept in {records.environment}" for name in version.settings.variables)
+    yield from (f"#   with the value of {name}, stored in {files.environment}" for name in version.settings.variables)
     yield from (_systemd if version.settings.target is Target.SYSTEMD else _supervisord)(plan)
 
 
@@ -49,4 +51,4 @@ def _systemd(plan: DeploymentPlan) -> Iterator[str]:
     yield unit_text(Path(version.settings.folder), version.name)
     yield "# systemctl --user daemon-reload"
     yield f"# systemctl --user enable --now {units}"
-    yield "# loginctl enable-linger   (once, so that they outlive your logout)"
+    yield "# loginctl enable-linger   (once, so that workers continue after you log out)"

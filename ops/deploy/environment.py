@@ -1,6 +1,7 @@
-"""The values that a deployment's workers are given: what the app's stores are reached by, kept apart from versions and units.
+"""Environment variables of a deployment's workers, such as the addresses of stores.
 
-They may be secrets: they lie in one file that only its owner reads, in the form that systemd's EnvironmentFile has, and are never shown.
+The values may be secrets. They are stored in a separate file that only its owner can read, in the format of systemd's
+EnvironmentFile, and are never printed.
 """
 
 from __future__ import annotations
@@ -16,45 +17,50 @@ from ...state.lookup_sources import PostgresQuery, PostgresTable, RedisTable
 from .errors import DeployError
 
 STORE = "PENSTOCK_STORE"
-"""The variable that holds the address of the remote store."""
+"""The variable with the address of the remote store."""
 
 
 def required_variables(processor: type[Processor]) -> tuple[str, ...]:
-    """Return the variables that a processor's stores are named by."""
+    """Return the variables with the addresses of a processor's stores."""
     names = {STORE} if is_remote(processor) else set[str]()
     if issubclass(processor, LookupJoin) and isinstance(processor.source, (PostgresTable, PostgresQuery, RedisTable)):
         names.add(processor.source.at)
     return tuple(sorted(name for name in names if "://" not in name))
 
 
-def variable_values(names: Iterable[str], environment: Mapping[str, str], why: str) -> dict[str, str]:
+def variable_values(names: Iterable[str], environment: Mapping[str, str], processor: str) -> dict[str, str]:
     """Return the values of variables.
 
+    Args:
+        names: the variables.
+        environment: the current environment.
+        processor: the processor that needs them, for messages.
+
     Raises:
-        DeployError: one is not set, or holds what no variable can.
+        DeployError: a variable is not set, or its value has several lines.
     """
     values = {name: environment.get(name, "") for name in names}
     missing = [name for name, value in values.items() if not value]
     if missing:
         raise DeployError(
-            f"{why} needs {' and '.join(missing)}, which is not set here. Nothing was deployed. Set it and deploy again: the workers "
-            "are given its value, which is kept in a file that only you can read."
+            f"{processor} needs {' and '.join(missing)}, which is not set here. Nothing was deployed. Set it and deploy again. The value "
+            "is stored for the workers, in a file that only you can read."
         )
     if any("\n" in value or "\0" in value for value in values.values()):
         raise DeployError(
-            f"A value that {why} needs ({', '.join(values)}) has more than one line. Nothing was deployed."
+            f"{processor} needs {', '.join(values)}, and one of these values has several lines. Nothing was deployed. Use values of one line."
         )
     return values
 
 
 def save_variables(path: Path, values: Mapping[str, str]) -> None:
-    """Write values to a file that only its owner reads."""
+    """Write values to a file that only its owner can read."""
     lines = (f"{name}={_quoted(value)}\n" for name, value in sorted(values.items()))
     replace_file(path, "".join(lines).encode(), mode=0o600)
 
 
 def load_variables(path: Path) -> dict[str, str]:
-    """Return the values that were kept; none where there is no file."""
+    """Return the stored values; empty without a file."""
     if not path.exists():
         return {}
     pairs = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines())

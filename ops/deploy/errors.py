@@ -1,31 +1,31 @@
-"""What can go wrong with deployments, by what the person at the terminal does next."""
+"""Errors of deployments, by the action that they require of the user."""
 
 from ...processors.errors import PenstockError
 
 
 class DeployError(PenstockError):
-    """A deployment was not changed: `str()` says why, and what to do."""
+    """A deployment was not changed. The message states the reason and the action."""
 
 
 class NotDeployed(DeployError):
-    """There is no deployment of that name: choose one of those there are."""
+    """No deployment has this name: choose an existing one."""
 
 
 class NameTaken(DeployError):
-    """Another app's processor of that name is deployed: rename one of them, or say that this one takes its place."""
+    """Another app's processor of this name is deployed: rename one of them, or replace the deployment."""
 
 
 class IncompatibleState(DeployError):
-    """State that was saved does not fit what is declared now: keep the old declaration, or go another way."""
+    """The saved state does not match the declaration: restore the declaration, or convert the state."""
 
 
 class SupervisorUnavailable(DeployError):
-    """What is to keep workers alive cannot be had, or refuses: look at what it says."""
+    """The supervisor of the workers is unavailable, or rejects a request: read its message."""
 
 
 class WorkerFailed(DeployError):
-    """A worker did not come up: read what it said last."""
+    """A worker did not become ready: read the end of its log."""
 
 
 class UpdateFailed(DeployError):
-    """A version did not come up, and what ran before was put back."""
+    """A version did not become ready, and the previous version was restored."""

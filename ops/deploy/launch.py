@@ -1,8 +1,8 @@
-"""What supervisord and systemd start: it becomes the worker of the version that it is to run, as the deployment stands at that moment.
+"""The program that supervisord and systemd start: it reads a worker's desired version and becomes that worker.
 
     python -m penstock.ops.deploy.launch DIR NAME WORKER
 
-So what they are told of a deployment stays the same from version to version, and whoever restarts a worker chooses by its standing.
+So their configuration stays the same for all versions, and a restarted worker runs its current desired version.
 """
 
 from __future__ import annotations
@@ -23,36 +23,38 @@ from .worker_command import run_arguments
 
 
 def launch(folder: Path, name: str, worker: int) -> None:
-    """Become a worker of a deployment; does not return.
+    """Replace this process with a worker of a deployment. Does not return.
 
     Raises:
-        NotDeployed: it has no such worker.
-        DeployError: what is noted of it cannot be read.
+        NotDeployed: the deployment has no such worker.
+        DeployError: a file of the deployment is unreadable.
     """
-    records = DeploymentFiles(folder, name)
-    standing = records.standing()
-    if standing is None or worker >= len(standing.workers):
-        raise NotDeployed(f"{name} has no worker {worker} in {folder}: it is not deployed, or with fewer.")
-    version = records.version(standing.workers[worker])
+    files = DeploymentFiles(folder, name)
+    desired = files.desired_state()
+    if desired is None or worker >= len(desired.workers):
+        raise NotDeployed(
+            f"{name} in {folder} has no worker {worker}. It is not deployed, or has fewer workers. Nothing was started."
+        )
+    version = files.version(desired.workers[worker])
     port = choose_ports(["health"], {})["health"]
-    command = penstock_command(*run_arguments(version, records.code(version.number), str(port)))
+    command = penstock_command(*run_arguments(version, files.code(version.number), str(port)))
     environment = {
-        **_without_ours(os.environ),
-        **load_variables(records.environment),
+        **_without_penstock_variables(os.environ),
+        **load_variables(files.environment),
         DEPLOYMENT_VARIABLE: version.label,
     }
     os.chdir(version.settings.working_folder)
-    records.start(worker, WorkerStart(version.number, os.getpid(), port))
-    os.execve(command[0], command, environment)  # noqa: S606 - it becomes the worker: no shell, no other process
+    files.save_start(worker, WorkerStart(version.number, os.getpid(), port))
+    os.execve(command[0], command, environment)  # noqa: S606 - replaces this process, without a shell
 
 
-def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what happened to be set where the keeper was started: a version says all that its workers need."""
+def _without_penstock_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without Penstock's variables, which the supervisor has inherited: the version defines them all."""
     return {name: value for name, value in environment.items() if not name.startswith("PENSTOCK_")}
 
 
 def main() -> None:
-    """Run it as a command."""
+    """Run the program with the arguments of the command line."""
     _, folder, name, worker = sys.argv
     try:
         launch(Path(folder), name, int(worker))

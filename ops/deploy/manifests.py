@@ -1,12 +1,12 @@
-"""What a cluster is told of a deployment: a StatefulSet with a volume for each worker's states, and what belongs to it.
+"""Kubernetes manifests of a deployment.
 
-    ConfigMap            the code of one version, packed; its name has the digest, so versions lie side by side
-    Service              headless: gives the workers their names
-    StatefulSet          the workers: code unpacked into each, states on a volume of its own, probes
-    PodDisruptionBudget  one worker at a time may be taken away
-    ScaledObject         KEDA: more workers when the group falls behind, up to one for each bucket
+    ConfigMap            the code of one version as a ZIP file; its name contains the digest, so versions coexist
+    Service              headless, for the names of the workers
+    StatefulSet          the workers, with the unpacked code, a volume for state, and probes
+    PodDisruptionBudget  at most one worker is unavailable at a time
+    ScaledObject         KEDA starts more workers when the group's lag grows, up to one per bucket
 
-No secret is in it: Secrets are named, and whoever deploys makes them.
+The manifests contain no secrets. They refer to Secrets, which the user creates.
 
 Source: Kubernetes API reference 1.30 (apps/v1, policy/v1); KEDA 2.15, "Scaled object specification" and "Apache Kafka" scaler.
 """
@@ -31,11 +31,11 @@ from .worker_command import run_arguments
 Manifest = dict[str, Any]
 
 CODE_LIMIT_BYTES = 700_000
-"""How large packed code may be: a ConfigMap holds a mebibyte, and this grows by a third on its way there."""
+"""The largest size of packed code: a ConfigMap is limited to 1 MiB, and base64 adds a third."""
 NAME_LIMIT = 52
-"""How long a StatefulSet's name may be: pods add to it, and labels end at 63."""
-LAG_FOR_EACH = 10_000
-"""How many events a worker may have before it before another is started, where there is a bucket for it."""
+"""The longest name of a StatefulSet: labels are limited to 63 characters, and pods append a suffix."""
+LAG_PER_WORKER = 10_000
+"""The lag in events per worker above which KEDA starts another worker."""
 HEALTH_PORT = 8080
 USER = 1000
 
@@ -44,15 +44,15 @@ _FILE = "penstock.toml"
 
 
 def manifests_of(version: Version, code: Contents, workers: int) -> list[Manifest]:
-    """Return all that a cluster is told, in the order in which it is to be applied.
+    """Return the manifests of a deployment, in the order in which they must be applied.
 
     Args:
-        version: which.
-        code: its files.
-        workers: the least number of workers.
+        version: the version to run.
+        code: the files of its code.
+        workers: the minimum number of workers.
 
     Raises:
-        DeployError: the code is too large, or the name is none for a cluster.
+        DeployError: the code is too large, or the name is too long.
     """
     return [
         _code_map(version, code),
@@ -64,27 +64,27 @@ def manifests_of(version: Version, code: Contents, workers: int) -> list[Manifes
 
 
 def object_name(version: Version) -> str:
-    """Return what a deployment's objects are called.
+    """Return the name of a deployment's objects.
 
     Raises:
-        DeployError: nothing that a cluster takes can be made of the processor's name.
+        DeployError: the processor's name is too long.
     """
     name = "penstock-" + re.sub(r"[^a-z0-9]+", "-", version.name.lower()).strip("-")
     if len(name) > NAME_LIMIT:
         raise DeployError(
-            f"{version.name} is too long a name for a cluster, which takes {NAME_LIMIT - len('penstock-')} characters. Nothing was "
+            f"The name {version.name} is too long for Kubernetes, which allows {NAME_LIMIT - len('penstock-')} characters. Nothing was "
             "changed. Give the processor a shorter `name`."
         )
     return name
 
 
 def secret_name(version: Version) -> str:
-    """Return what the Secret is called that holds the values of a deployment's variables."""
+    """Return the name of the Secret with the values of a deployment's environment variables."""
     return f"{object_name(version)}-env"
 
 
 def prerequisites(version: Version) -> list[str]:
-    """Return what makes the Secrets that a deployment names, and the like: a command each, or words."""
+    """Return the commands that create the Secrets of a deployment, and a description of other required objects."""
     commands = []
     if version.settings.variables:
         values = " ".join(f'--from-literal={name}="${name}"' for name in version.settings.variables)
@@ -93,12 +93,12 @@ def prerequisites(version: Version) -> list[str]:
         file = f"--from-file={_FILE}={version.settings.config}"
         commands.append(f"kubectl create secret generic {_config_secret(version)} {file}")
     if version.settings.secured:
-        commands.append(f"and a TriggerAuthentication {_config_secret(version)}, with which KEDA asks that cluster")
+        commands.append(f"a TriggerAuthentication {_config_secret(version)}, with which KEDA reads the lag from Kafka")
     return commands
 
 
 def scaled_object(version: Version, workers: int) -> Manifest:
-    """Return what has KEDA change the number of workers by how far the group is behind, from so many up to one for each bucket."""
+    """Return the object with which KEDA scales by the group's lag, from a minimum number of workers to one per bucket."""
     secured = version.settings.secured
     triggers = [
         {
@@ -108,20 +108,20 @@ def scaled_object(version: Version, workers: int) -> Manifest:
                 "bootstrapServers": version.settings.kafka,
                 "consumerGroup": version.name,
                 "topic": category,
-                "lagThreshold": str(LAG_FOR_EACH),
+                "lagThreshold": str(LAG_PER_WORKER),
                 "offsetResetPolicy": "earliest",
             },
         }
         for category in sorted(version.shape.inputs)
     ]
-    # A worker that leaves has its buckets wait and move: not for every lull.
-    calm = {"scaleDown": {"stabilizationWindowSeconds": 600}}
+    # Removing a worker pauses and moves its buckets, so a short lull must not cause it.
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 600}}
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": object_name(version)},
         "minReplicaCount": workers,
         "maxReplicaCount": max(workers, version.shape.buckets),
         "pollingInterval": 30,
-        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": calm}},
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
         "triggers": triggers,
     }
     return _object("keda.sh/v1alpha1", "ScaledObject", version, object_name(version), spec=spec)
@@ -134,8 +134,8 @@ def _code_map(version: Version, code: Contents) -> Manifest:
         packed = archive.read_bytes()
     if len(packed) > CODE_LIMIT_BYTES:
         raise DeployError(
-            f"The code of {version.app} is {len(packed):,} bytes when packed, and a cluster's ConfigMap takes {CODE_LIMIT_BYTES:,}. Nothing "
-            "was changed. Move what is no code out of its folder, or install large packages in the image."
+            f"The packed code of {version.app} has {len(packed):,} bytes, and a ConfigMap is limited to {CODE_LIMIT_BYTES:,}. Nothing was "
+            "changed. Move other files out of its folder, or install large packages in the image."
         )
     return _object(
         "v1",
@@ -164,7 +164,7 @@ def _stateful_set(version: Version) -> Manifest:
         "metadata": {"name": "data", "labels": _selector(version)},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": pods.disk}}},
     }
-    # No number of replicas: that is KEDA's, and to apply one again would take back what it did.
+    # Without `replicas`, because KEDA sets them, and applying the manifest again would reset them.
     spec = {
         "serviceName": object_name(version),
         "selector": {"matchLabels": _selector(version)},
@@ -192,13 +192,13 @@ def _pod(version: Version, pods: PodSettings) -> Manifest:
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "initContainers": [_unpacking(pods)],
-        "containers": [_worker(version, pods)],
+        "initContainers": [_unpack_container(pods)],
+        "containers": [_worker_container(version, pods)],
         "volumes": volumes,
     }
 
 
-def _unpacking(pods: PodSettings) -> Manifest:
+def _unpack_container(pods: PodSettings) -> Manifest:
     return {
         "name": "code",
         "image": pods.image,
@@ -209,15 +209,19 @@ def _unpacking(pods: PodSettings) -> Manifest:
     }
 
 
-def _worker(version: Version, pods: PodSettings) -> Manifest:
+def _worker_container(version: Version, pods: PodSettings) -> Manifest:
     mounts = [_mount("app", _CODE, read_only=True), _mount("data", _DATA)]
     if version.settings.config is not None:
         mounts.append(_mount("config", _CONFIG, read_only=True))
     return {
         "name": "worker",
         "image": pods.image,
-        # A pod that is replaced comes back under its name: its buckets wait for it.
-        "command": ["penstock", *run_arguments(_inside(version), _CODE, f"0.0.0.0:{HEALTH_PORT}"), "--keep-place"],
+        # A replaced pod keeps its name, so its buckets can be reserved for it.
+        "command": [
+            "penstock",
+            *run_arguments(_version_in_pod(version), _CODE, f"0.0.0.0:{HEALTH_PORT}"),
+            "--keep-place",
+        ],
         "workingDir": _CODE,
         "env": [{"name": DEPLOYMENT_VARIABLE, "value": version.label}, *_secret_values(version)],
         "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
@@ -230,11 +234,11 @@ def _worker(version: Version, pods: PodSettings) -> Manifest:
     }
 
 
-def _inside(version: Version) -> Version:
-    """Return a version with the places that its files have in a pod."""
+def _version_in_pod(version: Version) -> Version:
+    """Return a version with the paths of its files in a pod."""
     settings = version.settings
-    inside = None if settings.config is None else f"{_CONFIG}/{_FILE}"
-    return replace(version, settings=replace(settings, folder=_DATA, config=inside))
+    config = None if settings.config is None else f"{_CONFIG}/{_FILE}"
+    return replace(version, settings=replace(settings, folder=_DATA, config=config))
 
 
 def _secret_values(version: Version) -> list[Manifest]:
@@ -281,10 +285,14 @@ def _config_secret(version: Version) -> str:
 
 
 def pod_settings(settings: DeploymentSettings) -> PodSettings:
-    """Return what a deployment's workers run in on a cluster."""
+    """Return the settings of a deployment's pods.
+
+    Raises:
+        DeployError: the deployment has no image.
+    """
     if settings.pods is None:
         raise DeployError(
-            "A cluster needs an image to run workers in. Nothing was changed. Name one with --image: it has Python, Penstock, and what the "
-            "app imports beside its own files."
+            "Kubernetes needs an image for the workers. Nothing was changed. Name an image with Python, Penstock and the app's dependencies "
+            "with --image."
         )
     return settings.pods

@@ -1,4 +1,4 @@
-"""The seam to what keeps workers alive on this machine."""
+"""The protocol of the supervisors that keep workers running on this machine."""
 
 from __future__ import annotations
 
@@ -7,51 +7,54 @@ from typing import NamedTuple, Protocol
 
 
 class ProcessState(str, Enum):
-    """How a worker's process is, as its keeper sees it."""
+    """The state of a worker's process."""
 
     RUNNING = "running"
-    """It lives."""
+    """It runs."""
     WAITING = "waiting"
-    """It has ended, and is started again after a pause."""
+    """It has ended, and restarts after a pause."""
     STOPPED = "stopped"
-    """It does not run, and will not be started."""
+    """It does not run, and does not restart."""
 
 
 class ProcessStatus(NamedTuple):
-    """A worker's process as its keeper sees it.
+    """The status of a worker's process, as its supervisor reports it.
 
     Args:
-        life: how it is.
-        pid: its process; None where there is none.
-        up_s: for how long it has lived, in seconds; None where it does not.
+        state: its state.
+        pid: its process ID; None without a process.
+        up_s: its uptime in seconds; None without a process.
     """
 
-    life: ProcessState
+    state: ProcessState
     pid: int | None = None
     up_s: float | None = None
 
 
 class ProcessSupervisor(Protocol):
-    """Keeps workers alive: what ends is started again, after a pause that grows where it ends at once. All calls may be repeated.
+    """Keeps workers running: restarts a process that ends, after a pause that grows while it ends immediately.
 
-    One caller at a time changes anything; anyone may look. SupervisorUnavailable where it cannot be had.
+    Every call is idempotent. Only one caller at a time may change workers; `status` and `log_tail` are always allowed.
+
+    Raises:
+        SupervisorUnavailable: by every call, if the supervisor does not answer or rejects the request.
     """
 
-    def keep(self, name: str, workers: int) -> None:
-        """Keep the first so many workers of a deployment alive, and no others: those are stopped, after a last checkpoint.
+    def set_worker_count(self, name: str, workers: int) -> None:
+        """Keep exactly the workers 0 to `workers` - 1 of a deployment running, and stop the others after a last checkpoint.
 
-        Returns when those have ended and the kept ones are being started.
+        Returns when the stopped workers have ended and the others are starting.
         """
         ...
 
     def restart(self, name: str, worker: int) -> None:
-        """End a worker after a last checkpoint, its buckets waiting for it, and start it again; returns when it is being started."""
+        """Stop a worker after a last checkpoint, with its buckets reserved, and start it. Returns when it is starting."""
         ...
 
-    def look(self, name: str, worker: int) -> ProcessStatus:
-        """Return how a worker's process is; also of one that was never kept."""
+    def status(self, name: str, worker: int) -> ProcessStatus:
+        """Return the status of a worker's process; STOPPED for an unknown worker."""
         ...
 
-    def last_words(self, name: str, worker: int) -> str:
-        """Return the end of what a worker has said, quoted, and where the rest is."""
+    def log_tail(self, name: str, worker: int) -> str:
+        """Return the end of a worker's log, quoted, and the location of the log."""
         ...

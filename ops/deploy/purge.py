@@ -1,8 +1,8 @@
-"""Removing all that is left of a processor: after that, one of its name begins as if there had never been one.
+"""Removal of everything that a processor has stored. Afterwards, a processor of the same name starts from the beginning.
 
-stopped --> group and moves forgotten --> promises taken back --> dead letters and changelog deleted --> backups, state, logs --> versions
+group and maintenance log --> watermarks --> dead letters and changelog --> backups --> state and logs --> versions
 
-Versions go last: as long as they are there, the command can be repeated.
+The versions are deleted last: while they exist, the command can be repeated.
 """
 
 from __future__ import annotations
@@ -22,120 +22,115 @@ from ...transport.tables.registrations import forget_registration
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkOwner, deletion_messages, watermarks_on
 from .environment import STORE
 from .manifests import object_name
-from .registry import DeploymentFiles, find_deployment
+from .registry import DeploymentFiles
 from .version import Target, Version
 
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """What is kept of a processor.
+    """The stored data of a processor.
 
     Args:
-        name: its name.
-        records: its versions.
-        folders: its state and its logs, where they are there.
-        place: where it is backed up; None for nowhere.
-        backups: of how many of its shards there are backups.
-        categories: those that it alone writes.
-        promises: what it has promised.
-        elsewhere: what is kept where this does not reach, in words.
+        name: the processor's name.
+        files: the files of its deployment.
+        folders: the existing folders of its state and logs.
+        store: its backup store; None without backups.
+        backed_up: the number of shards with backups.
+        categories: its dead letters and its changelog, if they exist.
+        watermarks: the number of its watermarks.
+        out_of_reach: data that this command does not delete, in words.
     """
 
     name: str
-    records: DeploymentFiles
+    files: DeploymentFiles
     folders: tuple[Path, ...]
-    place: FileStore | None
-    backups: int
+    store: FileStore | None
+    backed_up: int
     categories: tuple[str, ...]
-    promises: tuple[WatermarkOwner, ...]
-    elsewhere: tuple[str, ...]
+    watermarks: int
+    out_of_reach: tuple[str, ...]
 
-    @property
-    def says(self) -> list[str]:
-        """What will be removed, a line each."""
-        return list(self._says())
-
-    def _says(self) -> Iterator[str]:
-        yield f"the positions of group {self.name} on the bus"
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each item."""
+        yield f"the positions of group {self.name} in Kafka"
         yield from (f"category {category}" for category in self.categories)
-        if self.promises:
-            yield f"{len(self.promises)} promises about event time"
-        if self.place is not None and self.backups:
-            yield f"the backups of {self.backups} shards at {self.place.location}"
+        if self.watermarks:
+            yield f"{self.watermarks} watermarks"
+        if self.store is not None and self.backed_up:
+            yield f"the backups of {self.backed_up} shards at {self.store.location}"
         yield from map(str, self.folders)
-        yield f"{len(self.records.numbers())} versions, in {self.records.folder}"
-        yield from (f"not {what}" for what in self.elsewhere)
+        yield f"{len(self.files.version_numbers())} versions in {self.files.folder}"
+        yield from (f"not {item}" for item in self.out_of_reach)
 
 
 def plan_purge(folder: Path, name: str, bus: Bus) -> PurgePlan:
-    """Return what is kept of a processor that is or was deployed.
+    """Return the stored data of a processor that is or was deployed from a folder (`--dir`).
 
     Raises:
-        NotDeployed: it never was.
-        BusError: the bus does not answer.
+        NotDeployed: the processor was never deployed.
+        BusError: no broker answers.
     """
-    records = DeploymentFiles(folder, name)
-    standing = records.standing()
-    if standing is None:
-        find_deployment(folder, name)
-        raise AssertionError("it says that there is none")
-    settings = records.version(standing.version).settings
-    place = open_file_store(settings.backup, settings.webhdfs) if settings.backup else None
-    there = set(bus.catalog.names())
+    files = DeploymentFiles(folder, name)
+    version = files.version(files.expect_desired_state().version)
+    settings = version.settings
+    store = open_file_store(settings.backup, settings.webhdfs) if settings.backup else None
+    existing = set(bus.catalog.names())
     return PurgePlan(
         name,
-        records,
+        files,
         tuple(path for path in (folder / "state" / name, folder / "logs" / name) if path.is_dir()),
-        place,
-        0 if place is None else sum(shard.processor == name for shard in backed_up_shards(place)),
-        tuple(one for one in (f"{name}.dead_letters", f"{name}.changelog") if one in there),
-        tuple(one for one in watermarks_on(bus) if one[0] == name),
-        tuple(_elsewhere(records.version(standing.version))),
+        store,
+        0 if store is None else sum(shard.processor == name for shard in backed_up_shards(store)),
+        tuple(category for category in (f"{name}.dead_letters", f"{name}.changelog") if category in existing),
+        len(_watermarks(bus, name)),
+        tuple(_out_of_reach(version)),
     )
 
 
-def _elsewhere(version: Version) -> Iterator[str]:
+def _watermarks(bus: Bus, processor: str) -> list[WatermarkOwner]:
+    return [owner for owner in watermarks_on(bus) if owner[0] == processor]
+
+
+def _out_of_reach(version: Version) -> Iterator[str]:
     if STORE in version.settings.variables:
-        yield "its state in the remote store, which others may read: remove that there"
+        yield "its state in the remote store, which other programs may read; delete it there"
     if version.settings.target is Target.KUBERNETES:
         instance = f"app.kubernetes.io/instance={object_name(version)}"
-        yield f"the volumes of its states in the cluster: `kubectl delete persistentvolumeclaim --selector {instance}`"
+        yield f"the volumes with its state in the cluster: `kubectl delete persistentvolumeclaim --selector {instance}`"
 
 
-def purge(remains: PurgePlan, bus: Bus) -> None:
-    """Remove it. The processor has no workers any more.
+def purge(plan: PurgePlan, bus: Bus) -> None:
+    """Delete the stored data of a processor without workers.
 
     Raises:
-        GroupInUse: somebody else runs workers of that name.
-        StateError: backups could not be removed.
+        GroupInUse: workers of this name still run elsewhere.
+        StateError: the backup store is unreachable, or rejects a deletion.
     """
-    bus.catalog.forget_group(remains.name)
-    forget_registration(bus, remains.name)
-    if newest_maintenance(bus, remains.name) is not None:
-        forget_maintenance(bus, remains.name)
-    promised = [
-        one for one in watermarks_on(bus) if one[0] == remains.name
-    ]  # perhaps more by now: it ran until a moment ago
-    if promised:
+    bus.catalog.forget_group(plan.name)
+    forget_registration(bus, plan.name)
+    if newest_maintenance(bus, plan.name) is not None:
+        forget_maintenance(bus, plan.name)
+    watermarks = _watermarks(bus, plan.name)  # read again: the workers ran until a moment ago
+    if watermarks:
         with closing(bus.writer()) as writer:
-            writer.send(WATERMARKS.name, deletion_messages(promised))
+            writer.send(WATERMARKS.name, deletion_messages(watermarks))
             writer.flush()
-    for category in remains.categories:
+    for category in plan.categories:
         with suppress(MissingCategory):
             bus.catalog.delete(category)
-    if remains.place is not None:
-        _delete_all(remains.place, remains.name)
-    for folder in remains.folders:
+    if plan.store is not None:
+        _delete_folder(plan.store, plan.name)
+    for folder in plan.folders:
         shutil.rmtree(folder, ignore_errors=True)
-    remains.records.forget()
+    plan.files.delete()
 
 
-def _delete_all(place: FileStore, folder: str) -> None:
-    """Delete a folder's files; of each shard manifests before what they name, which stand deeper."""
-    contents = place.list_folder(folder)
+def _delete_folder(store: FileStore, folder: str) -> None:
+    """Delete a folder's files. Manifests are deleted before the files that they list, which are in subfolders."""
+    contents = store.list_folder(folder)
     for name, size_bytes in contents.items():
         if size_bytes is not None:
-            place.delete(f"{folder}/{name}")
+            store.delete(f"{folder}/{name}")
     for name, size_bytes in contents.items():
         if size_bytes is None:
-            _delete_all(place, f"{folder}/{name}")
+            _delete_folder(store, f"{folder}/{name}")

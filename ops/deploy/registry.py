@@ -1,19 +1,19 @@
-"""What is deployed from a folder: versions with their code, and which of them each worker runs.
+"""The files of deployments: versions with their code, and the version that each worker must run.
 
-    <dir>/deployments/<name>/versions/000003/app/       the files of version 3's code
-    <dir>/deployments/<name>/versions/000003.json       the version; written last, so that it is whole or not there
-    <dir>/deployments/<name>/standing.json              the version that counts, and the one that each worker is to run
-    <dir>/deployments/<name>/environment                values that workers are given; its owner's alone
-    <dir>/deployments/<name>/workers/0.json             what worker 0 was last started as
+    <dir>/deployments/<name>/versions/000003/app/       the code of version 3
+    <dir>/deployments/<name>/versions/000003.json       the version; written after its code, so it is complete or absent
+    <dir>/deployments/<name>/desired.json               the current version, and the version of each worker
+    <dir>/deployments/<name>/environment                values of environment variables, readable by the owner only
+    <dir>/deployments/<name>/workers/0.json             the last start of worker 0
 
-`standing.json` is replaced as a whole. While a version takes another's place its workers stand there with different ones;
-whoever dies then leaves a list from which the next one goes on.
+Each write replaces `desired.json` atomically. During a rollout it lists workers of two versions. After an interruption,
+the next command continues from this list.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,17 +24,18 @@ import msgspec
 from ...processors.declare.app_files import Contents
 from ...state.files.durable import replace_file
 from ..dev_services.lock import exclusive
+from ..dev_services.service import Progress
 from .errors import DeployError, NotDeployed
 from .version import Target, Version
 
 
 class DesiredState(msgspec.Struct, frozen=True):
-    """What a deployment is to be.
+    """The state that a deployment must reach.
 
     Args:
-        version: the number of the version that counts.
-        workers: the number of the version that each worker is to run; nothing when it is not deployed.
-        failed: versions that did not come up.
+        version: the number of the current version.
+        workers: the version number of each worker; empty without a deployment.
+        failed: the numbers of versions that did not become ready.
     """
 
     version: int
@@ -42,18 +43,22 @@ class DesiredState(msgspec.Struct, frozen=True):
     failed: tuple[int, ...] = ()
 
     @property
-    def is_settled(self) -> bool:
-        """Whether every worker is to run the version that counts."""
+    def is_rolled_out(self) -> bool:
+        """Whether every worker must run the current version."""
         return set(self.workers) <= {self.version}
+
+    def after_failure(self, version: int, workers: tuple[int, ...]) -> DesiredState:
+        """Return this state with a version that failed, and with other workers."""
+        return DesiredState(self.version, workers, tuple(sorted({*self.failed, version})))
 
 
 class WorkerStart(msgspec.Struct, frozen=True):
-    """What a worker was last started as.
+    """A start of a worker.
 
     Args:
-        version: the number of the version.
-        pid: its process.
-        health: the port of 127.0.0.1 where it tells how it is.
+        version: the version number.
+        pid: the process ID.
+        health: the port of its health endpoint on 127.0.0.1.
     """
 
     version: int
@@ -63,79 +68,79 @@ class WorkerStart(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Deployment:
-    """A processor that is kept running.
+    """A deployed processor.
 
     Args:
         name: the processor's name.
-        version: the version that counts.
-        standing: what each of its workers is to run.
+        version: the current version.
+        desired: the versions that its workers must run.
     """
 
     name: str
     version: Version
-    standing: DesiredState
+    desired: DesiredState
 
     @property
     def app(self) -> str:
-        """The app file it was deployed from."""
+        """The path of its app file."""
         return self.version.app
 
     @property
     def processor(self) -> str:
-        """The processor's class."""
+        """The name of the processor's class."""
         return self.version.processor
 
     @property
     def workers(self) -> int:
-        """How many workers it is to have."""
-        return len(self.standing.workers)
+        """The desired number of workers."""
+        return len(self.desired.workers)
 
     @property
     def target(self) -> Target:
-        """What keeps them alive."""
+        """The kind of its supervisor."""
         return self.version.settings.target
 
 
 def all_deployments(folder: Path) -> list[Deployment]:
-    """Return what is deployed from a folder (`--dir`), by name.
+    """Return the deployments in a folder (`--dir`), by name.
 
     Raises:
-        DeployError: a file of theirs cannot be read.
+        DeployError: a file of a deployment is unreadable.
     """
-    names = sorted(path.parent.name for path in _root(folder).glob("*/standing.json"))
+    names = sorted(path.parent.name for path in _root(folder).glob("*/desired.json"))
     found = (DeploymentFiles(folder, name).deployment() for name in names)
     return [deployment for deployment in found if deployment is not None]
 
 
 def find_deployment(folder: Path, name: str) -> Deployment:
-    """Return the deployment of a name.
+    """Return the deployment with a name.
 
     Raises:
-        NotDeployed: there is none.
+        NotDeployed: no deployment has this name.
     """
     found = DeploymentFiles(folder, name).deployment()
     if found is None:
-        there = ", ".join(deployment.name for deployment in all_deployments(folder))
+        names = ", ".join(deployment.name for deployment in all_deployments(folder))
         raise NotDeployed(
-            f"{name} is not deployed from {folder}. "
-            + (f"What is: {there}." if there else "Nothing is. Deploy with `penstock deploy APP[:PROCESSOR]`.")
+            f"{name} is not deployed from {folder}. Nothing was changed. "
+            + (f"Deployed are: {names}." if names else "Deploy with `penstock deploy APP[:PROCESSOR]`.")
         )
     return found
 
 
 @contextmanager
-def deployment_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Be the only one in the block who changes what is deployed from a folder; `say` tells whoever has to wait for that."""
-    waits = f"Another command is changing what is deployed from {folder}; waiting for it."
-    with exclusive(_root(folder) / "lock", lambda: say(waits)):
+def deployment_lock(folder: Path, progress: Progress) -> Iterator[None]:
+    """Hold the exclusive lock on a folder's deployments within the context; report a wait for it."""
+    waits = f"Waiting for another command that changes the deployments in {folder}."
+    with exclusive(_root(folder) / "lock", lambda: progress(waits)):
         yield
 
 
 class DeploymentFiles:
-    """The files of one deployment. Whoever writes is the only one who does, see `deployment_lock`.
+    """The files of one deployment. Callers that write hold `deployment_lock`.
 
     Args:
-        folder: `--dir`.
+        folder: the value of `--dir`.
         name: the processor's name.
     """
 
@@ -144,43 +149,54 @@ class DeploymentFiles:
         self.folder = _root(folder.absolute()) / name
 
     def deployment(self) -> Deployment | None:
-        """Return what is deployed; None where nothing is."""
-        standing = self.standing()
-        if standing is None or not standing.workers:
+        """Return the deployment; None without workers."""
+        desired = self.desired_state()
+        if desired is None or not desired.workers:
             return None
-        return Deployment(self.name, self.version(standing.version), standing)
+        return Deployment(self.name, self.version(desired.version), desired)
 
-    def standing(self) -> DesiredState | None:
-        """Return what it is to be, or was; None where it was never deployed."""
-        path = self.folder / "standing.json"
-        return _read(path, _standing) if path.exists() else None
+    def desired_state(self) -> DesiredState | None:
+        """Return the desired state, also of a stopped deployment; None if the processor was never deployed."""
+        path = self.folder / "desired.json"
+        return _read(path, _decode_desired) if path.exists() else None
 
-    def stand(self, standing: DesiredState) -> None:
-        """Note what it is to be, in place of what was noted before."""
-        replace_file(self.folder / "standing.json", msgspec.json.encode(standing))
+    def expect_desired_state(self) -> DesiredState:
+        """Return the desired state, also of a stopped deployment.
 
-    def numbers(self) -> list[int]:
-        """Return the numbers of all versions, the oldest first."""
+        Raises:
+            NotDeployed: the processor was never deployed.
+        """
+        desired = self.desired_state()
+        if desired is None:
+            raise NotDeployed(f"{self.name} was never deployed from {self.folder.parents[1]}. Nothing was changed.")
+        return desired
+
+    def save_desired_state(self, desired: DesiredState) -> None:
+        """Replace the desired state atomically."""
+        replace_file(self.folder / "desired.json", msgspec.json.encode(desired))
+
+    def version_numbers(self) -> list[int]:
+        """Return the numbers of all versions, in ascending order."""
         return sorted(int(path.stem) for path in (self.folder / "versions").glob("[0-9]*.json"))
 
     def version(self, number: int) -> Version:
         """Return a version.
 
         Raises:
-            DeployError: there is none of that number, or its file cannot be read.
+            DeployError: the version does not exist, or its file is unreadable.
         """
         path = self._version(number).with_suffix(".json")
         if not path.exists():
-            there = ", ".join(map(str, self.numbers())) or "none"
-            raise DeployError(f"There is no version {number} of {self.name}. Its versions: {there}.")
-        return _read(path, _version)
+            numbers = ", ".join(map(str, self.version_numbers())) or "none"
+            raise DeployError(f"{self.name} has no version {number}. Nothing was changed. Its versions: {numbers}.")
+        return _read(path, _decode_version)
 
-    def add(self, version: Version, code: Contents) -> None:
-        """Keep a version with its code."""
-        kept = self.code(version.number)
-        shutil.rmtree(kept.parent, ignore_errors=True)  # what is there was left by one who died before it was whole
+    def add_version(self, version: Version, code: Contents) -> None:
+        """Store a version with its code."""
+        target_folder = self.code(version.number)
+        shutil.rmtree(target_folder.parent, ignore_errors=True)  # an interrupted command may have left a partial copy
         for name, source in code.files.items():
-            target = kept / name
+            target = target_folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         replace_file(self._version(version.number).with_suffix(".json"), msgspec.json.encode(version))
@@ -189,24 +205,24 @@ class DeploymentFiles:
         """Return the folder of a version's code."""
         return self._version(number) / "app"
 
-    def started(self, worker: int) -> WorkerStart | None:
-        """Return what a worker was last started as; None where it never was."""
+    def last_start(self, worker: int) -> WorkerStart | None:
+        """Return the last start of a worker; None if it never started."""
         path = self._worker(worker)
-        return _read(path, _started) if path.exists() else None
+        return _read(path, _decode_start) if path.exists() else None
 
-    def start(self, worker: int, started: WorkerStart) -> None:
-        """Note what a worker is started as."""
-        replace_file(self._worker(worker), msgspec.json.encode(started))
+    def save_start(self, worker: int, start: WorkerStart) -> None:
+        """Store the start of a worker."""
+        replace_file(self._worker(worker), msgspec.json.encode(start))
 
     @property
     def environment(self) -> Path:
-        """The file of the values that workers are given."""
+        """The file with the values of environment variables."""
         return self.folder / "environment"
 
-    def forget(self) -> None:
-        """Remove all of it: versions, code and notes. The standing first: without it nothing is deployed."""
+    def delete(self) -> None:
+        """Delete all files. The desired state is deleted first, because it makes the processor deployed."""
         with suppress(FileNotFoundError):
-            (self.folder / "standing.json").unlink()
+            (self.folder / "desired.json").unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _version(self, number: int) -> Path:
@@ -221,9 +237,9 @@ def _root(folder: Path) -> Path:
 
 
 _T = TypeVar("_T")
-_standing = msgspec.json.Decoder(DesiredState)
-_version = msgspec.json.Decoder(Version)
-_started = msgspec.json.Decoder(WorkerStart)
+_decode_desired = msgspec.json.Decoder(DesiredState)
+_decode_version = msgspec.json.Decoder(Version)
+_decode_start = msgspec.json.Decoder(WorkerStart)
 
 
 def _read(path: Path, decoder: msgspec.json.Decoder[_T]) -> _T:
@@ -231,5 +247,5 @@ def _read(path: Path, decoder: msgspec.json.Decoder[_T]) -> _T:
         return decoder.decode(path.read_bytes())
     except (OSError, msgspec.MsgspecError) as error:
         raise DeployError(
-            f"{path} cannot be read: {error}. Workers that run are not affected. Put the file back as it was, or give access."
+            f"Cannot read {path}: {error}. Running workers are not affected. Restore the file, or grant access to it."
         ) from error

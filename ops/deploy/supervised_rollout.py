@@ -1,192 +1,194 @@
-"""One version takes another's place, worker by worker; where it does not come up, what ran before is put back.
+"""Rollouts on this machine: a version replaces another worker by worker, and is rolled back if it does not become ready.
 
-    for each worker: note the version that it is to run -> end it, its buckets waiting -> it starts as that version -> it has come up
-    then: note that the version counts
+    for each worker: save its desired version -> restart it, with its buckets reserved -> wait until it is ready
+    then: save the version as the current one
 
-Whoever dies in between leaves workers of two versions, all of them alive and noted as what they are; to go on is to begin again.
+After an interruption, workers of two versions run, and the desired state lists the version of each. Repeating the command
+continues the rollout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Iterable
+from typing import NoReturn, Protocol
 
 from msgspec.structs import replace
 
+from ..dev_services.service import Progress
 from .errors import SupervisorUnavailable, UpdateFailed, WorkerFailed
 from .process_supervisor import ProcessSupervisor
 from .registry import DeploymentFiles, DesiredState
 from .version import Version
 
-Say = Callable[[str], None]
-"""Tells the person at the terminal what is going on."""
-
 
 class WorkerReadiness(Protocol):
-    """The workers of a deployment on this machine, as they are now."""
+    """The versions and the readiness of a deployment's workers on this machine."""
 
     def version(self, worker: int) -> int | None:
-        """Return the number of the version that a worker was last started as; None where it never was."""
+        """Return the version number of a worker's last start; None if it never started."""
         ...
 
-    def await_up(self, worker: int, version: Version, limit_s: float) -> None:
-        """Return when a worker has come up as a version, also where it has long been; WorkerFailed where it does not."""
+    def await_ready(self, worker: int, version: Version, limit_s: float) -> None:
+        """Return when a worker is ready as a version, also if it already was; raise WorkerFailed otherwise."""
         ...
 
 
 class SupervisedRollout:
-    """Changes which versions the workers of a deployment run. The only one who does, meanwhile.
+    """Changes the workers of a deployment on this machine. The caller holds `deployment_lock`.
 
     Args:
-        records: what is noted of it.
-        keeper: keeps its workers alive.
-        workers: the same, as they are.
-        limit_s: how long a worker may take to come up.
-        say: tells what is going on.
+        files: the files of the deployment.
+        supervisor: keeps the workers running.
+        workers: reports the readiness of the workers.
+        limit_s: the time in seconds within which a worker must become ready.
+        progress: receives progress lines.
     """
 
     def __init__(
-        self, records: DeploymentFiles, keeper: ProcessSupervisor, workers: WorkerReadiness, limit_s: float, say: Say
+        self,
+        files: DeploymentFiles,
+        supervisor: ProcessSupervisor,
+        workers: WorkerReadiness,
+        limit_s: float,
+        progress: Progress,
     ) -> None:
-        self._records = records
-        self._keeper = keeper
+        self._files = files
+        self._supervisor = supervisor
         self._workers = workers
         self._limit_s = limit_s
-        self._say = say
+        self._progress = progress
 
-    def begin(self, version: Version, workers: int) -> None:
-        """Start a deployment that has no workers.
+    def start(self, version: Version, workers: int) -> None:
+        """Start the workers of a deployment that has none.
 
         Raises:
-            UpdateFailed: not all of them came up; none is left.
-            SupervisorUnavailable: none was started.
+            UpdateFailed: a worker did not become ready; all workers were stopped.
+            SupervisorUnavailable: no worker was started.
         """
-        before = self._records.standing()
-        self._records.stand(DesiredState(version.number, (version.number,) * workers, before.failed if before else ()))
+        before = self._files.desired_state()
+        failed = before.failed if before else ()
+        desired = DesiredState(version.number, (version.number,) * workers, failed)
+        self._files.save_desired_state(desired)
         try:
-            self._keeper.keep(self._records.name, workers)
+            self._set_worker_count(workers)
             self._await_all(version, range(workers))
         except SupervisorUnavailable:
-            self._records.stand(replace(self._expect_standing(), workers=()))
+            self._files.save_desired_state(replace(desired, workers=()))
             raise
         except WorkerFailed as error:
-            self._keeper.keep(self._records.name, 0)
-            self._records.stand(_after_failure(replace(self._expect_standing(), workers=()), version))
+            self._set_worker_count(0)
+            self._files.save_desired_state(desired.after_failure(version.number, workers=()))
             raise UpdateFailed(
-                f"{error}\n{version.label} was taken down again, so nothing runs that did not before. Mend the app and deploy again."
+                f"{error}\nThe workers of {version.label} were stopped, so nothing is deployed. Correct the app and deploy again."
             ) from error
 
     def update(self, version: Version) -> None:
-        """Have every worker run a version, one after the other.
+        """Replace the version of all workers, one after the other.
 
         Raises:
-            UpdateFailed: one did not come up; all of them run again what they ran before.
+            UpdateFailed: a worker did not become ready; all workers run the previous version again.
         """
-        before = self._expect_standing()
-        self._keeper.keep(self._records.name, len(before.workers))
+        before = self._files.expect_desired_state()
+        self._set_worker_count(len(before.workers))
         try:
             for worker in range(len(before.workers)):
-                self._turn(worker, version)
+                self._replace(worker, version)
         except WorkerFailed as error:
-            self._put_back(before, version, error)
-        self._records.stand(replace(self._expect_standing(), version=version.number))
+            self._roll_back(before, version, error)
+        self._files.save_desired_state(replace(self._files.expect_desired_state(), version=version.number))
 
     def replace_all(self, version: Version) -> None:
-        """Have every worker run a version, all of them at once: versions that cannot be members of one group.
+        """Stop all workers and start them as a version. Versions with different inputs cannot share a consumer group.
 
         Raises:
-            UpdateFailed: one did not come up; all of them run again what they ran before.
+            UpdateFailed: a worker did not become ready; all workers run the previous version again.
         """
-        before = self._expect_standing()
+        before = self._files.expect_desired_state()
         try:
-            self._exchange(version, before)
+            self._restart_all(version, before)
+            self._await_all(version, range(len(before.workers)))
         except WorkerFailed as error:
-            old = self._records.version(before.version)
-            self._exchange(old, before, wait=False)
-            self._records.stand(
-                _after_failure(replace(before, workers=(before.version,) * len(before.workers)), version)
-            )
-            raise _put_back_error(error, old) from error
-        self._records.stand(replace(self._expect_standing(), version=version.number))
+            old = self._files.version(before.version)
+            self._restart_all(old, before)
+            workers = (old.number,) * len(before.workers)
+            self._files.save_desired_state(before.after_failure(version.number, workers))
+            raise _rolled_back_error(error, old) from error
+        self._files.save_desired_state(replace(self._files.expect_desired_state(), version=version.number))
 
-    def resize(self, workers: int) -> None:
-        """Have so many workers.
+    def scale(self, workers: int) -> None:
+        """Change the number of workers.
 
         Raises:
-            WorkerFailed: a new one did not come up; it is left to its keeper, which goes on trying.
+            WorkerFailed: a new worker did not become ready; its supervisor keeps restarting it.
         """
-        standing = self._expect_standing()
-        kept = standing.workers[:workers]
-        new = (standing.version,) * (workers - len(kept))
-        self._records.stand(replace(standing, workers=kept + new))
-        self._keeper.keep(self._records.name, workers)
-        self._await_all(self._records.version(standing.version), range(len(kept), workers))
+        desired = self._files.expect_desired_state()
+        kept = desired.workers[:workers]
+        new = (desired.version,) * (workers - len(kept))
+        self._files.save_desired_state(replace(desired, workers=kept + new))
+        self._set_worker_count(workers)
+        self._await_all(self._files.version(desired.version), range(len(kept), workers))
 
-    def revive(self) -> None:
-        """Have the workers kept alive that there are to be: after a restart of the machine, nobody does."""
-        self._keeper.keep(self._records.name, len(self._expect_standing().workers))
+    def reapply(self) -> None:
+        """Keep the desired workers running, for instance after a restart of the machine."""
+        self._set_worker_count(len(self._files.expect_desired_state().workers))
 
-    def take_down(self) -> None:
-        """Stop the workers after a last checkpoint."""
-        self._keeper.keep(self._records.name, 0)
-        self._records.stand(replace(self._expect_standing(), workers=()))
+    def stop(self) -> None:
+        """Stop all workers after a last checkpoint."""
+        self._set_worker_count(0)
+        self._files.save_desired_state(replace(self._files.expect_desired_state(), workers=()))
 
-    def _exchange(self, version: Version, before: DesiredState, *, wait: bool = True) -> None:
+    def _restart_all(self, version: Version, before: DesiredState) -> None:
         count = len(before.workers)
-        self._say(
-            f"{version.label}: stopping all workers, since its inputs are others, and starting them as the new version …"
-        )
-        self._keeper.keep(self._records.name, 0)
-        self._records.stand(replace(before, workers=(version.number,) * count))
-        self._keeper.keep(self._records.name, count)
-        if wait:
-            self._await_all(version, range(count))
+        self._progress(f"{version.label}: restarting all workers, because the inputs differ …")
+        self._set_worker_count(0)
+        self._files.save_desired_state(replace(before, workers=(version.number,) * count))
+        self._set_worker_count(count)
 
-    def _turn(self, worker: int, version: Version) -> None:
-        """Have one worker run a version, which it may do already."""
-        standing = self._expect_standing()
-        workers = list(standing.workers)
+    def _replace(self, worker: int, version: Version) -> None:
+        """Replace the version of one worker, unless it already runs this version."""
+        desired = self._files.expect_desired_state()
+        workers = list(desired.workers)
         workers[worker] = version.number
-        self._records.stand(replace(standing, workers=tuple(workers)))
+        self._files.save_desired_state(replace(desired, workers=tuple(workers)))
         if self._workers.version(worker) != version.number:
-            self._say(f"{version.label}: worker {worker + 1} of {len(workers)}")
-            self._keeper.restart(self._records.name, worker)
-        self._workers.await_up(worker, version, self._limit_s)
+            self._progress(f"{version.label}: worker {worker + 1} of {len(workers)}")
+            self._supervisor.restart(self._files.name, worker)
+        self._workers.await_ready(worker, version, self._limit_s)
 
-    def _put_back(self, before: DesiredState, version: Version, error: WorkerFailed) -> None:
-        old = self._records.version(before.version)
-        self._say(f"{version.label} does not come up; {old.label} is put back.")
-        now = self._expect_standing()
-        self._records.stand(_after_failure(replace(now, workers=(old.number,) * len(now.workers)), version))
-        # By what they run: an earlier command that was broken off may have left some with yet another version.
-        turned = [worker for worker in range(len(now.workers)) if self._workers.version(worker) != old.number]
-        for worker in turned:
-            self._keeper.restart(self._records.name, worker)
+    def _roll_back(self, before: DesiredState, version: Version, error: WorkerFailed) -> NoReturn:
+        """Restore the previous version of all workers.
+
+        Raises:
+            UpdateFailed: always.
+        """
+        old = self._files.version(before.version)
+        self._progress(f"{version.label} does not become ready. Restoring {old.label} …")
+        count = len(self._files.expect_desired_state().workers)
+        self._files.save_desired_state(
+            self._files.expect_desired_state().after_failure(version.number, (old.number,) * count)
+        )
+        # Compare the versions that run: an interrupted command may have left workers of a third version.
+        replaced = [worker for worker in range(count) if self._workers.version(worker) != old.number]
+        for worker in replaced:
+            self._supervisor.restart(self._files.name, worker)
         try:
-            self._await_all(old, turned)
-        except WorkerFailed as again:
+            self._await_all(old, replaced)
+        except WorkerFailed as old_error:
             raise UpdateFailed(
-                f"{error}\n{old.label} was put back, and does not come up either: {again}\nIts keeper goes on trying. Nothing that was "
-                "saved is lost."
+                f"{error}\n{old.label} was restored, but does not become ready either: {old_error}\n"
+                "No saved state is lost. The supervisor keeps restarting it."
             ) from error
-        raise _put_back_error(error, old) from error
+        raise _rolled_back_error(error, old) from error
 
-    def _await_all(self, version: Version, workers: range | list[int]) -> None:
+    def _await_all(self, version: Version, workers: Iterable[int]) -> None:
         for worker in workers:
-            self._workers.await_up(worker, version, self._limit_s)
+            self._workers.await_ready(worker, version, self._limit_s)
 
-    def _expect_standing(self) -> DesiredState:
-        standing = self._records.standing()
-        if standing is None:
-            raise AssertionError(f"{self._records.name} is not deployed")
-        return standing
+    def _set_worker_count(self, workers: int) -> None:
+        self._supervisor.set_worker_count(self._files.name, workers)
 
 
-def _after_failure(standing: DesiredState, failed: Version) -> DesiredState:
-    return replace(standing, failed=tuple(sorted({*standing.failed, failed.number})))
-
-
-def _put_back_error(error: WorkerFailed, old: Version) -> UpdateFailed:
+def _rolled_back_error(error: WorkerFailed, old: Version) -> UpdateFailed:
     return UpdateFailed(
-        f"{error}\n{old.label} was put back and runs as before; nothing that was saved is lost. Mend the app and deploy again."
+        f"{error}\n{old.label} was restored and runs. No saved state is lost. Correct the app and deploy again."
     )

@@ -1,9 +1,9 @@
-"""Workers kept alive by supervisord: one for each folder (`--dir`), detached from whoever started it.
+"""Workers under supervisord: one supervisord per folder (`--dir`), independent of the command that started it.
 
-    <dir>/supervisor/supervisord.conf       what it is told of itself
-    <dir>/supervisor/programs/NAME@0.conf   a program for each worker, so that adding one restarts no other
-    <dir>/supervisor/rpc.sock               where it is talked to
-    <dir>/logs/NAME/0.log                   what the worker says, rotated
+    <dir>/supervisor/supervisord.conf       its own configuration
+    <dir>/supervisor/programs/NAME@0.conf   one program per worker, so that adding a worker restarts no other
+    <dir>/supervisor/rpc.sock               the socket of its XML-RPC interface
+    <dir>/logs/NAME/0.log                   the log of a worker, rotated
 
 Source: Supervisor's documentation, "XML-RPC API" (getProcessInfo, reloadConfig, addProcessGroup, signalProcess).
 """
@@ -36,14 +36,14 @@ from .process_supervisor import ProcessState, ProcessStatus
 
 SOCKET = "rpc.sock"
 _PROCESS = Path("/proc/self")
-"""Where Linux has short names for the folders that a process works in or has open: a socket's path may be 107 bytes long, and `--dir` longer."""
+"""Linux' short paths to the open folders of a process: a socket's path is limited to 107 bytes, and `--dir` may be longer."""
 LOG_BYTES, LOG_BACKUPS = 10 * 2**20, 5
-"""How large a worker's log gets before a new one is begun, and how many earlier ones are kept."""
+"""The size at which a worker's log is rotated, and the number of rotated logs."""
 STARTED_S = 20
-"""A worker that ends before that is started again after a pause that grows by a second each time; a later end counts as the first."""
+"""If a worker ends earlier than this, the pause before its restart grows by a second. A later end resets the pause."""
 START_LIMIT_S = 30.0
 
-_LIVES = {
+_STATES = {
     ProcessStates.STARTING: ProcessState.RUNNING,
     ProcessStates.RUNNING: ProcessState.RUNNING,
     ProcessStates.STOPPING: ProcessState.RUNNING,
@@ -56,16 +56,16 @@ class Supervisord:
     """The supervisord of a folder.
 
     Args:
-        folder: `--dir`, whole.
+        folder: the value of `--dir`.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
-        self._own = self._folder / "supervisor"
-        self._daemon = Daemon("supervisord", self._own)
+        self._supervisor_folder = self._folder / "supervisor"
+        self._daemon = Daemon("supervisord", self._supervisor_folder)
 
-    def keep(self, name: str, workers: int) -> None:
-        """Keep the first so many workers alive, and no others."""
+    def set_worker_count(self, name: str, workers: int) -> None:
+        """Keep the first workers of a deployment running, and stop the others."""
         (self._folder / "logs" / name).mkdir(parents=True, exist_ok=True)
         wanted = {self._program(name, worker): worker_config(self._folder, name, worker) for worker in range(workers)}
         for path in self._programs_of(name) - set(wanted):
@@ -73,75 +73,76 @@ class Supervisord:
         for path, config in wanted.items():
             replace_file(path, config.encode())
         if workers or self._daemon.process() is not None:
-            self._up()
-            self._follow()
-        if not any((self._own / "programs").glob("*.conf")):
+            self._start_daemon()
+            self._reload()
+        if not any((self._supervisor_folder / "programs").glob("*.conf")):
             self._daemon.stop()
 
     def restart(self, name: str, worker: int) -> None:
-        """End a worker, its buckets waiting, and start it again."""
+        """Stop a worker, with its buckets reserved, and start it."""
         program = _process(name, worker)
         with self._server() as server:
             pid = server.getProcessInfo(program)["pid"]
             if pid:
-                self._pause(server, program, pid)
-            if _LIVES.get(server.getProcessInfo(program)["state"]) is not ProcessState.RUNNING:
+                self._end(server, program, pid)
+            if _STATES.get(server.getProcessInfo(program)["state"]) is not ProcessState.RUNNING:
                 _start_now(server, program)
 
-    def look(self, name: str, worker: int) -> ProcessStatus:
-        """Return how a worker's process is."""
+    def status(self, name: str, worker: int) -> ProcessStatus:
+        """Return the status of a worker's process."""
         if self._daemon.process() is None:
             return ProcessStatus(ProcessState.STOPPED)
         try:
             with self._server() as server:
-                told = server.getProcessInfo(_process(name, worker))
+                info = server.getProcessInfo(_process(name, worker))
         except Fault:
             return ProcessStatus(ProcessState.STOPPED)
-        life = _LIVES.get(told["state"], ProcessState.STOPPED)
-        return ProcessStatus(life, told["pid"] or None, float(told["now"] - told["start"]) if told["pid"] else None)
+        state, pid = _STATES.get(info["state"], ProcessState.STOPPED), info["pid"] or None
+        return ProcessStatus(state, pid, float(info["now"] - info["start"]) if pid else None)
 
-    def last_words(self, name: str, worker: int) -> str:
+    def log_tail(self, name: str, worker: int) -> str:
         """Return the end of a worker's log."""
         return last_lines_of(_log_of(self._folder, name, worker))
 
-    def _pause(self, server: Any, program: str, pid: int) -> None:
-        """Ask a process to end and keep its place; it is started again as whatever ends is."""
+    def _end(self, server: Any, program: str, pid: int) -> None:
+        """End a process, with its buckets reserved. Supervisord restarts it."""
 
         def has_ended() -> bool:
             return bool(server.getProcessInfo(program)["pid"] != pid)
 
         for signal in ("USR1", "KILL"):
-            with _but(Faults.NOT_RUNNING):
+            with _ignoring(Faults.NOT_RUNNING):
                 server.signalProcess(program, signal)
             if wait_until(has_ended, STOP_LIMIT_S):
                 return
         raise SupervisorUnavailable(
-            f"Process {pid} of {program.partition(':')[0]} could not be ended, even with force."
+            f"Process {pid} of {program.partition(':')[0]} did not end, even after SIGKILL. No other process was started. Repeat the "
+            "command."
         )
 
-    def _up(self) -> None:
-        """Start supervisord where it does not run."""
+    def _start_daemon(self) -> None:
+        """Start supervisord if it does not run."""
         if self._daemon.process() is not None:
             return
         self._end_orphans()
-        replace_file(self._own / "supervisord.conf", _own_config(self._own).encode())
+        replace_file(self._supervisor_folder / "supervisord.conf", _daemon_config(self._supervisor_folder).encode())
         command = (
             sys.executable,
             "-m",
             "supervisor.supervisord",
             "-n",
             "-c",
-            str(self._own / "supervisord.conf"),
+            str(self._supervisor_folder / "supervisord.conf"),
             "-i",
             MARKER,
         )
         try:
-            self._daemon.start(Program(command, folder=self._own), self._answers, START_LIMIT_S)
+            self._daemon.start(Program(command, folder=self._supervisor_folder), self._answers, START_LIMIT_S)
         except ServiceFailedError as error:
             raise SupervisorUnavailable(str(error)) from error
 
     def _end_orphans(self) -> None:
-        """End workers that have outlived a supervisord that was killed: the next one starts others in their places."""
+        """End workers of a killed supervisord, because the next supervisord starts all workers."""
         code = f"{self._folder / 'deployments'}{os.sep}"
         orphans = [
             process
@@ -151,8 +152,8 @@ class Supervisord:
         for process in orphans:
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
-        _, left = psutil.wait_procs(orphans, STOP_LIMIT_S)
-        for process in left:
+        _, survivors = psutil.wait_procs(orphans, STOP_LIMIT_S)
+        for process in survivors:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
@@ -163,8 +164,8 @@ class Supervisord:
         except SupervisorUnavailable:
             return False
 
-    def _follow(self) -> None:
-        """Bring supervisord to what the programs' files say."""
+    def _reload(self) -> None:
+        """Apply the programs' files: stop removed and changed programs, and start added and changed ones."""
         with self._server() as server:
             [[added, changed, removed]] = server.reloadConfig()
             for program in [*changed, *removed]:
@@ -172,7 +173,7 @@ class Supervisord:
             for program in [*changed, *removed]:
                 self._remove(server, program)
             for program in [*changed, *added]:
-                with _but(Faults.ALREADY_ADDED):
+                with _ignoring(Faults.ALREADY_ADDED):
                     server.addProcessGroup(program)
 
     def _remove(self, server: Any, program: str) -> None:
@@ -185,7 +186,7 @@ class Supervisord:
                     return
                 if fault.faultCode != Faults.STILL_RUNNING or time.monotonic() > deadline_s:
                     raise SupervisorUnavailable(
-                        f"supervisord cannot let go of {program}: {fault.faultString}."
+                        f"supervisord cannot remove {program}: {fault.faultString}. Other workers continue. Repeat the command."
                     ) from fault
                 time.sleep(0.1)
             else:
@@ -193,58 +194,58 @@ class Supervisord:
 
     @contextmanager
     def _server(self) -> Iterator[Any]:
-        """Give supervisord's calls."""
+        """Yield the XML-RPC interface of supervisord."""
         try:
             with (
-                _within(self._own) as near,
-                closing(SupervisorTransport(None, None, f"unix://{near / SOCKET}")) as there,
+                _short_path(self._supervisor_folder) as folder,
+                closing(SupervisorTransport(None, None, f"unix://{folder / SOCKET}")) as transport,
             ):
-                yield ServerProxy("http://supervisord", transport=there).supervisor
+                yield ServerProxy("http://supervisord", transport=transport).supervisor
         except (OSError, http.client.HTTPException) as error:
             raise SupervisorUnavailable(
-                f"supervisord of {self._folder} does not answer: {error}. Workers that run go on. Its log is {self._own / 'supervisord.log'}; "
-                "deploy again to start it."
+                f"supervisord of {self._folder} does not answer: {error}. Running workers continue. Deploy again to start it; its log is "
+                f"{self._supervisor_folder / 'supervisord.log'}."
             ) from error
 
     def _program(self, name: str, worker: int) -> Path:
-        return self._own / "programs" / f"{name}@{worker}.conf"
+        return self._supervisor_folder / "programs" / f"{name}@{worker}.conf"
 
     def _programs_of(self, name: str) -> set[Path]:
-        found = (self._own / "programs").glob("*.conf")
+        found = (self._supervisor_folder / "programs").glob("*.conf")
         return {path for path in found if path.stem.rpartition("@")[0] == name}
 
 
-def _worked_in(folder: Path) -> Path:
-    """Return a short name of a folder for a process that works in it."""
+def _short_working_folder(folder: Path) -> Path:
+    """Return a short path of a folder for a process that runs in it."""
     return _PROCESS / "cwd" if _PROCESS.exists() else folder
 
 
 @contextmanager
-def _within(folder: Path) -> Iterator[Path]:
-    """Give a short name of a folder for this process, in the block."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _short_path(folder: Path) -> Iterator[Path]:
+    """Yield a short path of a folder for this process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield _PROCESS / "fd" / str(opened) if _PROCESS.exists() else folder
+        yield _PROCESS / "fd" / str(descriptor) if _PROCESS.exists() else folder
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _process(name: str, worker: int) -> str:
-    """Return what supervisord calls a worker's process: each is a group of its own."""
+    """Return the name of a worker's process in supervisord. Each process has its own group."""
     return f"{name}@{worker}:{name}@{worker}"
 
 
 def _start_now(server: Any, process: str) -> None:
-    """Start a process that waits for its next try, which may be far off."""
-    with _but(Faults.NOT_RUNNING):
+    """Start a process without waiting for its next automatic restart."""
+    with _ignoring(Faults.NOT_RUNNING):
         server.stopProcess(process)
-    with _but(Faults.ALREADY_STARTED):
+    with _ignoring(Faults.ALREADY_STARTED):
         server.startProcess(process, False)
 
 
 @contextmanager
-def _but(code: int) -> Iterator[None]:
-    """Take one refusal for agreement: it is as was asked for already."""
+def _ignoring(code: int) -> Iterator[None]:
+    """Ignore one fault, which means that the requested state is already reached."""
     try:
         yield
     except Fault as fault:
@@ -252,23 +253,23 @@ def _but(code: int) -> Iterator[None]:
             raise
 
 
-def _own_config(own: Path) -> str:
-    return _written(
+def _daemon_config(folder: Path) -> str:
+    return _config_text(
         {
             "supervisord": {
-                "logfile": own / "supervisord.log",
+                "logfile": folder / "supervisord.log",
                 "logfile_maxbytes": LOG_BYTES,
                 "logfile_backups": LOG_BACKUPS,
-                "pidfile": own / "supervisord.pid",
-                "childlogdir": own,
-                "directory": own,
+                "pidfile": folder / "supervisord.pid",
+                "childlogdir": folder,
+                "directory": folder,
                 "silent": "true",
             },
-            "unix_http_server": {"file": _worked_in(own) / SOCKET, "chmod": "0700"},
+            "unix_http_server": {"file": _short_working_folder(folder) / SOCKET, "chmod": "0700"},
             "rpcinterface:supervisor": {
                 "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
             },
-            # Beside this file: a whole path could hold spaces, at which it would be split.
+            # Relative, because supervisord splits this value at spaces, and an absolute path may contain some.
             "include": {"files": "programs/*.conf"},
         }
     )
@@ -279,9 +280,9 @@ def _log_of(folder: Path, name: str, worker: int) -> Path:
 
 
 def worker_config(folder: Path, name: str, worker: int) -> str:
-    """Return what supervisord is told of a worker."""
+    """Return the configuration of a worker's program."""
     command = [sys.executable, "-m", "penstock.ops.deploy.launch", str(folder), name, str(worker)]
-    return _written(
+    return _config_text(
         {
             f"program:{name}@{worker}": {
                 "command": shlex.join(command),
@@ -300,8 +301,8 @@ def worker_config(folder: Path, name: str, worker: int) -> str:
     )
 
 
-def _written(sections: dict[str, dict[str, object]]) -> str:
-    """Return the text of a configuration; a percent sign in a value is itself."""
+def _config_text(sections: dict[str, dict[str, object]]) -> str:
+    """Return the text of a configuration. Percent signs are escaped."""
     config = RawConfigParser()
     for section, values in sections.items():
         config[section] = {name: str(value).replace("%", "%%") for name, value in values.items()}

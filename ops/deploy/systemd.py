@@ -1,8 +1,8 @@
-"""Workers kept alive by the user's own systemd: one template unit for each deployment, one instance for each worker.
+"""Workers under the user's systemd: one template unit per deployment, one instance per worker.
 
-    ~/.config/systemd/user/penstock-NAME@.service      the template; the same for all versions
+    ~/.config/systemd/user/penstock-NAME@.service      the template unit, identical for all versions
 
-Source: systemd.unit(5), systemd.service(5), systemctl(1) of systemd 254; older ones pass over the two settings that they do not know.
+Source: systemd.unit(5), systemd.service(5), systemctl(1) of systemd 254. Older versions ignore RestartSteps and RestartMaxDelaySec.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..worker.app_processes import STOP_LIMIT_S
 from .errors import SupervisorUnavailable
 from .process_supervisor import ProcessState, ProcessStatus
 
-ANSWER_LIMIT_S = 30.0
+SYSTEMCTL_LIMIT_S = 30.0
 
 _TEMPLATE = """\
 [Unit]
@@ -46,24 +46,23 @@ WantedBy=default.target
 
 
 class Systemd:
-    """The systemd of a user.
+    """The user's systemd.
 
     Args:
-        folder: `--dir`, whole.
+        folder: the value of `--dir`.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
 
-    def keep(self, name: str, workers: int) -> None:
-        """Keep the first so many workers alive, and no others."""
-        kept = self._kept(name)
+    def set_worker_count(self, name: str, workers: int) -> None:
+        """Keep the first workers of a deployment running, and stop the others."""
         template = units_folder() / template_of(name)
-        superfluous = [unit_of(name, worker) for worker in kept if worker >= workers]
+        superfluous = [unit_of(name, worker) for worker in _enabled_workers(name) if worker >= workers]
         if superfluous:
             _systemctl("disable", "--now", *superfluous)
         if workers:
-            _systemctl("show", "--property=Version")  # asked before anything is written
+            _systemctl("show", "--property=Version")  # fails before any file is written
             replace_file(template, unit_text(self._folder, name).encode())
             _systemctl("daemon-reload")
             _systemctl("enable", "--now", *(unit_of(name, worker) for worker in range(workers)))
@@ -72,49 +71,47 @@ class Systemd:
             _systemctl("daemon-reload")
 
     def restart(self, name: str, worker: int) -> None:
-        """End a worker, its buckets waiting, and start it again."""
+        """Stop a worker, with its buckets reserved, and start it."""
         unit = unit_of(name, worker)
-        pid = self.look(name, worker).pid
+        pid = self.status(name, worker).pid
         for signal in ("SIGUSR1", "SIGKILL") if pid else ():
             _systemctl("kill", "--signal", signal, unit)
-            if wait_until(lambda: self.look(name, worker).pid != pid, STOP_LIMIT_S):
+            if wait_until(lambda: self.status(name, worker).pid != pid, STOP_LIMIT_S):
                 break
         _systemctl("start", unit)
 
-    def look(self, name: str, worker: int) -> ProcessStatus:
-        """Return how a worker's process is."""
-        told = _systemctl(
+    def status(self, name: str, worker: int) -> ProcessStatus:
+        """Return the status of a worker's process."""
+        output = _systemctl(
             "show", unit_of(name, worker), "--property=ActiveState,MainPID,ExecMainStartTimestampMonotonic"
         )
-        facts = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
-        pid = int(facts.get("MainPID", "0"))
+        properties = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+        pid = int(properties.get("MainPID", "0"))
         if pid:
-            since_s = int(facts.get("ExecMainStartTimestampMonotonic", "0")) / 1_000_000
+            since_s = int(properties.get("ExecMainStartTimestampMonotonic", "0")) / 1_000_000
             return ProcessStatus(ProcessState.RUNNING, pid, max(0.0, time.monotonic() - since_s))
-        waits = facts.get("ActiveState") in {"activating", "reloading", "deactivating"}
-        return ProcessStatus(ProcessState.WAITING if waits else ProcessState.STOPPED)
+        is_waiting = properties.get("ActiveState") in {"activating", "reloading", "deactivating"}
+        return ProcessStatus(ProcessState.WAITING if is_waiting else ProcessState.STOPPED)
 
-    def last_words(self, name: str, worker: int) -> str:
-        """Return the end of what the journal has of a worker."""
+    def log_tail(self, name: str, worker: int) -> str:
+        """Return the end of a worker's journal."""
         unit = unit_of(name, worker)
         command = ["journalctl", "--user", "--unit", unit]
         try:
-            told = _run([*command, "--lines", str(LAST_LINES), "--output", "cat"])
+            lines = _run([*command, "--lines", str(LAST_LINES), "--output", "cat"])
         except SupervisorUnavailable:
-            told = ""
-        quoted = "".join(f"\n  {line}" for line in told.splitlines())
-        return f"`{' '.join(command)}` shows what it said" + (f"; it ends with:{quoted}" if quoted else ".")
+            lines = ""
+        quoted = "".join(f"\n  {line}" for line in lines.splitlines())
+        return f"`{' '.join(command)}` shows its log" + (f", which ends with:{quoted}" if quoted else ".")
 
-    @staticmethod
-    def _kept(name: str) -> list[int]:
-        """Return which workers are enabled."""
-        wanted = units_folder() / "default.target.wants"
-        links = wanted.glob(f"penstock-{name}@*.service")
-        return sorted(int(path.stem.rpartition("@")[2]) for path in links)
+
+def _enabled_workers(name: str) -> list[int]:
+    links = (units_folder() / "default.target.wants").glob(f"penstock-{name}@*.service")
+    return sorted(int(path.stem.rpartition("@")[2]) for path in links)
 
 
 def units_folder() -> Path:
-    """Return where a user's own units are."""
+    """Return the folder of the user's units."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
 
 
@@ -135,7 +132,7 @@ def unit_text(folder: Path, name: str) -> str:
 
 
 def _quoted(part: str) -> str:
-    """Return an argument as a unit has it: quoted, with nothing in it that systemd would put values for."""
+    """Return an argument quoted for a unit, with systemd's specifiers and variables escaped."""
     escaped = part.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"'
 
@@ -147,14 +144,16 @@ def _systemctl(*arguments: str) -> str:
 def _run(command: list[str]) -> str:
     if shutil.which(command[0]) is None:
         raise SupervisorUnavailable(
-            f"There is no {command[0]} on this machine, so nothing was started. Use `--target local`, or print the units with --dry-run "
-            "and install them where systemd is."
+            f"This machine has no {command[0]}. Nothing was started. Use `--target local`; or print the units with --dry-run, and install "
+            "them on a machine with systemd."
         )
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_LIMIT_S + STOP_LIMIT_S)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=SYSTEMCTL_LIMIT_S + STOP_LIMIT_S
+    )
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).rstrip(".")
+        reason = (done.stderr.strip() or done.stdout.strip()).rstrip(".")
         raise SupervisorUnavailable(
-            f"`{' '.join(command)}` failed: {said}. Where the user's systemd does not run (no login "
-            "session, a container), use `--target local`; workers that run go on."
+            f"`{' '.join(command)}` failed: {reason}. Running workers continue. Without a systemd of the user (no login session, a "
+            "container), use `--target local`."
         )
     return done.stdout

@@ -1,4 +1,4 @@
-"""One version of a deployment: the code, how it is run, and what it keeps. Written once, never changed."""
+"""A version of a deployment: its code, its settings, and the shape of its state. Immutable."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ...processors.declare.processor import Processor
 
 
 class Target(str, Enum):
-    """What keeps the workers alive."""
+    """The supervisor that keeps workers running."""
 
     LOCAL = "local"
-    """supervisord, one for each `--dir`."""
+    """supervisord, one per `--dir`."""
     SYSTEMD = "systemd"
-    """Units of the user's own systemd."""
+    """Units of the user's systemd."""
     KUBERNETES = "kubernetes"
     """A StatefulSet."""
 
 
 class PodSettings(msgspec.Struct, frozen=True):
-    """What a cluster runs workers in.
+    """Settings of the pods on Kubernetes. Quantities are in Kubernetes' notation.
 
     Args:
-        image: the container image: it has Penstock and what the app imports beside its own files.
-        namespace: where; None for that of kubectl's context.
-        cpu: how many cores a worker asks for, as Kubernetes writes it.
-        memory: what a worker asks for and is limited to, as Kubernetes writes it.
-        disk: how large the volume of a worker's states is, as Kubernetes writes it.
+        image: the container image, with Penstock and the app's dependencies.
+        namespace: the namespace; None for the namespace of kubectl's context.
+        cpu: the CPU request of a worker.
+        memory: the memory request and limit of a worker.
+        disk: the size of the volume with a worker's state.
     """
 
     image: str
@@ -40,20 +40,20 @@ class PodSettings(msgspec.Struct, frozen=True):
 
 
 class DeploymentSettings(msgspec.Struct, frozen=True):
-    """How the workers of a deployment are run; no secrets: those are named by the variables that hold them.
+    """Settings of a deployment's workers. They contain names of environment variables instead of secrets.
 
     Args:
-        kafka: the cluster's address.
-        config: the file of the configuration, whole; None for none.
-        secured: whether the cluster asks for more than its address.
-        folder: `--dir`, whole.
-        working_folder: from where relative paths in the app lead on.
-        backup: where states are backed up; None for nowhere.
-        webhdfs: where WebHDFS answers; None for its default.
-        backup_every_s: how often a state is backed up, in seconds.
-        variables: the variables of the environment whose values the workers are given.
-        target: what keeps the workers alive.
-        pods: what they run in on Kubernetes; None elsewhere.
+        kafka: the address of the Kafka cluster.
+        folder: the absolute path of `--dir`.
+        working_folder: the base of relative paths in the app.
+        config: the absolute path of the configuration file; None without one.
+        secured: whether the configuration contains Kafka settings, such as credentials.
+        backup: the location of the backup store; None without backups.
+        webhdfs: the address of WebHDFS; None for the default.
+        backup_every_s: the interval between backups of a shard, in seconds.
+        variables: the names of the workers' environment variables.
+        target: the supervisor of the workers.
+        pods: the settings of the pods; None except on Kubernetes.
     """
 
     kafka: str
@@ -70,10 +70,10 @@ class DeploymentSettings(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What a processor keeps, and of which inputs: state goes on only under the same.
+    """The shape of a processor's state, and its inputs. A version continues from state of the same shape and inputs only.
 
     Args:
-        state: what the bytes of saved state mean; None where there is no state.
+        state: the type and layout of the saved state; None without state.
         inputs: the number of buckets by category.
     """
 
@@ -82,13 +82,13 @@ class Shape(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(processor: type[Processor]) -> Shape:
-        """Return what a processor, as it is declared, keeps."""
+        """Return the shape of a declared processor."""
         inputs = {category.name: category.buckets for category in processor.inputs()}
         return Shape(processor.state_shape(), inputs)
 
     @property
     def buckets(self) -> int:
-        """How many buckets each input has."""
+        """The number of buckets of each input."""
         return next(iter(self.inputs.values()))
 
 
@@ -96,15 +96,15 @@ class Version(msgspec.Struct, frozen=True):
     """One version of a deployment.
 
     Args:
-        number: counted from 1.
+        number: its number, from 1.
         name: the processor's name.
-        app: the app file it was deployed from, whole path.
-        processor: its class.
-        digest: what tells its code from other code.
-        settings: how it is run.
-        shape: what it keeps.
-        time_ms: when it was deployed, in milliseconds since 1970, UTC.
-        by: the user who did.
+        app: the absolute path of the app file.
+        processor: the name of the processor's class.
+        digest: the hash of its code.
+        settings: the settings of its workers.
+        shape: the shape of its state, and its inputs.
+        time_ms: the time of the deployment, in milliseconds since 1970, UTC.
+        by: the user who deployed it.
     """
 
     number: int
@@ -119,16 +119,16 @@ class Version(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What its workers know it by: `scorer@3`."""
+        """The label of its workers, such as `scorer@3`."""
         return f"{self.name}@{self.number}"
 
     @property
     def app_file(self) -> str:
-        """The name of the app file, among the files of its code."""
+        """The name of the app file in the folder of its code."""
         return Path(self.app).name
 
     def is_run_like(self, other: Version) -> bool:
-        """Tell whether another is the same code under the same settings."""
+        """Return whether another version has the same code and settings."""
         return (self.app, self.processor, self.digest, self.settings) == (
             other.app,
             other.processor,

@@ -1,4 +1,4 @@
-"""The command line that runs a worker of a version."""
+"""The command line of a worker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .version import Version
 
 
 def run_arguments(version: Version, code: Path | str, health: str) -> list[str]:
-    """Return what follows `penstock`.
+    """Return the arguments of `penstock` that run a worker.
 
     Args:
-        version: which.
-        code: the folder of its code, where the worker runs.
-        health: where the worker tells how it is.
+        version: the version.
+        code: the folder of its code, on the worker's machine.
+        health: the port or address of the worker's health endpoint.
     """
     settings = version.settings
     options = {
@@ -25,5 +25,5 @@ def run_arguments(version: Version, code: Path | str, health: str) -> list[str]:
         "--backup-every": f"{settings.backup_every_s:g}",
         "--health": health,
     }
-    given = [part for name, value in options.items() if value is not None for part in (name, value)]
-    return ["run", f"{code}/{version.app_file}:{version.processor}", *given]
+    arguments = [part for name, value in options.items() if value is not None for part in (name, value)]
+    return ["run", f"{code}/{version.app_file}:{version.processor}", *arguments]

@@ -1,7 +1,7 @@
-"""Real services on this machine, for development and tests: Kafka and HDFS, from their own jars, on 127.0.0.1 only.
+"""Local services for development and tests: Kafka and HDFS from their official jars, on 127.0.0.1 only.
 
-A folder owns its services: their data, ports and logs are in it, and it outlives the processes that start and stop them.
-What has to be fetched is kept in the user's cache folder, for all folders.
+Each folder has its own services, with their data, ports and logs. Services continue after the command that started them.
+Downloaded jars are in the user's cache folder and shared by all folders.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,10 +20,9 @@ from .errors import (
     UnknownServiceError,
 )
 from .hdfs import Hdfs
-from .jars import Progress
 from .kafka import Kafka
 from .lock import exclusive
-from .service import ServiceStatus, State
+from .service import Progress, ServiceStatus, State
 
 __all__ = [
     "SERVICES",
@@ -44,7 +43,7 @@ __all__ = [
 
 
 class LocalService(Protocol):
-    """A service of one folder: `up` and `down` may be repeated and block; `status` may be asked at any time."""
+    """A service of one folder. `up` and `down` block and are idempotent; `status` is always allowed."""
 
     name: str
 
@@ -57,37 +56,37 @@ SERVICES: dict[str, Callable[[Path], LocalService]] = {"kafka": Kafka, "hdfs": H
 
 
 class LocalServices:
-    """The services of one folder, for any number of processes: only one at a time starts or stops them."""
+    """The services of one folder. A lock ensures that only one process at a time starts or stops them."""
 
     def __init__(self, folder: Path) -> None:
-        # Absolute, because the services get paths and keep them longer than we keep our working folder.
+        # Absolute, because the services store the paths, and the working folder of this process may change.
         self._folder = folder.absolute()
 
     def up(self, names: Sequence[str], progress: Progress) -> dict[str, ServiceStatus]:
-        """Return when all of these answer; those that run already stay.
+        """Start services, and return their status when all of them answer. Running services continue.
 
-        After an error or an interrupt, what this call completed stays, and nothing is half started.
+        After an error or an interrupt, completed services keep running, and no service remains partially started.
 
         Args:
-            names: of `SERVICES`, started in this order.
-            progress: gets a line at each step worth telling.
+            names: keys of `SERVICES`, in the order of their start.
+            progress: receives a line per step.
 
         Raises:
-            LocalServiceError: one of them could not be had.
+            LocalServiceError: a service could not be started.
         """
         services = self._named(names)
         with self._exclusive(progress):
             return {service.name: service.up(progress) for service in services}
 
     def status(self) -> list[ServiceStatus]:
-        """Return the status of every service there is, started or not."""
+        """Return the status of all services, also of stopped ones."""
         return [service.status() for service in self._named(SERVICES)]
 
     def down(self, names: Sequence[str], progress: Progress) -> None:
-        """Stop these, in the reverse of this order, keeping their data and ports; those that do not run stay so.
+        """Stop services in the reverse order. They keep their data and ports.
 
         Raises:
-            LocalServiceError: one of them could not be stopped.
+            LocalServiceError: a service could not be stopped.
         """
         services = self._named(names)
         with self._exclusive(progress):
@@ -98,23 +97,23 @@ class LocalServices:
         unknown = [name for name in names if name not in SERVICES]
         if unknown:
             raise UnknownServiceError(
-                f"There is no local service called {' or '.join(unknown)}. Choose among: {', '.join(SERVICES)}."
+                f"Unknown local service: {', '.join(unknown)}. Nothing was changed. Choose from {', '.join(SERVICES)}."
             )
         return [SERVICES[name](self._folder) for name in names]
 
     def _exclusive(self, progress: Progress) -> AbstractContextManager[None]:
         return exclusive(
             self._folder / "lock",
-            partial(progress, f"another process is starting or stopping services of {self._folder}, waiting for it"),
+            partial(progress, f"waiting for another process that starts or stops services of {self._folder}"),
         )
 
 
 @contextmanager
 def running_kafka(folder: Path, progress: Progress = lambda _: None) -> Iterator[str]:
-    """Keep a Kafka running in the block, and give its bootstrap address (`host:port`).
+    """Run Kafka within the context, and yield its bootstrap address (`host:port`).
 
     Raises:
-        LocalServiceError: it could not be had.
+        LocalServiceError: Kafka could not be started.
     """
     with _running("kafka", folder, progress) as endpoints:
         yield endpoints["bootstrap"]
@@ -122,10 +121,10 @@ def running_kafka(folder: Path, progress: Progress = lambda _: None) -> Iterator
 
 @contextmanager
 def running_hdfs(folder: Path, progress: Progress = lambda _: None) -> Iterator[dict[str, str]]:
-    """Keep an HDFS running in the block, and give its endpoints: URLs by `rpc` and `webhdfs`.
+    """Run HDFS within the context, and yield its endpoints: the URLs `rpc` and `webhdfs`.
 
     Raises:
-        LocalServiceError: it could not be had.
+        LocalServiceError: HDFS could not be started.
     """
     with _running("hdfs", folder, progress) as endpoints:
         yield endpoints
@@ -134,7 +133,7 @@ def running_hdfs(folder: Path, progress: Progress = lambda _: None) -> Iterator[
 @contextmanager
 def _running(name: str, folder: Path, progress: Progress) -> Iterator[dict[str, str]]:
     services = LocalServices(folder)
-    # Outside the `try`: a service that this call did not start is not left half started by it either.
+    # Outside the `try`, because a failed `up` already stops what it started.
     status = services.up([name], progress)[name]
     try:
         yield status.endpoints

@@ -1,4 +1,4 @@
-"""What can go wrong with local services, each as a paragraph for the person at the terminal."""
+"""Errors of local services. Each message is a paragraph for the terminal."""
 
 from pathlib import Path
 
@@ -8,38 +8,38 @@ LAST_LINES = 15
 
 
 class LocalServiceError(PenstockError):
-    """A local service could not be had: `str()` is a finished paragraph that says what to do."""
+    """A local service is not available. The message states the reason and the action."""
 
 
 class JavaMissingError(LocalServiceError):
-    """No Java was found: install one."""
+    """Java is not installed: install it."""
 
 
 class JavaTooOldError(LocalServiceError):
-    """Only Javas older than what the services need were found: install a newer one."""
+    """Every installed Java is too old for the services: install a newer one."""
 
 
 class JarsUnavailableError(LocalServiceError):
-    """Jars could not be fetched: nothing was kept half fetched, so it may be tried again."""
+    """The jars of a service cannot be downloaded. No partial download remains: try again."""
 
 
 class ServiceFailedError(LocalServiceError):
-    """A service could not be prepared, died, or did not answer in time: read its log."""
+    """A service could not be prepared, ended, or did not answer in time: read its log."""
 
 
 class StateUnreadableError(LocalServiceError):
-    """A file that remembers a service cannot be understood: a person has to look."""
+    """The file with the state of a service is unreadable: check and remove it."""
 
 
 class UnknownServiceError(LocalServiceError):
-    """There is no service of this name: choose one of those listed."""
+    """No service has this name: choose a listed one."""
 
 
 def last_lines_of(log: Path) -> str:
-    """Return the end of a log, quoted for an error, and where the rest is.
+    """Return the end of a log, quoted for an error message, and its path.
 
     Args:
-        log: need not exist; only its last 64 KiB are read.
+        log: the log, which may be missing. Only its last 64 KiB are read.
     """
     try:
         with log.open("rb") as file:
@@ -47,7 +47,7 @@ def last_lines_of(log: Path) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:
         lines = []
-    # The calls of a Java trace would push out the reason it gives above them.
-    told = [line for line in lines if not line.startswith("\tat ")]
-    quoted = "".join(f"\n  {line}" for line in told[-LAST_LINES:])
+    # The frames of a Java stack trace would displace its first line, which states the reason.
+    lines = [line for line in lines if not line.startswith("\tat ")]
+    quoted = "".join(f"\n  {line}" for line in lines[-LAST_LINES:])
     return f"Its log is {log}" + (f" and ends with:{quoted}" if quoted else ", which is empty.")

@@ -1,7 +1,7 @@
-"""HDFS on this machine: a NameNode and a DataNode, two processes, on 127.0.0.1 only.
+"""HDFS on this machine: a NameNode and a DataNode in two processes, on 127.0.0.1 only.
 
-Its folder holds `conf` (of both, written at each start) and a folder for each of the two, with its `data` (kept) and what
-`service.py` keeps.
+Its folder contains `conf` (for both, written at each start) and a folder for each process, with its `data` and the files
+of `service.py`.
 """
 
 import shutil
@@ -11,24 +11,23 @@ from pathlib import Path
 
 import msgspec
 
-from .hdfs_parts import ask_name_node, classpath_of_servers, configure
-from .jars import Progress
+from .hadoop import classpath_of_servers, configure, name_node_status
 from .java import Java, find_java
 from .ports import LOOPBACK, choose_ports, is_listening
-from .service import Daemon, Program, ServiceStatus, State
+from .service import Daemon, Program, Progress, ServiceStatus, State
 
 NAME = "hdfs"
 HEAP_MB = 256
-ANSWER_LIMIT_S = 5.0
+REQUEST_LIMIT_S = 5.0
 FORMAT_LIMIT_S = 60.0
 PROBE = "/.penstock-probe"
-# Both spend their start on loading classes once: the optimising compiler would only take a core from them.
+# The start mostly loads classes, which the optimising compiler would only slow down.
 QUICK_START = ("-XX:TieredStopAtLevel=1",)
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One of the two processes: its Java class, and its ports by names that differ between the two."""
+    """One of the two processes: its folder, its Java class, and the names of its ports."""
 
     folder: str
     main: str
@@ -40,7 +39,7 @@ DATA_NODE = Role("datanode", "org.apache.hadoop.hdfs.server.datanode.DataNode", 
 
 
 class Hdfs:
-    """Owns the HDFS of one folder. Callers hold a lock over `up` and `down`."""
+    """The HDFS service of a folder. Callers of `up` and `down` hold a lock."""
 
     name = NAME
 
@@ -51,20 +50,20 @@ class Hdfs:
         self._data_node = Daemon("HDFS DataNode", self._folder / DATA_NODE.folder)
 
     def up(self, progress: Progress) -> ServiceStatus:
-        """Return when files can be written; what runs already stays.
+        """Start HDFS unless it runs, and return when files can be written.
 
         Raises:
-            LocalServiceError: it could not be had; nothing that this call started is left.
+            LocalServiceError: it could not be started; processes that this call started have ended.
         """
         keep_name_node = self._name_node.process() is not None
         if keep_name_node and self._data_node.process() is not None:
-            self._data_node.await_ready(self._takes_writes)
+            self._data_node.await_ready(self._accepts_writes)
         else:
             self._start(keep_name_node, progress)
         return self.status()
 
     def status(self) -> ServiceStatus:
-        """Return what is known, asking the NameNode itself; its endpoints are `rpc` and `webhdfs`, as URLs."""
+        """Return the status of both processes, with the URLs of the endpoints `rpc` and `webhdfs`."""
         ports = self._name_node.record().ports
         endpoints = (
             {"rpc": f"hdfs://{LOOPBACK}:{ports['rpc']}", "webhdfs": f"http://{LOOPBACK}:{ports['web']}"}
@@ -72,33 +71,33 @@ class Hdfs:
             else {}
         )
         name_node = self._name_node.status(endpoints, self._answers)
-        state = _joined(name_node.state, self._data_node.status({}, lambda: True).state)
+        state = _combined_state(name_node.state, self._data_node.status({}, lambda: True).state)
         return ServiceStatus(NAME, state, name_node.pid, endpoints, name_node.up_s)
 
     def down(self) -> None:
-        """Stop both, keeping data and ports; without effect if they do not run."""
+        """Stop both processes if they run. They keep their data and ports."""
         self._data_node.stop()
         self._name_node.stop()
 
     def _start(self, keep_name_node: bool, progress: Progress) -> None:
         java = find_java()
         classpath = classpath_of_servers(java, progress)
-        # A DataNode that lives looks for a NameNode that is gone, perhaps at a port it will not come back to.
+        # A running DataNode would wait for the previous NameNode, perhaps at a port that it no longer uses.
         self._data_node.stop()
-        known = {**self._name_node.record().ports, **self._data_node.record().ports}
-        wanted = DATA_NODE.ports if keep_name_node else (*NAME_NODE.ports, *DATA_NODE.ports)
-        ports = {**known, **choose_ports(wanted, known)}
+        previous = {**self._name_node.record().ports, **self._data_node.record().ports}
+        names = DATA_NODE.ports if keep_name_node else (*NAME_NODE.ports, *DATA_NODE.ports)
+        ports = {**previous, **choose_ports(names, previous)}
         if not self._name_data.exists():
             progress(f"{NAME}: formatting {self._name_data}")
             self._format(java, classpath, ports)
         progress(f"{NAME}: starting")
         try:
-            # Both at once: the DataNode waits for the NameNode by itself, and both take seconds to load.
+            # Both at once: the DataNode waits for the NameNode, and both take seconds to load.
             if not keep_name_node:
                 self._launch(self._name_node, NAME_NODE, java, classpath, ports)
             self._launch(self._data_node, DATA_NODE, java, classpath, ports)
             self._name_node.await_ready(self._listens)
-            self._data_node.await_ready(self._takes_writes)
+            self._data_node.await_ready(self._accepts_writes)
         except BaseException:
             self._data_node.stop()
             if not keep_name_node:
@@ -119,10 +118,10 @@ class Hdfs:
         daemon.launch(Program(command, {port: ports[port] for port in role.ports}))
 
     def _format(self, java: Java, classpath: list[str], ports: Mapping[str, int]) -> None:
-        # Formatted aside and renamed: a folder called `data` was formatted to the end.
-        aside = self._name_data.with_suffix(".new")
-        shutil.rmtree(aside, ignore_errors=True)
-        conf, logging = configure(self._folder / "conf.format", ports, aside, aside)
+        # Formatted under another name and renamed, so that `data` is always completely formatted.
+        unfinished = self._name_data.with_suffix(".new")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        conf, logging = configure(self._folder / "conf.format", ports, unfinished, unfinished)
         java.run(
             NAME_NODE.main,
             ["-format", "-nonInteractive"],
@@ -130,28 +129,28 @@ class Hdfs:
             logging=logging,
             limit_s=FORMAT_LIMIT_S,
         )
-        aside.rename(self._name_data)
+        unfinished.rename(self._name_data)
 
     def _listens(self) -> bool:
         return all(is_listening(port) for port in self._name_node.record().ports.values())
 
     def _answers(self) -> bool:
-        """Whether our NameNode has a DataNode and takes writes, as far as it knows."""
+        """Return whether this NameNode reports a DataNode and is out of safe mode."""
         port = self._name_node.record().ports.get("web")
-        told = None if port is None else ask_name_node(port, ANSWER_LIMIT_S)
-        if told is None:
+        status = None if port is None else name_node_status(port, REQUEST_LIMIT_S)
+        if status is None:
             return False
-        nodes = msgspec.json.decode(told.live_nodes)
-        return told.cluster_id == self._cluster_id() and not told.safemode and len(nodes) == 1
+        nodes = msgspec.json.decode(status.live_nodes)
+        return status.cluster_id == self._cluster_id() and not status.safemode and len(nodes) == 1
 
-    def _takes_writes(self) -> bool:
-        """Whether a file was just written: for minutes the NameNode counts a DataNode that died as alive."""
+    def _accepts_writes(self) -> bool:
+        """Return whether a file can be written. The NameNode alone reports a dead DataNode as alive for minutes."""
         if not self._answers():
             return False
         port = self._name_node.record().ports["web"]
-        from hdfs import HdfsError, InsecureClient  # noqa: PLC0415 - slow to import and seldom needed
+        from hdfs import HdfsError, InsecureClient  # noqa: PLC0415 - slow to import and rarely needed
 
-        client = InsecureClient(f"http://{LOOPBACK}:{port}", timeout=ANSWER_LIMIT_S)
+        client = InsecureClient(f"http://{LOOPBACK}:{port}", timeout=REQUEST_LIMIT_S)
         try:
             client.write(PROBE, b"written", overwrite=True)
             client.delete(PROBE)
@@ -167,7 +166,7 @@ class Hdfs:
         return next((line.partition("=")[2] for line in lines if line.startswith("clusterID=")), None)
 
 
-def _joined(name_node: State, data_node: State) -> State:
+def _combined_state(name_node: State, data_node: State) -> State:
     states = {name_node, data_node}
     if "stale" in states:
         return "stale"

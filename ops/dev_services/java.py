@@ -1,4 +1,4 @@
-"""The Java that the services run on: found, and known to be new enough before anything is started."""
+"""The Java runtime of the services. Its version is checked before a service starts."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from ...backfill.spark.prerequisites import INSTALL, OLDEST, java_candidates, ja
 from .errors import JavaMissingError, JavaTooOldError, ServiceFailedError
 from .service import MARKER
 
-# Log4j's own syntax; what is printed ends in the log of the service.
+# In the syntax of Log4j. The console output is the log of the service.
 QUIET_LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.out.ref = out
@@ -23,7 +23,7 @@ appender.out.layout.pattern = %d{ISO8601} %p %m (%c)%n
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A `java` that was run once and told its version."""
+    """A Java runtime: the path of `java`, and its major version."""
 
     path: Path
     major: int
@@ -35,9 +35,9 @@ class Java:
 
         Args:
             main: the class to run.
-            arguments: what the class gets.
-            classpath: jars, folders, and `folder/*` for all jars of a folder; the first one to hold a class wins.
-            options: heap and system properties.
+            arguments: its arguments.
+            classpath: jars, folders, and `folder/*` for all jars of a folder; the first entry with a class counts.
+            options: options of the Java virtual machine.
         """
         return (str(self.path), *options, "-cp", os.pathsep.join(classpath), main, *arguments)
 
@@ -51,27 +51,27 @@ class Java:
         heap_mb: int,
         options: Sequence[str] = (),
     ) -> tuple[str, ...]:
-        """Return the command line of a long-running Java program, marked so that its process can be recognised.
+        """Return the command line of a long-running Java program, with the marker that identifies its process.
 
         Args:
             main: the class to run.
-            arguments: what the class gets.
-            classpath: as of `command`.
-            logging: a file that holds `QUIET_LOGGING`.
-            heap_mb: the most it may use for objects, in MiB.
-            options: further ones of the Java machine.
+            arguments: its arguments.
+            classpath: as in `command`.
+            logging: the file with `QUIET_LOGGING`.
+            heap_mb: the largest heap, in MiB.
+            options: additional options of the Java virtual machine.
         """
-        # The serial collector: heaps are small, and the cores belong to what is being developed.
+        # The serial collector suits small heaps, and leaves the cores to the programs under development.
         own = (f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", f"-Dpenstock.marker={MARKER}", _logging_option(logging))
         return self.command(main, arguments, classpath=classpath, options=(*own, *options))
 
     def run(
         self, main: str, arguments: Sequence[str], *, classpath: Sequence[str], logging: Path, limit_s: float
     ) -> None:
-        """Run a short Java program to its end, killed after the limit; arguments as of `service_command`.
+        """Run a short Java program until it ends, and kill it after the limit. The arguments are as in `service_command`.
 
         Raises:
-            ServiceFailedError: it failed, or took longer than the limit.
+            ServiceFailedError: it failed, or exceeded the limit.
         """
         command = self.command(main, arguments, classpath=classpath, options=(_logging_option(logging),))
         try:
@@ -86,7 +86,9 @@ class Java:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ServiceFailedError(f"{main} {arguments[0]} took longer than {limit_s:g} s and was ended.") from error
+            raise ServiceFailedError(
+                f"{main} {arguments[0]} exceeded its limit of {limit_s:g} s and was killed. The service was not started."
+            ) from error
         if done.returncode:
             raise ServiceFailedError(
                 f"{main} {arguments[0]} failed with code {done.returncode} and printed:\n{done.stdout.strip()}"
@@ -94,21 +96,23 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the first Java that is new enough, JAVA_HOME before PATH.
+    """Return the first sufficiently new Java, from JAVA_HOME or PATH.
 
     Raises:
-        JavaMissingError: neither leads to a `java` that runs.
-        JavaTooOldError: what was found is older than 17.
+        JavaMissingError: neither contains a working `java`.
+        JavaTooOldError: every Java is older than 17.
     """
     found = [Java(path, major) for path in java_candidates() if (major := java_version(path)) is not None]
     for java in found:
         if java.major >= OLDEST:
             return java
     if found:
-        seen = " and ".join(f"Java {java.major} ({java.path})" for java in found)
-        raise JavaTooOldError(f"The local services need Java {OLDEST} or newer, but only {seen} was found. {INSTALL}")
+        versions = " and ".join(f"Java {java.major} ({java.path})" for java in found)
+        raise JavaTooOldError(
+            f"The local services need Java {OLDEST} or newer, but only {versions} was found. No service was started. {INSTALL}"
+        )
     raise JavaMissingError(
-        f"The local services run on Java, and no working `java` was found by JAVA_HOME or on PATH. {INSTALL}"
+        f"The local services need Java, and neither JAVA_HOME nor PATH contains a working `java`. No service was started. {INSTALL}"
     )
 
 

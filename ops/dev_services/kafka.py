@@ -1,6 +1,6 @@
-"""Kafka on this machine: one KRaft node, broker and controller in one process, on 127.0.0.1 only.
+"""Kafka on this machine: one KRaft node with broker and controller in one process, on 127.0.0.1 only.
 
-Its folder holds `data` (formatted once, kept), the configuration (written at each start) and what `service.py` keeps.
+Its folder contains `data` (formatted once), the configuration (written at each start) and the files of `service.py`.
 """
 
 import secrets
@@ -12,13 +12,13 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from .jars import JarSet, Module, Progress, fetch
+from .jars import JarSet, Module, fetch
 from .java import QUIET_LOGGING, Java, find_java
 from .ports import LOOPBACK, choose_ports, is_listening
-from .service import Daemon, Program, ServiceStatus
+from .service import Daemon, Program, Progress, ServiceStatus
 
 NAME = "kafka"
-# The binding that lets Kafka log at all is in its distribution but not among its dependencies.
+# The logging binding is in Kafka's distribution, but not among the dependencies of its module.
 JARS = JarSet(
     "kafka-4.3.0",
     (
@@ -28,19 +28,19 @@ JARS = JarSet(
 )
 NODE = 1
 HEAP_MB = 512
-ANSWER_LIMIT_S = 5.0
+REQUEST_LIMIT_S = 5.0
 FORMAT_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Listener:
-    """How clients come in, other brokers among them; the default lets everybody in.
+    """The listener for clients and other brokers. The default requires no authentication.
 
     Args:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        broker: what the broker's configuration says of it.
-        formatting: further arguments with which the data folder is formatted, such as those that make users of SCRAM.
-        client: settings of librdkafka with which a client comes in; may hold secrets, never shown.
+        broker: its settings in the broker's configuration.
+        formatting: additional arguments of the format command, for instance to create SCRAM users.
+        client: librdkafka settings of clients. They may contain secrets and are never printed.
     """
 
     protocol: str = "PLAINTEXT"
@@ -50,11 +50,11 @@ class Listener:
 
 
 class Kafka:
-    """Owns the Kafka of one folder. Callers hold a lock over `up` and `down`.
+    """The Kafka service of a folder. Callers of `up` and `down` hold a lock.
 
     Args:
-        folder: a folder of services.
-        listener: how clients come in.
+        folder: the folder of the services.
+        listener: the listener; None for the default.
     """
 
     name = NAME
@@ -67,10 +67,10 @@ class Kafka:
         self._daemon = Daemon(NAME, self._folder)
 
     def up(self, progress: Progress) -> ServiceStatus:
-        """Return when Kafka answers; one that runs already stays.
+        """Start Kafka unless it runs, and return when it answers.
 
         Raises:
-            LocalServiceError: it could not be had; nothing that this call started is left.
+            LocalServiceError: it could not be started; a process that this call started has ended.
         """
         if self._daemon.process() is None:
             self._start(progress)
@@ -79,13 +79,13 @@ class Kafka:
         return self.status()
 
     def status(self) -> ServiceStatus:
-        """Return what is known, asking the broker itself; its endpoint is `bootstrap`."""
+        """Return the status of the broker, with the endpoint `bootstrap`."""
         broker = self._daemon.record().ports.get("broker")
         endpoints = {} if broker is None else {"bootstrap": f"{LOOPBACK}:{broker}"}
         return self._daemon.status(endpoints, self._answers)
 
     def down(self) -> None:
-        """Stop Kafka, keeping its data and its ports; without effect if it does not run."""
+        """Stop Kafka if it runs. It keeps its data and ports."""
         self._daemon.stop()
 
     def _start(self, progress: Progress) -> None:
@@ -115,11 +115,11 @@ class Kafka:
         return path
 
     def _format(self, java: Java, jars: Path, ports: dict[str, int]) -> None:
-        # Formatted aside and renamed: a folder called `data` was formatted to the end.
-        aside = self._folder / "data.new"
-        shutil.rmtree(aside, ignore_errors=True)
-        configuration = self._configure("format.properties", ports, aside)
-        # 16 random bytes in URL-safe base64, as Kafka's own; the first letter is set because `-` would be taken for an option.
+        # Formatted under another name and renamed, so that `data` is always completely formatted.
+        unfinished = self._folder / "data.new"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        configuration = self._configure("format.properties", ports, unfinished)
+        # 16 random bytes in URL-safe base64, like Kafka's own IDs. The fixed first letter prevents an ID that looks like an option.
         cluster_id = "p" + secrets.token_urlsafe(16)[1:]
         java.run(
             "kafka.tools.StorageTool",
@@ -128,16 +128,16 @@ class Kafka:
             logging=self._logging,
             limit_s=FORMAT_LIMIT_S,
         )
-        aside.rename(self._data)
+        unfinished.rename(self._data)
 
     def _answers(self) -> bool:
         broker = self._daemon.record().ports.get("broker")
-        # Asked first, because librdkafka waits longer and longer between its attempts to connect.
+        # Checked first, because librdkafka increases the interval between its connection attempts.
         if broker is None or not is_listening(broker):
             return False
         try:
             client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{broker}", "log_level": 0, **self._listener.client})
-            metadata = client.list_topics(timeout=ANSWER_LIMIT_S)
+            metadata = client.list_topics(timeout=REQUEST_LIMIT_S)
         except KafkaException:
             return False
         return metadata.cluster_id == self._cluster_id() and NODE in metadata.brokers
@@ -156,7 +156,7 @@ def _settings(ports: dict[str, int], data: Path, listener: Listener) -> dict[str
     return {
         "process.roles": "broker,controller",
         "node.id": NODE,
-        # Not `controller.quorum.bootstrap.servers`: with that, the address would be part of the data, and the port could not change.
+        # `controller.quorum.bootstrap.servers` would store the address in the data, so the port could not change.
         "controller.quorum.voters": f"{NODE}@{controller}",
         "listeners": f"{broker},CONTROLLER://{controller}",
         "advertised.listeners": broker,
@@ -165,25 +165,25 @@ def _settings(ports: dict[str, int], data: Path, listener: Listener) -> dict[str
         "listener.security.protocol.map": f"BROKER:{listener.protocol},CONTROLLER:PLAINTEXT",
         "log.dirs": data,
         "auto.create.topics.enable": "false",
-        # There is one node to replicate to.
+        # There is only one node.
         "default.replication.factor": 1,
         "offsets.topic.replication.factor": 1,
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
-        # 50 each by default: they are made on first use, which should be quick.
+        # 50 each by default. They are created on first use, which should be fast.
         "offsets.topic.num.partitions": 8,
         "transaction.state.log.num.partitions": 8,
         "share.coordinator.state.topic.num.partitions": 8,
-        # Tests kill consumers and producers, and wait for others to notice.
+        # Tests kill consumers and producers, and wait until others detect it.
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1000,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-        # A killed broker may come back only when its former session has ended: 9 s by default.
+        # A killed broker can register again only after the end of its previous session: 9 s by default.
         "broker.heartbeat.interval.ms": 1000,
         "broker.session.timeout.ms": 4000,
-        # By default a week after the time an event bears: flights of 2013 would be gone within minutes.
+        # The default is a week of event time: flights of 2013 would expire within minutes.
         "log.retention.ms": -1,
         # 128 MB of the heap by default.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,

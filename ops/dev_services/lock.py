@@ -1,4 +1,4 @@
-"""One process at a time: a lock on a file, which the system gives back when its holder dies."""
+"""An exclusive lock on a file. The operating system releases it when its owner ends."""
 
 import fcntl
 from collections.abc import Callable, Iterator
@@ -8,11 +8,11 @@ from pathlib import Path
 
 @contextmanager
 def exclusive(path: Path, on_wait: Callable[[], object]) -> Iterator[None]:
-    """Hold the lock of this file, waiting without limit for another holder.
+    """Hold the lock of a file within the context; wait for another owner without a limit.
 
     Args:
-        path: made if missing, with its folders; never removed, or two processes could hold two files of one name.
-        on_wait: called once if another process holds it, before the wait.
+        path: created if missing, with its folders. It is never removed, because two processes could then lock two files of the same name.
+        on_wait: called once before a wait.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:

@@ -1,7 +1,7 @@
-"""The life of one service process: started in a session of its own, remembered on disk, proven ours, stopped.
+"""The process of a service: it starts in its own session, is recorded on disk, and is identified by a random marker.
 
-`service.json` in its folder outlives the process that started it. A random marker is written there before the start and
-stands in the command line of the process: whatever dies, and whoever gets the pid next, the two can be told apart.
+`service.json` in its folder contains the marker, which is written before the start and is part of the process's command
+line. So a process is found after any crash, and a later process with the same process ID is not mistaken for it.
 """
 
 import os
@@ -25,19 +25,25 @@ START_LIMIT_S = 90.0
 STOP_LIMIT_S = 20.0
 KILL_LIMIT_S = 10.0
 LOADING_LIMIT_S = 2.0
-# The time of a process's creation is derived from the clock, which may be set while it runs.
-CLOCK_STEP_S = 10.0
+# The creation time of a process is derived from the system clock, which may be adjusted while the process runs.
+CLOCK_TOLERANCE_S = 10.0
 
 State = Literal["running", "starting", "stale", "stopped"]
+Progress = Callable[[str], None]
+"""Receives a line of text per step, for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """What is known of a service.
+    """The status of a service.
 
-    `running`: it answers; `starting`: its process lives but does not answer; `stale`: its process is gone though nobody
-    stopped it; `stopped`: never started, or stopped. `pid` and `up_s` (seconds since start) are None without a process;
-    `endpoints` are also those it would come back to.
+    Args:
+        name: the service.
+        state: `running`: it answers; `starting`: its process runs, but does not answer; `stale`: its process ended
+            unexpectedly; `stopped`: it never started, or was stopped.
+        pid: its process ID; None without a process.
+        endpoints: its addresses; a stopped service keeps them for its next start.
+        up_s: its uptime in seconds; None without a process.
     """
 
     name: str
@@ -49,7 +55,17 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A process to run, with the ports it was told to use: `{marker}` must stand in its command. It works in `folder`, or where we do."""
+    """A program to run.
+
+    Args:
+        command: its command line; it must contain `{marker}`.
+        ports: the ports in its configuration.
+        env: additional environment variables.
+        folder: its working folder; None for the working folder of this process.
+
+    Raises:
+        ValueError: the command contains no `{marker}`.
+    """
 
     command: tuple[str, ...]
     ports: Mapping[str, int] = field(default_factory=dict)
@@ -58,11 +74,11 @@ class Program:
 
     def __post_init__(self) -> None:
         if not any(MARKER in part for part in self.command):
-            raise ValueError(f"no part of {self.command} holds {MARKER}: its process could not be recognised")
+            raise ValueError(f"{self.command} must contain {MARKER}, which identifies its process")
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What `service.json` holds: without a marker the service is stopped; without a pid its start was interrupted."""
+    """The content of `service.json`. Without a marker, the service is stopped; without a pid, its start was interrupted."""
 
     ports: dict[str, int] = {}
     marker: str | None = None
@@ -74,9 +90,13 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 class Daemon:
-    """Owns the folder of one process (`service.json`, `log`, `log.previous`): at most one lives at a time.
+    """The process of a service and its folder (`service.json`, `log`, `log.previous`). At most one process runs at a time.
 
-    Callers hold a lock over `start` and `stop`; `process` and `record` may be asked at any time.
+    Callers of `start` and `stop` hold a lock; the other methods are always allowed.
+
+    Args:
+        name: the service, for messages.
+        folder: the folder of the process.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -86,10 +106,10 @@ class Daemon:
         self._child: subprocess.Popen[bytes] | None = None
 
     def record(self) -> Record:
-        """Return what is remembered; an empty record if nothing is.
+        """Return the content of `service.json`; an empty record without a file.
 
         Raises:
-            StateUnreadableError: the file is not ours or was edited.
+            StateUnreadableError: the file is invalid.
         """
         try:
             return _decode(self._file.read_bytes())
@@ -97,32 +117,32 @@ class Daemon:
             return Record()
         except msgspec.MsgspecError as error:
             raise StateUnreadableError(
-                f"{self._file}, which remembers the process of {self.name}, cannot be read: {error}. Its data is not "
-                f"affected. End the process if it still runs, remove the file, and start {self.name} again."
+                f"Cannot read {self._file}, which identifies the process of {self.name}: {error}. Its data is not affected. "
+                f"End the process if it still runs, remove the file, and start {self.name} again."
             ) from error
 
     def process(self) -> psutil.Process | None:
-        """Return the living process that is proven to be the one remembered, or None."""
-        # Needs no proof: a pid is not given again before its parent has collected it, which `poll` does.
+        """Return the running process of this service; None without one."""
+        # Needs no check: the system reuses a process ID only after its parent has collected it with `poll`.
         if self._child is not None and self._child.poll() is None:
             return psutil.Process(self._child.pid)
         record = self.record()
         if record.marker is None:
             return None
         if record.pid is None:
-            return next((found for found in psutil.process_iter() if _is_ours(found, record.marker)), None)
+            return next((each for each in psutil.process_iter() if _has_marker(each, record.marker)), None)
         try:
             process = psutil.Process(record.pid)
         except psutil.NoSuchProcess:
             return None
-        if record.created_s is None or abs(process.create_time() - record.created_s) > CLOCK_STEP_S:
+        if record.created_s is None or abs(process.create_time() - record.created_s) > CLOCK_TOLERANCE_S:
             return None
-        # While the system loads a program, its command line reads as empty: seen here, right after a start.
-        wait_until(partial(_shows_command, process), LOADING_LIMIT_S, every_s=0.01)
-        return process if _is_ours(process, record.marker) else None
+        # While the system loads a program, its command line is empty, as observed right after a start.
+        wait_until(partial(_has_command_line, process), LOADING_LIMIT_S, every_s=0.01)
+        return process if _has_marker(process, record.marker) else None
 
     def status(self, endpoints: dict[str, str], ready: Callable[[], bool]) -> ServiceStatus:
-        """Return the status of this process; `ready` is asked only if it lives."""
+        """Return the status of this process; `ready` is called only if it runs."""
         process = self.process()
         if process is None:
             state: State = "stopped" if self.record().marker is None else "stale"
@@ -131,10 +151,10 @@ class Daemon:
         return ServiceStatus(self.name, "running" if ready() else "starting", process.pid, endpoints, up_s)
 
     def start(self, program: Program, ready: Callable[[], bool], limit_s: float = START_LIMIT_S) -> None:
-        """Start the process and return when it is ready; after an error or an interrupt nothing of it is left.
+        """Start the process and return when it is ready. After an error or an interrupt, it is stopped.
 
         Raises:
-            ServiceFailedError: it could not be started, died, or did not answer within the limit.
+            ServiceFailedError: it could not be started, ended, or did not answer within the limit.
         """
         try:
             self.launch(program)
@@ -144,14 +164,14 @@ class Daemon:
             raise
 
     def launch(self, program: Program) -> None:
-        """Start the process and return at once; after an interrupt, `stop` finds it.
+        """Start the process and return immediately. After an interrupt, `stop` finds it.
 
         Raises:
-            ServiceFailedError: there is no such program, or the system refuses it.
+            ServiceFailedError: the program is missing, or the system rejects it.
         """
         marker = secrets.token_hex(16)
-        # Before the start: whatever kills us right after it, a process that carries the marker can be found.
-        self._remember(Record(dict(program.ports), marker))
+        # Before the start, so that the process is found even if this process is killed right after it.
+        self._save(Record(dict(program.ports), marker))
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".previous"))
         command = [part.replace(MARKER, marker) for part in program.command]
@@ -164,19 +184,19 @@ class Daemon:
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **program.env},
                     cwd=program.folder,
-                    # Ctrl-C at our terminal is for us: services are stopped in order, or stay.
+                    # Ctrl-C in the terminal must not reach the service, which is stopped in order, or continues.
                     start_new_session=True,
                 )
         except OSError as error:
-            raise ServiceFailedError(f"{self.name} could not be started: {error}.") from error
+            raise ServiceFailedError(f"{self.name} could not be started: {error}. Its data is not affected.") from error
         created_s = psutil.Process(self._child.pid).create_time()
-        self._remember(Record(dict(program.ports), marker, self._child.pid, created_s))
+        self._save(Record(dict(program.ports), marker, self._child.pid, created_s))
 
     def await_ready(self, ready: Callable[[], bool], limit_s: float = START_LIMIT_S) -> None:
-        """Return when the process is ready, which `ready` tells without raising.
+        """Return when `ready`, which must not raise, returns True.
 
         Raises:
-            ServiceFailedError: it died or did not answer within the limit.
+            ServiceFailedError: the process ended, or did not become ready within the limit.
         """
         if not wait_until(lambda: self.process() is None or ready(), limit_s):
             raise ServiceFailedError(f"{self.name} did not answer within {limit_s:g} s. {last_lines_of(self.log)}")
@@ -184,10 +204,10 @@ class Daemon:
             raise ServiceFailedError(f"{self.name} ended before it was ready. {last_lines_of(self.log)}")
 
     def stop(self, limit_s: float = STOP_LIMIT_S) -> None:
-        """End the process, with force after the limit, and remember its ports; without effect if there is none.
+        """End the process, with SIGKILL after the limit, and keep its ports. Without a process, do nothing.
 
         Raises:
-            ServiceFailedError: it outlived even force.
+            ServiceFailedError: it did not end, even after SIGKILL.
         """
         process = self.process()
         if process is not None:
@@ -197,20 +217,22 @@ class Daemon:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             if not wait_until(lambda: self.process() is None, KILL_LIMIT_S):
-                raise ServiceFailedError(f"{self.name} (process {process.pid}) could not be ended, even with force.")
+                raise ServiceFailedError(
+                    f"{self.name} (process {process.pid}) did not end, even after SIGKILL. Repeat the command."
+                )
         record = self.record()
         if record.marker is not None:
-            self._remember(Record(record.ports))
+            self._save(Record(record.ports))
 
-    def _remember(self, record: Record) -> None:
+    def _save(self, record: Record) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        aside = self._file.with_suffix(".new")
-        aside.write_bytes(msgspec.json.encode(record))
-        aside.replace(self._file)
+        temporary = self._file.with_suffix(".new")
+        temporary.write_bytes(msgspec.json.encode(record))
+        temporary.replace(self._file)
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float, every_s: float = 0.1) -> bool:
-    """Return True as soon as the condition holds, False if it does not within the limit."""
+    """Return True as soon as the condition is true, or False after the limit."""
     deadline_s = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() >= deadline_s:
@@ -219,17 +241,17 @@ def wait_until(condition: Callable[[], bool], limit_s: float, every_s: float = 0
     return True
 
 
-def _shows_command(process: psutil.Process) -> bool:
+def _has_command_line(process: psutil.Process) -> bool:
     try:
         return bool(process.cmdline())
     except psutil.Error:
-        # It ended, or is not for us to see: waiting would not change that.
+        # It has ended, or its command line is not readable by this user; waiting would not help.
         return True
 
 
-def _is_ours(process: psutil.Process, marker: str) -> bool:
+def _has_marker(process: psutil.Process, marker: str) -> bool:
     try:
-        alive = process.status() != psutil.STATUS_ZOMBIE
-        return alive and any(marker in part for part in process.cmdline())
+        is_alive = process.status() != psutil.STATUS_ZOMBIE
+        return is_alive and any(marker in part for part in process.cmdline())
     except psutil.Error:
         return False

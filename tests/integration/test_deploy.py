@@ -159,7 +159,7 @@ def test_versions_follow_on_one_another_under_load(
         totals.write_text(good.replace("state = state or State()", "raise ValueError('third')"))
         with pytest.raises(UpdateFailed) as failed:
             penstock("deploy", str(totals))
-        for words in (f"{name}@3 ended right after", "ValueError: third", f"{name}@2 was put back"):
+        for words in (f"{name}@3 ended right after", "ValueError: third", f"{name}@2 was restored"):
             assert words in str(failed.value)
         assert run_by(dir_, name) == [2, 2]
 
@@ -188,13 +188,13 @@ def test_purged_a_processor_begins_anew(
     name, backups = f"{prefix}.totals", dir_ / "backups"
     dry = penstock("deploy", str(totals), "--dry-run", "--workers", "6")
     assert f"[program:{name}@5]" in dry.stdout
-    assert "2 of 6 workers will have none" in " ".join(dry.stderr.split())
+    assert "2 of 6 workers will be standbys" in " ".join(dry.stderr.split())
     assert all_deployments(dir_) == []
     penstock("deploy", str(totals), "--backup", str(backups))
-    killed = DeploymentFiles(dir_, name).started(0)
+    killed = DeploymentFiles(dir_, name).last_start(0)
     assert killed is not None
     os.kill(killed.pid, signal.SIGKILL)
-    wait_until(lambda: DeploymentFiles(dir_, name).started(0) != killed and seen(dir_, name).ready == 1)
+    wait_until(lambda: DeploymentFiles(dir_, name).last_start(0) != killed and seen(dir_, name).ready == 1)
     other = dir_ / totals.name
     other.write_text(totals.read_text())
     with pytest.raises(NameTaken):

@@ -1,4 +1,4 @@
-"""Apps in versions, and a machine in memory that keeps their workers alive."""
+"""Versions of an app, and a supervisor in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPE = Shape("int by meter", {"readings": 4})
 def version_of(
     folder: Path, number: int, *, name: str = "totals", shape: Shape = SHAPE, settings: DeploymentSettings | None = None
 ) -> Version:
-    """Return a version of a processor that adds up meters."""
+    """Return a version of a processor that sums readings by meter."""
     settings = settings or DeploymentSettings(kafka="broker:9092", folder=str(folder), working_folder=str(folder))
     return Version(
         number,
@@ -39,34 +39,34 @@ def on_a_cluster(version: Version, pods: object) -> Version:
     return replace(version, settings=replace(version.settings, target=Target.KUBERNETES, pods=pods))
 
 
-def kept_versions(folder: Path, *numbers: int) -> DeploymentFiles:
-    """Keep versions, and return what is noted of the deployment."""
+def stored_versions(folder: Path, *numbers: int) -> DeploymentFiles:
+    """Store versions, and return the files of their deployment."""
     app = folder / "app.py"
     app.write_text("# nothing\n")
-    records = DeploymentFiles(folder, "totals")
+    files = DeploymentFiles(folder, "totals")
     for number in numbers:
-        records.add(version_of(folder, number), Contents({"app.py": app}))
-    return records
+        files.add_version(version_of(folder, number), Contents({"app.py": app}))
+    return files
 
 
-class MemoryMachine:
-    """Keeps workers alive that are numbers: each runs the version that it was to run when it was last started.
+class MemorySupervisor:
+    """A supervisor in memory. Each worker runs the desired version of its last start.
 
     Args:
-        records: say which.
-        bad: versions whose workers end as soon as they are started.
-        at_call: called before anything is changed; a test may raise there.
+        files: the files of the deployment.
+        bad: versions whose workers end right after their start.
+        at_call: called before each change; a test may raise there.
     """
 
-    def __init__(self, records: DeploymentFiles, bad: set[int], at_call: Callable[[], None] = lambda: None) -> None:
-        self._records = records
+    def __init__(self, files: DeploymentFiles, bad: set[int], at_call: Callable[[], None] = lambda: None) -> None:
+        self._files = files
         self._bad = bad
         self.at_call = at_call
         self.running: dict[int, int] = {}
-        self.fewest = 0
+        self.min_ready = 0
 
-    def keep(self, name: str, workers: int) -> None:
-        """Keep the first so many alive."""
+    def set_worker_count(self, name: str, workers: int) -> None:
+        """Start and stop workers at once."""
         self.at_call()
         for worker in [worker for worker in self.running if worker >= workers]:
             del self.running[worker]
@@ -75,35 +75,35 @@ class MemoryMachine:
                 self._start(worker)
 
     def restart(self, name: str, worker: int) -> None:
-        """End a worker and start it again."""
+        """Restart a worker at once."""
         self.at_call()
-        self.fewest = min(self.fewest, len(self.good) - 1)
+        self.min_ready = min(self.min_ready, len(self.ready) - 1)
         self._start(worker)
 
-    def look(self, name: str, worker: int) -> ProcessStatus:
-        """Return how a worker is."""
+    def status(self, name: str, worker: int) -> ProcessStatus:
+        """Return RUNNING or STOPPED."""
         return ProcessStatus(ProcessState.RUNNING if worker in self.running else ProcessState.STOPPED)
 
-    def last_words(self, name: str, worker: int) -> str:
-        """Return what it said."""
-        return "It said: no."
+    def log_tail(self, name: str, worker: int) -> str:
+        """Return a fixed line."""
+        return "Its log ends with: no."
 
     def version(self, worker: int) -> int | None:
-        """Return what a worker runs."""
+        """Return the version that a worker runs."""
         return self.running.get(worker)
 
-    def await_up(self, worker: int, version: Version, limit_s: float) -> None:
-        """Tell at once whether it is up."""
+    def await_ready(self, worker: int, version: Version, limit_s: float) -> None:
+        """Return or raise at once."""
         self.at_call()
         if self.running.get(worker) != version.number or version.number in self._bad:
-            raise WorkerFailed(f"Worker {worker} of {version.label} ended right after it was started.")
+            raise WorkerFailed(f"Worker {worker} of {version.label} ended right after its start.")
 
     @property
-    def good(self) -> dict[int, int]:
-        """Workers that do their work, and the versions that they run."""
+    def ready(self) -> dict[int, int]:
+        """The ready workers, and the versions that they run."""
         return {worker: number for worker, number in self.running.items() if number not in self._bad}
 
     def _start(self, worker: int) -> None:
-        standing = self._records.standing()
-        assert standing is not None
-        self.running[worker] = standing.workers[worker]
+        desired = self._files.desired_state()
+        assert desired is not None
+        self.running[worker] = desired.workers[worker]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from support.deployed import kept_versions, on_a_cluster, version_of
+from support.deployed import on_a_cluster, stored_versions, version_of
 from support.pictures import NODE, report
 from typer.testing import CliRunner, Result
 
@@ -67,7 +67,7 @@ class Looked(MemoryBus):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder from which a processor is deployed, with one worker."""
-    kept_versions(tmp_path, 1).stand(DesiredState(1, (1,)))
+    stored_versions(tmp_path, 1).save_desired_state(DesiredState(1, (1,)))
     return tmp_path
 
 
@@ -98,15 +98,15 @@ def test_what_is_no_span_of_time_is_wrong_usage(folder: Path, option: str) -> No
 
 def test_what_is_not_deployed_is_named_with_what_is(folder: Path) -> None:
     """Before anybody is asked."""
-    with pytest.raises(NotDeployed, match=r"scorer is not deployed from .*What is: totals"):
+    with pytest.raises(NotDeployed, match=r"scorer is not deployed from .*Deployed are: totals"):
         raise autoscale(folder, "scorer").exception or AssertionError
 
 
 def test_on_a_cluster_another_does_it_already(tmp_path: Path) -> None:
     """Two would undo each other's work; looking does no harm."""
-    records = DeploymentFiles(tmp_path, "totals")
-    records.add(on_a_cluster(version_of(tmp_path, 1), PodSettings("image")), Contents({}))
-    records.stand(DesiredState(1, (1,)))
+    files = DeploymentFiles(tmp_path, "totals")
+    files.add_version(on_a_cluster(version_of(tmp_path, 1), PodSettings("image")), Contents({}))
+    files.save_desired_state(DesiredState(1, (1,)))
 
     assert "KEDA" in refused(tmp_path, "totals", "--apply")
 

@@ -1,4 +1,4 @@
-"""What is kept of deployments: versions and their code, what each worker is to run, values that may be secrets; and what fits what."""
+"""Deployments: stored versions, desired states and environment variables; and the checks before a deployment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.deployed import kept_versions, version_of
+from support.deployed import stored_versions, version_of
 
 import penstock as ps
 from penstock.ops.deploy.compatibility import expect_compatible
@@ -41,7 +41,7 @@ from penstock.transport.tables.maintenance_log import (
 
 
 class Reading(ps.Record, frozen=True):
-    """A meter's reading."""
+    """A reading of a meter."""
 
     meter: str
     street: str
@@ -49,7 +49,7 @@ class Reading(ps.Record, frozen=True):
     litres: int
 
 
-class Seen(ps.Record, frozen=True):
+class Count(ps.Record, frozen=True):
     """A state."""
 
     readings: int
@@ -61,7 +61,7 @@ others = ps.Category("others", Reading, key="meter", event_time="at", buckets=4)
 
 
 class Totals(ps.Stateful):
-    """Adds up."""
+    """Sums readings."""
 
     reads, writes, state = readings, (), int
 
@@ -70,7 +70,7 @@ class Totals(ps.Stateful):
 
 
 class Hours(ps.Aggregator):
-    """Adds up by hour."""
+    """Sums readings by hour."""
 
     reads = readings
     monoid: ClassVar[Any] = ps.monoids.Sum()
@@ -81,7 +81,7 @@ class Hours(ps.Aggregator):
 
 
 class Large(ps.Stateless):
-    """Keeps nothing."""
+    """Has no state."""
 
     reads, writes = readings, others
 
@@ -90,44 +90,44 @@ class Large(ps.Stateless):
 
 
 def changed(processor: type[Processor], **attributes: Any) -> type[Processor]:
-    """Return a processor of the same name, declared otherwise."""
+    """Return a processor of the same name with other attributes."""
     return type(processor.__name__, (processor,), {"name": processor.name, **attributes})
 
 
-def test_a_version_is_there_when_it_is_whole(tmp_path: Path) -> None:
-    """What a death left of one is not seen, and its number is taken by the next."""
-    records = kept_versions(tmp_path, 1)
-    (records.code(2)).mkdir(parents=True)
-    (records.code(2) / "half.py").write_text("half")
-    assert records.numbers() == [1]
-    again = kept_versions(tmp_path, 2)
+def test_a_partially_stored_version_does_not_exist(tmp_path: Path) -> None:
+    """The remains of an interrupted command are ignored, and the next version gets the number."""
+    files = stored_versions(tmp_path, 1)
+    (files.code(2)).mkdir(parents=True)
+    (files.code(2) / "half.py").write_text("half")
+    assert files.version_numbers() == [1]
+    again = stored_versions(tmp_path, 2)
 
-    assert again.numbers() == [1, 2]
+    assert again.version_numbers() == [1, 2]
     assert again.version(2) == version_of(tmp_path, 2)
     assert [path.name for path in again.code(2).iterdir()] == ["app.py"]
 
 
-def test_what_has_no_workers_is_not_deployed(tmp_path: Path) -> None:
-    """And is told from what is, by name."""
-    records = kept_versions(tmp_path, 1)
+def test_a_processor_without_workers_is_not_deployed(tmp_path: Path) -> None:
+    """The error lists the deployed processors."""
+    files = stored_versions(tmp_path, 1)
     assert all_deployments(tmp_path) == []
-    records.stand(DesiredState(1, (1, 1)))
+    files.save_desired_state(DesiredState(1, (1, 1)))
     [deployment] = all_deployments(tmp_path)
     assert (deployment.name, deployment.workers, deployment.target) == ("totals", 2, Target.LOCAL)
-    with pytest.raises(NotDeployed, match=r"scorer is not deployed.*What is: totals"):
+    with pytest.raises(NotDeployed, match=r"scorer is not deployed.*Deployed are: totals"):
         find_deployment(tmp_path, "scorer")
-    records.stand(DesiredState(1, ()))
+    files.save_desired_state(DesiredState(1, ()))
 
-    with pytest.raises(NotDeployed, match="Nothing is"):
+    with pytest.raises(NotDeployed, match=r"totals is not deployed.*Deploy with"):
         find_deployment(tmp_path, "totals")
 
 
-def test_a_file_that_was_damaged_is_named(tmp_path: Path) -> None:
-    """With what it means for the workers."""
-    records = kept_versions(tmp_path, 1)
-    (records.folder / "standing.json").write_text("{")
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    """The error states the consequence for the workers."""
+    files = stored_versions(tmp_path, 1)
+    (files.folder / "desired.json").write_text("{")
 
-    with pytest.raises(DeployError, match=r"standing\.json cannot be read.*Workers that run are not affected"):
+    with pytest.raises(DeployError, match=r"Cannot read .*desired\.json.*Running workers are not affected"):
         all_deployments(tmp_path)
 
 
@@ -138,16 +138,16 @@ def test_a_file_that_was_damaged_is_named(tmp_path: Path) -> None:
         min_size=1,
     )
 )
-def test_values_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
-    """Whatever a password is made of."""
-    path = tmp_path_factory.mktemp("kept") / "environment"
+def test_values_of_variables_are_read_back_unchanged(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
+    """A password may contain any character of one line."""
+    path = tmp_path_factory.mktemp("stored") / "environment"
     save_variables(path, {"PENSTOCK_STORE": value, "OTHER": "plain"})
 
     assert load_variables(path) == {"PENSTOCK_STORE": value, "OTHER": "plain"}
 
 
-def test_values_are_their_owners_alone(tmp_path: Path) -> None:
-    """And a missing one is named before anything is done."""
+def test_only_the_owner_can_read_values(tmp_path: Path) -> None:
+    """An unset variable is an error before any change."""
     path = tmp_path / "environment"
     save_variables(path, variable_values(["A"], {"A": "secret"}, "Totals"))
     with pytest.raises(DeployError, match=r"Totals needs B, which is not set here\. Nothing was deployed"):
@@ -156,16 +156,16 @@ def test_values_are_their_owners_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def fits(
-    processor: type[Processor], folder: Path, last: Shape | None, move: MaintenanceOperation | None = None
+def check(
+    processor: type[Processor], folder: Path, last: Shape | None, maintenance: MaintenanceOperation | None = None
 ) -> None:
-    """Ask whether state fits a processor."""
+    """Check a processor against the saved state."""
     version = None if last is None else replace(version_of(folder, 1), name=processor.name, shape=last)
-    target, place = f"app.py:{processor.__name__}", LocalFileStore(folder / "backups")
-    expect_compatible(processor, target, version, folder / "state", place, say=print, move=move)
+    target, store = f"app.py:{processor.__name__}", LocalFileStore(folder / "backups")
+    expect_compatible(processor, target, version, folder / "state", store, progress=print, maintenance=maintenance)
 
 
-UNFIT: dict[str, tuple[type[Processor], dict[str, Any]]] = {
+INCOMPATIBLE: dict[str, tuple[type[Processor], dict[str, Any]]] = {
     "another state type": (Totals, {"state": float}),
     "another key": (Totals, {"reads": by_street}),
     "other inputs": (Totals, {"reads": others}),
@@ -174,63 +174,63 @@ UNFIT: dict[str, tuple[type[Processor], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("how", UNFIT)
-def test_what_the_state_does_not_fit_is_refused_with_the_choices(tmp_path: Path, how: str) -> None:
-    """Before anything is changed; the version that runs is named."""
-    processor, attributes = UNFIT[how]
-    fits(processor, tmp_path, Shape.of(processor))
+@pytest.mark.parametrize("change", INCOMPATIBLE)
+def test_an_incompatible_declaration_is_rejected_with_alternatives(tmp_path: Path, change: str) -> None:
+    """The error names the running version."""
+    processor, attributes = INCOMPATIBLE[change]
+    check(processor, tmp_path, Shape.of(processor))
     with pytest.raises(IncompatibleState) as refused:
-        fits(changed(processor, **attributes), tmp_path, Shape.of(processor))
+        check(changed(processor, **attributes), tmp_path, Shape.of(processor))
 
-    said = str(refused.value)
-    assert f"{processor.name}@1" in said
-    assert f'`name = "{processor.name}_2"`' in said
-    assert f"penstock bootstrap app.py:{processor.__name__}" in said
+    message = str(refused.value)
+    assert f"{processor.name}@1" in message
+    assert f'`name = "{processor.name}_2"`' in message
+    assert f"penstock bootstrap app.py:{processor.__name__}" in message
     command = f"`penstock state migrate app.py:Totals --by FILE:FUNCTION --dir {tmp_path} --backup {tmp_path}/backups`"
-    assert (f"`penstock undeploy totals`, {command}" in said) == (how == "another state type")
+    assert (f"`penstock undeploy totals`, {command}" in message) == (change == "another state type")
 
 
-def test_after_a_migration_the_version_of_before_stands_against_nothing(tmp_path: Path) -> None:
-    """Where its states hold what is declared now; and only then."""
-    now, before = changed(Totals, state=float), Shape.of(Totals)
-    moved = MaintenanceOperation(
+def test_after_a_migration_the_old_version_is_compatible(tmp_path: Path) -> None:
+    """Only if the saved state has the declared type."""
+    new, old = changed(Totals, state=float), Shape.of(Totals)
+    migrated = MaintenanceOperation(
         "totals",
         Migration("float by meter"),
         0,
         StateLineage({0: 1}, converted=ConvertedType("float by meter", {0: 1})),
         is_done=True,
     )
-    fits(now, tmp_path, before, moved)
+    check(new, tmp_path, old, migrated)
     with pytest.raises(IncompatibleState):
-        fits(changed(Totals, state=str), tmp_path, before, moved)
+        check(changed(Totals, state=str), tmp_path, old, migrated)
     state = RocksStateFolder(tmp_path / "state").open(ShardIdentity("totals", 0, "float by meter"))
     state.save({b"m1": msgspec.msgpack.encode(1.5)})
     state.close()
-    fits(now, tmp_path, before, moved)
-    with pytest.raises(IncompatibleState, match=r"holds float by meter.*`penstock state migrate"):
-        fits(Totals, tmp_path, before, moved)
+    check(new, tmp_path, old, migrated)
+    with pytest.raises(IncompatibleState, match=r"contains float by meter.*`penstock state migrate"):
+        check(Totals, tmp_path, old, migrated)
 
 
-def test_what_keeps_nothing_may_read_anything(tmp_path: Path) -> None:
-    """A stateless processor has nothing that other inputs would not fit."""
-    fits(changed(Large, reads=by_street), tmp_path, Shape.of(Large))
+def test_a_stateless_processor_may_change_its_inputs(tmp_path: Path) -> None:
+    """It has no state that depends on them."""
+    check(changed(Large, reads=by_street), tmp_path, Shape.of(Large))
 
 
-def test_state_of_a_processor_that_was_never_deployed_is_looked_at(tmp_path: Path) -> None:
-    """It may have been run by hand; also where only the fields of a record have changed, which its name does not tell."""
-    counting = changed(Totals, state=Seen)
+def test_local_state_is_checked_before_the_first_deployment(tmp_path: Path) -> None:
+    """`penstock run` may have written it. Changed fields of a record are detected although its name is the same."""
+    counting = changed(Totals, state=Count)
     state = RocksStateFolder(tmp_path / "state").open(ShardIdentity("totals", 0, counting.state_shape() or ""))
-    state.save({b"m1": msgspec.msgpack.encode(Seen(3))})
+    state.save({b"m1": msgspec.msgpack.encode(Count(3))})
     state.close()
-    fits(counting, tmp_path, None)
-    with pytest.raises(IncompatibleState, match=r"totals, bucket 0.*holds Seen by meter.*int by meter"):
-        fits(Totals, tmp_path, None)
-    other = msgspec.defstruct("Seen", [("meters", int)], bases=(ps.Record,), frozen=True)
+    check(counting, tmp_path, None)
+    with pytest.raises(IncompatibleState, match=r"totals, bucket 0.*contains Count by meter.*int by meter"):
+        check(Totals, tmp_path, None)
+    other = msgspec.defstruct("Count", [("meters", int)], bases=(ps.Record,), frozen=True)
     with pytest.raises(IncompatibleState, match=r"cannot be decoded.*stop its workers, `penstock state migrate"):
-        fits(changed(Totals, state=other), tmp_path, None)
-    more = msgspec.defstruct("Seen", [("readings", int), ("meters", int, 0)], bases=(ps.Record,), frozen=True)
+        check(changed(Totals, state=other), tmp_path, None)
+    more = msgspec.defstruct("Count", [("readings", int), ("meters", int, 0)], bases=(ps.Record,), frozen=True)
 
-    fits(changed(Totals, state=more), tmp_path, None)
+    check(changed(Totals, state=more), tmp_path, None)
 
 
 def bus() -> MemoryBus:
@@ -241,44 +241,44 @@ def bus() -> MemoryBus:
     return bus
 
 
-def wanted(folder: Path, *, takes_over: bool = False, workers: int | None = None, **how: Any) -> DeploymentRequest:
-    """Return what deploys the totals."""
+def request(folder: Path, *, take_over: bool = False, workers: int | None = None, **settings: Any) -> DeploymentRequest:
+    """Return a request to deploy the totals."""
     app = folder / "app.py"
     folder.mkdir(exist_ok=True)
     app.touch()
-    chosen = {"target": Target.SYSTEMD, **how}
+    chosen = {"target": Target.SYSTEMD, **settings}
     return DeploymentRequest(
         app,
         Totals,
         DeploymentSettings("broker:9092", str(folder.parent / "d"), str(folder), **chosen),
         workers,
-        takes_over,
+        take_over,
     )
 
 
-def test_what_is_deployed_already_is_left_as_it_is(tmp_path: Path) -> None:
-    """The same code under the same settings is no new version; other code or settings are."""
-    first = plan_deployment(wanted(tmp_path / "a", workers=2), bus(), {}, print)
-    records = DeploymentFiles(tmp_path / "d", "totals")
-    records.add(first.version, first.code)
-    records.stand(DesiredState(1, (1, 1)))
-    again = plan_deployment(wanted(tmp_path / "a"), bus(), {}, print)
+def test_an_unchanged_deployment_is_not_updated(tmp_path: Path) -> None:
+    """The same code with the same settings is the same version; other code or settings are a new one."""
+    first = plan_deployment(request(tmp_path / "a", workers=2), bus(), {}, print)
+    files = DeploymentFiles(tmp_path / "d", "totals")
+    files.add_version(first.version, first.code)
+    files.save_desired_state(DesiredState(1, (1, 1)))
+    again = plan_deployment(request(tmp_path / "a"), bus(), {}, print)
     assert (again.is_new, again.version.number, again.workers) == (False, 1, 2)
-    assert "deployed already" in again.says
+    assert "deployed already" in again.summary
     assert (
-        plan_deployment(wanted(tmp_path / "a", backup="hdfs://h:1/b", workers=3), bus(), {}, print).version.number == 2
+        plan_deployment(request(tmp_path / "a", backup="hdfs://h:1/b", workers=3), bus(), {}, print).version.number == 2
     )
     (tmp_path / "a" / "app.py").write_text("# changed")
-    changed_code = plan_deployment(wanted(tmp_path / "a", workers=3), bus(), {}, print)
+    changed_code = plan_deployment(request(tmp_path / "a", workers=3), bus(), {}, print)
 
     assert (changed_code.is_new, changed_code.version.number) == (True, 2)
-    assert "3 workers instead of 2" in changed_code.says
+    assert "3 workers instead of 2" in changed_code.summary
 
 
-def test_workers_are_given_the_variables_that_a_version_names(tmp_path: Path) -> None:
-    """On a cluster Secrets have them; one that is not set is asked for."""
-    with_variable = wanted(tmp_path / "a", variables=("KAFKA_PASSWORD",))
-    on_cluster = wanted(
+def test_workers_receive_the_variables_of_their_version(tmp_path: Path) -> None:
+    """On Kubernetes, Secrets contain them. An unset variable is an error."""
+    with_variable = request(tmp_path / "a", variables=("KAFKA_PASSWORD",))
+    on_cluster = request(
         tmp_path / "a", variables=("KAFKA_PASSWORD",), target=Target.KUBERNETES, pods=PodSettings("image")
     )
 
@@ -290,27 +290,28 @@ def test_workers_are_given_the_variables_that_a_version_names(tmp_path: Path) ->
         plan_deployment(with_variable, bus(), {}, print)
 
 
-def test_another_apps_processor_of_that_name_is_a_clash(tmp_path: Path) -> None:
-    """Both files are named; an app that has moved takes over."""
-    first = plan_deployment(wanted(tmp_path / "a"), bus(), {}, print)
-    records = DeploymentFiles(tmp_path / "d", "totals")
-    records.add(first.version, first.code)
-    records.stand(DesiredState(1, (1,)))
+def test_a_processor_of_the_same_name_in_another_app_is_rejected(tmp_path: Path) -> None:
+    """The error names both app files. An app that has moved can take over."""
+    first = plan_deployment(request(tmp_path / "a"), bus(), {}, print)
+    files = DeploymentFiles(tmp_path / "d", "totals")
+    files.add_version(first.version, first.code)
+    files.save_desired_state(DesiredState(1, (1,)))
     with pytest.raises(NameTaken, match=r"a/app\.py, and .*b/app\.py"):
-        plan_deployment(wanted(tmp_path / "b"), bus(), {}, print)
+        plan_deployment(request(tmp_path / "b"), bus(), {}, print)
     with pytest.raises(DeployError, match=r"deployed with --target systemd.*undeploy totals"):
-        plan_deployment(wanted(tmp_path / "a", target=Target.LOCAL), bus(), {}, print)
+        plan_deployment(request(tmp_path / "a", target=Target.LOCAL), bus(), {}, print)
 
-    assert plan_deployment(wanted(tmp_path / "b", takes_over=True), bus(), {}, print).is_new
+    assert plan_deployment(request(tmp_path / "b", take_over=True), bus(), {}, print).is_new
 
 
-def test_what_was_purged_was_never_moved(tmp_path: Path) -> None:
-    """A processor of its name begins anew, whatever was done to its states."""
-    kept_versions(tmp_path, 1).stand(DesiredState(1, ()))
-    there = bus()
+def test_a_purge_removes_the_maintenance_log(tmp_path: Path) -> None:
+    """A processor of the same name starts from the beginning."""
+    stored_versions(tmp_path, 1).save_desired_state(DesiredState(1, ()))
+    memory_bus = bus()
     record_maintenance(
-        there, MaintenanceOperation("totals", Resize(6), 0, StateLineage({0: 1}, is_rebuildable=False), is_done=True)
+        memory_bus,
+        MaintenanceOperation("totals", Resize(6), 0, StateLineage({0: 1}, is_rebuildable=False), is_done=True),
     )
-    purge(plan_purge(tmp_path, "totals", there), there)
+    purge(plan_purge(tmp_path, "totals", memory_bus), memory_bus)
 
-    assert newest_maintenance(there, "totals") is None
+    assert newest_maintenance(memory_bus, "totals") is None

@@ -1,20 +1,20 @@
-"""Jars are fetched once, whole or not at all, by a stand-in for Java that does what Ivy would."""
+"""Downloads of jars are complete or absent. A shell script substitutes for Java and Ivy."""
 
 from pathlib import Path
 
 import pytest
 
 from penstock.ops.dev_services import JarsUnavailableError
-from penstock.ops.dev_services.jars import JarSet, Module, cache_folder, fetch, follow
+from penstock.ops.dev_services.jars import JarSet, Module, cache_folder, fetch, report_progress
 from penstock.ops.dev_services.java import Java
 
 WATER = JarSet("water-1.0", (Module("org.example", "water", "1.0"),))
 
-# Ivy is told last where to put the jars, as a pattern with the folder in it.
-ARRIVE = 'for last; do :; done; folder=$(dirname "$last"); mkdir "$folder"; touch "$folder/water-1.0.jar"'
+# The last argument of Ivy is the pattern of the target files.
+DOWNLOAD = 'for last; do :; done; folder=$(dirname "$last"); mkdir "$folder"; touch "$folder/water-1.0.jar"'
 
 
-def java_doing(folder: Path, script: str) -> Java:
+def java_running(folder: Path, script: str) -> Java:
     """Return a `java` that runs a shell script and counts its runs."""
     path = folder / "java"
     path.write_text(f"#!/bin/sh\necho run >> '{folder}/runs'\n{script}\n")
@@ -23,19 +23,19 @@ def java_doing(folder: Path, script: str) -> Java:
 
 
 def runs(folder: Path) -> int:
-    """Return how often that `java` ran."""
+    """Return the number of runs of the script."""
     return len((folder / "runs").read_text().splitlines())
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the user's cache out of it."""
+    """Use a cache folder of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_what_was_fetched_is_not_fetched_again(tmp_path: Path) -> None:
-    """The second call answers from the cache folder."""
-    java = java_doing(tmp_path, ARRIVE)
+def test_downloaded_jars_are_reused(tmp_path: Path) -> None:
+    """The second call returns the folder in the cache."""
+    java = java_running(tmp_path, DOWNLOAD)
     first = fetch(WATER, java, lambda _: None)
     second = fetch(WATER, java, lambda _: None)
 
@@ -48,33 +48,33 @@ def test_what_was_fetched_is_not_fetched_again(tmp_path: Path) -> None:
     "script",
     [
         "echo '\t\t:: org.example#water;1.0: not found'; exit 1",
-        f"{ARRIVE}; echo '\t\t:: org.example#water;1.0!water.jar'; exit 1",
+        f"{DOWNLOAD}; echo '\t\t:: org.example#water;1.0!water.jar'; exit 1",
         "exit 0",
     ],
 )
-def test_a_failed_fetch_leaves_nothing_and_may_be_tried_again(tmp_path: Path, script: str) -> None:
-    """Whatever Ivy got done before it failed, no half fetched folder is ever used."""
-    with pytest.raises(JarsUnavailableError, match=r"water.* run the same command again"):
-        fetch(WATER, java_doing(tmp_path, script), lambda _: None)
-    left = [path.name for path in (cache_folder() / "jars").iterdir()]
+def test_a_failed_download_leaves_no_folder_and_can_be_repeated(tmp_path: Path, script: str) -> None:
+    """A partial download of Ivy is never used."""
+    with pytest.raises(JarsUnavailableError, match=r"water.* repeat the command"):
+        fetch(WATER, java_running(tmp_path, script), lambda _: None)
+    names = [path.name for path in (cache_folder() / "jars").iterdir()]
 
-    assert left == [".lock"]
-    assert fetch(WATER, java_doing(tmp_path, ARRIVE), lambda _: None).is_dir()
-
-
-def test_what_a_kill_left_is_swept_away(tmp_path: Path) -> None:
-    """The aside folder of a process that was killed does not stay for ever."""
-    left = cache_folder() / "jars" / ".aside-left"
-    left.mkdir(parents=True)
-    fetch(WATER, java_doing(tmp_path, ARRIVE), lambda _: None)
-
-    assert not left.exists()
+    assert names == [".lock"]
+    assert fetch(WATER, java_running(tmp_path, DOWNLOAD), lambda _: None).is_dir()
 
 
-def test_progress_counts_jars_and_tells_no_address() -> None:
-    """A line per jar says how many of how many, and nothing of where from."""
-    told: list[str] = []
-    missing = follow(
+def test_an_interrupted_download_is_deleted(tmp_path: Path) -> None:
+    """The next download deletes the partial folder of a killed process."""
+    interrupted = cache_folder() / "jars" / ".partial-1"
+    interrupted.mkdir(parents=True)
+    fetch(WATER, java_running(tmp_path, DOWNLOAD), lambda _: None)
+
+    assert not interrupted.exists()
+
+
+def test_progress_counts_jars_and_contains_no_address() -> None:
+    """A line per jar contains its number and the total."""
+    lines: list[str] = []
+    missing = report_progress(
         [
             "\tfound org.example#water;1.0 in public",
             "\tfound org.example#mill_2.13;2.0 in public",
@@ -82,12 +82,12 @@ def test_progress_counts_jars_and_tells_no_address() -> None:
             "\t[SUCCESSFUL ] org.example#water;1.0!water.jar (82ms)",
             "\t[SUCCESSFUL ] org.example#mill_2.13;2.0!mill_2.13.jar(bundle) (9ms)",
         ],
-        told.append,
+        lines.append,
     )
 
-    assert told == [
-        "water 1.0 belongs to it",
-        "mill_2.13 2.0 belongs to it",
+    assert lines == [
+        "water 1.0 is required",
+        "mill_2.13 2.0 is required",
         "water-1.0.jar 1 of 2",
         "mill_2.13-2.0.jar 2 of 2",
     ]

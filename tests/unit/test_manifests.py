@@ -1,4 +1,4 @@
-"""What a cluster and systemd are told of a deployment, against their own rules; and how a cluster is told."""
+"""Manifests and units, validated against the schemas of Kubernetes, KEDA and systemd; and rollouts with kubectl."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock.processors.declare.app_files import Contents
 ADDRESS = "postgresql://ann:geheim@db/penstock"
 KUBERNETES = "1.33"
 
-# What the resource definition of KEDA 2.x says of the fields that are used here, and its documents of the Kafka scaler's metadata.
+# From the resource definition of KEDA 2.x, and its documentation of the metadata of the Kafka scaler.
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
 
@@ -99,16 +99,16 @@ SCALED_OBJECT = _only(
 
 
 def version(folder: Path, number: int = 1, **settings: Any) -> Version:
-    """Return a version for a cluster."""
+    """Return a version for Kubernetes."""
     plain = on_a_cluster(version_of(folder, number, name="small.totals"), PodSettings("registry/app:7"))
     return replace(plain, settings=replace(plain.settings, **settings))
 
 
 def code(folder: Path) -> Contents:
-    """Return the code of an app of two files."""
-    (folder / "app.py").write_text("import records\n")
-    (folder / "records.py").write_text("# nothing\n")
-    return Contents({name: folder / name for name in ("app.py", "records.py")})
+    """Return the code of an app with two files."""
+    (folder / "app.py").write_text("import files\n")
+    (folder / "files.py").write_text("# nothing\n")
+    return Contents({name: folder / name for name in ("app.py", "files.py")})
 
 
 def by_kind(manifests: list[Manifest]) -> dict[str, Manifest]:
@@ -121,8 +121,8 @@ def by_kind(manifests: list[Manifest]) -> dict[str, Manifest]:
     [{}, {"config": "/etc/penstock.toml", "secured": True, "variables": ("PENSTOCK_STORE",)}],
     ids=["plain", "secured"],
 )
-def test_a_cluster_takes_all_of_it(tmp_path: Path, settings: dict[str, Any]) -> None:
-    """By the published schemas, with no field that these do not know."""
+def test_manifests_match_the_schemas(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """The published schemas allow every field."""
     manifests = manifests_of(version(tmp_path, **settings), code(tmp_path), 2)
     for manifest in manifests:
         if manifest["kind"] != "ScaledObject":
@@ -134,8 +134,8 @@ def test_a_cluster_takes_all_of_it(tmp_path: Path, settings: dict[str, Any]) -> 
     assert msgspec.json.decode(manifest_list(manifests))["kind"] == "List"
 
 
-def test_the_parts_fit_one_another(tmp_path: Path) -> None:
-    """Whatever names another part names one that is there; the group's own name is the processor's, which no object may have."""
+def test_manifests_refer_to_existing_objects(tmp_path: Path) -> None:
+    """Every reference has a target. The consumer group has the processor's name, which no object may have."""
     found = by_kind(manifests_of(version(tmp_path), code(tmp_path), 2))
     workers, scaled = found["StatefulSet"]["spec"], found["ScaledObject"]["spec"]
     labels = workers["template"]["metadata"]["labels"]
@@ -158,21 +158,21 @@ def test_the_parts_fit_one_another(tmp_path: Path) -> None:
     assert {"name": "PENSTOCK_DEPLOYMENT", "value": "small.totals@1"} in container["env"]
 
 
-def test_the_code_goes_along_and_is_unpacked_where_it_is_run(tmp_path: Path) -> None:
-    """So an image need not be built for each version, and an older one lies beside it for going back."""
+def test_manifests_contain_the_code(tmp_path: Path) -> None:
+    """A new version needs no new image, and the code of older versions remains for a rollback."""
     found = by_kind(manifests_of(version(tmp_path), code(tmp_path), 1))
     packed = ZipFile(BytesIO(b64decode(found["ConfigMap"]["binaryData"]["app.zip"])))
     pod = found["StatefulSet"]["spec"]["template"]["spec"]
     [unpacking], [container] = pod["initContainers"], pod["containers"]
 
-    assert sorted(packed.namelist()) == ["app.py", "records.py"]
+    assert sorted(packed.namelist()) == ["app.py", "files.py"]
     assert found["ConfigMap"]["immutable"]
     assert found["ConfigMap"]["metadata"]["name"].endswith(version(tmp_path).digest)
     assert f"{unpacking['command'][-1]}/app.py:Totals" in container["command"]
 
 
-def test_secrets_are_named_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in manifests nor in the commands that make them."""
+def test_manifests_contain_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither do the commands that create the Secrets."""
     monkeypatch.setenv("PENSTOCK_STORE", ADDRESS)
     secured = version(tmp_path, variables=("PENSTOCK_STORE",), config="/etc/penstock.toml", secured=True)
     text = manifest_list(manifests_of(secured, code(tmp_path), 1)) + "\n".join(prerequisites(secured))
@@ -185,14 +185,14 @@ def test_secrets_are_named_and_not_shown(tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
-def test_what_a_cluster_cannot_have_is_told(tmp_path: Path) -> None:
-    """A name that is too long, code that is too large, backups in a folder of this machine."""
-    with pytest.raises(DeployError, match="too long a name for a cluster"):
+def test_limits_of_kubernetes_are_checked(tmp_path: Path) -> None:
+    """A long name, large code, and a backup store on this machine are errors."""
+    with pytest.raises(DeployError, match="is too long for Kubernetes"):
         manifests_of(replace(version(tmp_path), name="x" * 60), code(tmp_path), 1)
     (tmp_path / "large.py").write_bytes(os.urandom(800_000))
-    with pytest.raises(DeployError, match="ConfigMap takes 700,000"):
+    with pytest.raises(DeployError, match="ConfigMap is limited to 700,000"):
         manifests_of(version(tmp_path), Contents({"large.py": tmp_path / "large.py"}), 1)
-    with pytest.raises(DeployError, match="folder of this machine"):
+    with pytest.raises(DeployError, match="folder on this machine"):
         expect_reachable(version(tmp_path, backup="/backups"))
 
     expect_reachable(version(tmp_path, backup="hdfs://name:8020/backups"))
@@ -200,28 +200,28 @@ def test_what_a_cluster_cannot_have_is_told(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
-    """A stand-in for kubectl, found first."""
+    """A substitute for kubectl, first on PATH."""
     kubectl = Kubectl(tmp_path / "bin")
     monkeypatch.setenv("PATH", kubectl.path)
     return kubectl
 
 
 def on_cluster(folder: Path) -> tuple[DeploymentFiles, KubernetesRollout]:
-    """Keep two versions, and return what changes the deployment."""
-    records = DeploymentFiles(folder, "small.totals")
+    """Store two versions, and return the files and the rollout of their deployment."""
+    files = DeploymentFiles(folder, "small.totals")
     for number in (1, 2):
-        records.add(version(folder, number, pods=PodSettings("image", "streams")), code(folder))
-    return records, KubernetesRollout(records, 60.0, lambda _: None)
+        files.add_version(version(folder, number, pods=PodSettings("image", "streams")), code(folder))
+    return files, KubernetesRollout(files, 60.0, lambda _: None)
 
 
-def test_a_cluster_is_told_by_kubectl(tmp_path: Path, kubectl: Kubectl) -> None:
-    """All parts at once; then it is waited for; in the namespace that was named. Taken down, the volumes stay."""
-    records, cluster = on_cluster(tmp_path)
-    cluster.begin(records.version(1), 2)
+def test_kubectl_applies_scales_and_deletes(tmp_path: Path, kubectl: Kubectl) -> None:
+    """One call applies all manifests, and one waits, in the configured namespace. Volumes are not deleted."""
+    files, rollout = on_cluster(tmp_path)
+    rollout.start(files.version(1), 2)
     [(apply, parts), (wait, _)] = kubectl.calls()
-    cluster.resize(3)
+    rollout.scale(3)
     [(_, scaled)] = kubectl.calls()
-    cluster.take_down()
+    rollout.stop()
     [(delete, _)] = kubectl.calls()
 
     assert apply == ["--namespace", "streams", "apply", "--filename", "-"]
@@ -230,43 +230,43 @@ def test_a_cluster_is_told_by_kubectl(tmp_path: Path, kubectl: Kubectl) -> None:
     assert [part["spec"]["minReplicaCount"] for part in scaled["items"]] == [3]
     assert "statefulset" in delete[3]
     assert "persistentvolumeclaim" not in delete[3]
-    assert records.deployment() is None
+    assert files.deployment() is None
 
 
-def test_a_version_that_does_not_come_up_on_a_cluster_is_put_back(tmp_path: Path, kubectl: Kubectl) -> None:
-    """The old manifests are applied again, with the old code."""
-    records, cluster = on_cluster(tmp_path)
-    cluster.begin(records.version(1), 2)
+def test_a_failed_version_on_a_cluster_is_rolled_back(tmp_path: Path, kubectl: Kubectl) -> None:
+    """The manifests and the code of the old version are applied again."""
+    files, rollout = on_cluster(tmp_path)
+    rollout.start(files.version(1), 2)
     kubectl.calls()
     kubectl.fail_once_at("rollout")
-    with pytest.raises(UpdateFailed, match=r"small\.totals@1 was put back"):
-        cluster.update(records.version(2))
+    with pytest.raises(UpdateFailed, match=r"small\.totals@1 was restored"):
+        rollout.update(files.version(2))
     [(_, new), _, (_, old)] = kubectl.calls()
 
     assert version_label(new) == "2"
     assert version_label(old) == "1"
-    assert records.standing() == DesiredState(1, (1, 1), failed=(2,))
+    assert files.desired_state() == DesiredState(1, (1, 1), failed=(2,))
 
 
 def version_label(parts: Any) -> str:
-    """Return the version that manifests are of."""
+    """Return the version in the labels of manifests."""
     return str(parts["items"][0]["metadata"]["labels"]["app.kubernetes.io/version"])
 
 
-def test_without_kubectl_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was sent; --dry-run prints."""
+def test_without_kubectl_the_error_names_the_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--dry-run prints the manifests."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    records, cluster = on_cluster(tmp_path)
+    files, rollout = on_cluster(tmp_path)
 
     with pytest.raises(SupervisorUnavailable, match=r"no kubectl.*--dry-run"):
-        cluster.begin(records.version(1), 1)
+        rollout.start(files.version(1), 1)
 
-    assert records.deployment() is None
+    assert files.deployment() is None
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: units are not checked")
-def test_systemd_takes_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It complains of nothing but two settings that are newer than some of its versions; folders may have any name."""
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_accepts_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions warn about two newer settings only. Folders may have any name."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     unit = tmp_path / "penstock-totals@.service"
     unit.write_text(unit_text(tmp_path / "with a space, 100% and $HOME", "totals"))
@@ -275,6 +275,6 @@ def test_systemd_takes_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     if "Failed to" in checked.stderr and "manager" in checked.stderr:
         pytest.skip(f"systemd-analyze does not work here: {checked.stderr}")
-    known = ("'RestartSteps'", "'RestartMaxDelaySec'")
+    newer_settings = ("'RestartSteps'", "'RestartMaxDelaySec'")
 
-    assert [line for line in checked.stderr.splitlines() if not any(name in line for name in known)] == []
+    assert [line for line in checked.stderr.splitlines() if not any(name in line for name in newer_settings)] == []

@@ -1,4 +1,4 @@
-"""How one version takes another's place: in memory, with deaths between any two steps."""
+"""Rollouts in memory: updates, failures, and interruptions between any two steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.deployed import MemoryMachine, kept_versions
+from support.deployed import MemorySupervisor, stored_versions
 
 from penstock.ops.deploy.errors import SupervisorUnavailable, UpdateFailed, WorkerFailed
 from penstock.ops.deploy.process_supervisor import ProcessState, ProcessStatus
@@ -20,8 +20,8 @@ class Killed(BaseException):
     """The command is killed."""
 
 
-def dying_at(call: int) -> Callable[[], None]:
-    """Return what kills the command at its n-th step, and never again."""
+def killed_at(call: int) -> Callable[[], None]:
+    """Return a function that raises Killed at its n-th call."""
     calls = count()
 
     def step() -> None:
@@ -33,50 +33,48 @@ def dying_at(call: int) -> Callable[[], None]:
 
 def deployed(
     folder: Path, *, bad: set[int], workers: int = 3
-) -> tuple[DeploymentFiles, MemoryMachine, SupervisedRollout]:
-    """Return version 1 with its workers running, and version 2 kept."""
-    records = kept_versions(folder, 1, 2)
-    machine = MemoryMachine(records, bad)
-    rolling = SupervisedRollout(records, machine, machine, 1.0, lambda _: None)
-    rolling.begin(records.version(1), workers)
-    machine.fewest = workers
-    return records, machine, rolling
+) -> tuple[DeploymentFiles, MemorySupervisor, SupervisedRollout]:
+    """Return a deployment of version 1 with running workers, and a stored version 2."""
+    files = stored_versions(folder, 1, 2)
+    supervisor = MemorySupervisor(files, bad)
+    rollout = SupervisedRollout(files, supervisor, supervisor, 1.0, lambda _: None)
+    rollout.start(files.version(1), workers)
+    supervisor.min_ready = workers
+    return files, supervisor, rollout
 
 
 def test_workers_are_replaced_one_at_a_time(tmp_path: Path) -> None:
-    """So all but one are at work at any time."""
-    records, machine, rolling = deployed(tmp_path, bad=set())
-    rolling.update(records.version(2))
+    """All workers but one are ready at any time."""
+    files, supervisor, rollout = deployed(tmp_path, bad=set())
+    rollout.update(files.version(2))
 
-    assert machine.running == {0: 2, 1: 2, 2: 2}
-    assert records.standing() == DesiredState(2, (2, 2, 2))
-    assert machine.fewest == 2
+    assert supervisor.running == {0: 2, 1: 2, 2: 2}
+    assert files.desired_state() == DesiredState(2, (2, 2, 2))
+    assert supervisor.min_ready == 2
 
 
-def test_a_version_that_does_not_come_up_costs_one_worker_and_is_put_back(tmp_path: Path) -> None:
-    """The others never leave the old one, and the version is noted as one that failed."""
-    records, machine, rolling = deployed(tmp_path, bad={2})
-    with pytest.raises(
-        UpdateFailed, match=r"totals@2 ended right after[\s\S]*totals@1 was put back and runs as before"
-    ):
-        rolling.update(records.version(2))
+def test_a_failed_version_stops_one_worker_and_is_rolled_back(tmp_path: Path) -> None:
+    """The other workers keep the old version, and the new version is recorded as failed."""
+    files, supervisor, rollout = deployed(tmp_path, bad={2})
+    with pytest.raises(UpdateFailed, match=r"totals@2 ended right after[\s\S]*totals@1 was restored and runs"):
+        rollout.update(files.version(2))
 
-    assert machine.good == {0: 1, 1: 1, 2: 1}
-    assert records.standing() == DesiredState(1, (1, 1, 1), failed=(2,))
+    assert supervisor.ready == {0: 1, 1: 1, 2: 1}
+    assert files.desired_state() == DesiredState(1, (1, 1, 1), failed=(2,))
 
 
 @pytest.mark.parametrize("bad", [set[int](), {2}], ids=["good", "bad"])
-def test_a_command_that_is_killed_anywhere_can_be_repeated(tmp_path: Path, bad: set[int]) -> None:
-    """Whatever step it dies at, nobody stops working, and the same command brings it to the same end."""
+def test_a_killed_command_can_be_repeated(tmp_path: Path, bad: set[int]) -> None:
+    """After a kill at any step, the workers continue, and repeating the command reaches the same state."""
     for call in count():
         folder = tmp_path / str(call)
         folder.mkdir()
-        records, machine, rolling = deployed(folder, bad=bad)
-        machine.at_call = dying_at(call)
+        files, supervisor, rollout = deployed(folder, bad=bad)
+        supervisor.at_call = killed_at(call)
         try:
-            rolling.update(records.version(2))
+            rollout.update(files.version(2))
         except Killed:
-            survivors = len(machine.good)
+            survivors = len(supervisor.ready)
         except UpdateFailed:
             break
         else:
@@ -84,104 +82,104 @@ def test_a_command_that_is_killed_anywhere_can_be_repeated(tmp_path: Path, bad: 
         assert survivors >= 2
         if bad:
             with pytest.raises(UpdateFailed):
-                rolling.update(records.version(2))
+                rollout.update(files.version(2))
         else:
-            rolling.update(records.version(2))
-        wanted = 1 if bad else 2
-        assert machine.good == {0: wanted, 1: wanted, 2: wanted}, call
+            rollout.update(files.version(2))
+        expected = 1 if bad else 2
+        assert supervisor.ready == {0: expected, 1: expected, 2: expected}, call
 
     assert call >= 5
 
 
-def test_what_a_broken_off_update_left_is_put_back_too(tmp_path: Path) -> None:
-    """A third version that does not come up leaves no worker with the second, which never came to count."""
-    kept_versions(tmp_path, 3)
-    records, machine, rolling = deployed(tmp_path, bad={3})
-    machine.at_call = dying_at(4)
+def test_a_rollback_includes_workers_of_an_interrupted_update(tmp_path: Path) -> None:
+    """After a failed third version, no worker runs the second version, which never became the current one."""
+    stored_versions(tmp_path, 3)
+    files, supervisor, rollout = deployed(tmp_path, bad={3})
+    supervisor.at_call = killed_at(4)
     with pytest.raises(Killed):
-        rolling.update(records.version(2))
-    assert 2 in machine.running.values()
+        rollout.update(files.version(2))
+    assert 2 in supervisor.running.values()
     with pytest.raises(UpdateFailed):
-        rolling.update(records.version(3))
+        rollout.update(files.version(3))
 
-    assert machine.running == {0: 1, 1: 1, 2: 1}
-
-
-def test_a_first_version_that_does_not_come_up_leaves_nothing_behind(tmp_path: Path) -> None:
-    """No worker is left that would be started for ever."""
-    records = kept_versions(tmp_path, 1)
-    machine = MemoryMachine(records, {1})
-    with pytest.raises(UpdateFailed, match="taken down again"):
-        SupervisedRollout(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
-
-    assert machine.running == {}
-    assert records.deployment() is None
+    assert supervisor.running == {0: 1, 1: 1, 2: 1}
 
 
-def test_where_nobody_keeps_workers_alive_nothing_is_deployed(tmp_path: Path) -> None:
-    """As where systemd does not run: the same command may be given again, with another target."""
-    records = kept_versions(tmp_path, 1)
-    machine = MemoryMachine(records, set())
+def test_a_failed_first_version_leaves_no_worker(tmp_path: Path) -> None:
+    """No worker remains that the supervisor would restart forever."""
+    files = stored_versions(tmp_path, 1)
+    supervisor = MemorySupervisor(files, {1})
+    with pytest.raises(UpdateFailed, match="were stopped, so nothing is deployed"):
+        SupervisedRollout(files, supervisor, supervisor, 1.0, lambda _: None).start(files.version(1), 2)
+
+    assert supervisor.running == {}
+    assert files.deployment() is None
+
+
+def test_without_a_supervisor_nothing_is_deployed(tmp_path: Path) -> None:
+    """For instance without systemd: the command can be repeated with another target."""
+    files = stored_versions(tmp_path, 1)
+    supervisor = MemorySupervisor(files, set())
 
     def refuse() -> None:
         raise SupervisorUnavailable("No medium found.")
 
-    machine.at_call = refuse
+    supervisor.at_call = refuse
     with pytest.raises(SupervisorUnavailable):
-        SupervisedRollout(records, machine, machine, 1.0, lambda _: None).begin(records.version(1), 2)
+        SupervisedRollout(files, supervisor, supervisor, 1.0, lambda _: None).start(files.version(1), 2)
 
-    assert records.deployment() is None
-
-
-def test_versions_of_other_inputs_never_run_beside_one_another(tmp_path: Path) -> None:
-    """All workers end before the first of the new version starts; a bad one is put back."""
-    records, machine, rolling = deployed(tmp_path, bad=set())
-    rolling.replace_all(records.version(2))
-    assert machine.running == {0: 2, 1: 2, 2: 2}
-    machine._bad.add(1)
-    with pytest.raises(UpdateFailed, match="totals@2 was put back"):
-        rolling.replace_all(records.version(1))
-
-    assert machine.good == {0: 2, 1: 2, 2: 2}
-    assert records.standing() == DesiredState(2, (2, 2, 2), failed=(1,))
+    assert files.deployment() is None
 
 
-def test_the_number_of_workers_changes_without_touching_those_that_stay(tmp_path: Path) -> None:
-    """More and fewer; a new one that does not come up is told, and kept."""
-    records, machine, rolling = deployed(tmp_path, bad=set())
-    rolling.resize(4)
-    assert machine.running == {0: 1, 1: 1, 2: 1, 3: 1}
-    rolling.resize(1)
-    assert machine.running == {0: 1}
-    assert records.standing() == DesiredState(1, (1,))
-    machine._bad.add(1)
+def test_versions_with_different_inputs_never_run_at_the_same_time(tmp_path: Path) -> None:
+    """All workers end before the first worker of the new version starts; a failed version is rolled back."""
+    files, supervisor, rollout = deployed(tmp_path, bad=set())
+    rollout.replace_all(files.version(2))
+    assert supervisor.running == {0: 2, 1: 2, 2: 2}
+    supervisor._bad.add(1)
+    with pytest.raises(UpdateFailed, match="totals@2 was restored"):
+        rollout.replace_all(files.version(1))
+
+    assert supervisor.ready == {0: 2, 1: 2, 2: 2}
+    assert files.desired_state() == DesiredState(2, (2, 2, 2), failed=(1,))
+
+
+def test_scaling_does_not_restart_remaining_workers(tmp_path: Path) -> None:
+    """Scaling up and down; a new worker that does not become ready raises an error and keeps restarting."""
+    files, supervisor, rollout = deployed(tmp_path, bad=set())
+    rollout.scale(4)
+    assert supervisor.running == {0: 1, 1: 1, 2: 1, 3: 1}
+    rollout.scale(1)
+    assert supervisor.running == {0: 1}
+    assert files.desired_state() == DesiredState(1, (1,))
+    supervisor._bad.add(1)
 
     with pytest.raises(WorkerFailed):
-        rolling.resize(2)
+        rollout.scale(2)
 
 
 class Starting:
-    """Keeps a worker whose process has just been started, and has said nothing yet."""
+    """A supervisor whose worker has just started, without an answer."""
 
-    def keep(self, name: str, workers: int) -> None:
+    def set_worker_count(self, name: str, workers: int) -> None:
         """Do nothing."""
 
     def restart(self, name: str, worker: int) -> None:
         """Do nothing."""
 
-    def look(self, name: str, worker: int) -> ProcessStatus:
+    def status(self, name: str, worker: int) -> ProcessStatus:
         """Return the process."""
         return ProcessStatus(ProcessState.RUNNING, pid=2)
 
-    def last_words(self, name: str, worker: int) -> str:
+    def log_tail(self, name: str, worker: int) -> str:
         """Return nothing."""
         return ""
 
 
-def test_a_worker_that_comes_back_is_not_taken_for_its_former_self(tmp_path: Path) -> None:
-    """There was one of its number before, of the same version, whose process has ended: that says nothing of the new one."""
-    records = kept_versions(tmp_path, 1)
-    records.start(1, WorkerStart(1, pid=1, health=1))
+def test_a_started_worker_is_not_mistaken_for_its_ended_process(tmp_path: Path) -> None:
+    """The last start of the same number and version belongs to a process that has ended."""
+    files = stored_versions(tmp_path, 1)
+    files.save_start(1, WorkerStart(1, pid=1, health=1))
 
-    with pytest.raises(WorkerFailed, match="did not come to read its buckets within"):
-        LocalWorkers(records, Starting()).await_up(1, records.version(1), limit_s=0.2)
+    with pytest.raises(WorkerFailed, match="was not ready within"):
+        LocalWorkers(files, Starting()).await_ready(1, files.version(1), limit_s=0.2)

@@ -1,6 +1,6 @@
-"""What Hadoop wants to be told, and what it can be asked: its jars, its configuration files, the NameNode's own view.
+"""Hadoop's class path and configuration files, and the status of its NameNode.
 
-PySpark brings the client half of Hadoop; the servers come in one further jar of the same version.
+PySpark contains the client jars of Hadoop. The servers are in one additional jar of the same version.
 """
 
 import http.client
@@ -10,11 +10,12 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from .jars import JarSet, Module, Progress, fetch, pyspark_jar
+from .jars import JarSet, Module, fetch, pyspark_jar
 from .java import QUIET_LOGGING, Java
 from .ports import LOOPBACK
+from .service import Progress
 
-# What the servers need of what PySpark brings; all of its jars would bring two of many classes.
+# The jars of PySpark that the servers need. All of its jars would contain many classes twice.
 CLIENT_JARS = (
     "hadoop-client-api",
     "hadoop-client-runtime",
@@ -30,7 +31,7 @@ CLIENT_JARS = (
 
 
 class NameNodeInfo(msgspec.Struct, frozen=True, rename="pascal"):
-    """What the NameNode says of itself: `safemode` is empty once it takes writes, `live_nodes` is JSON by DataNode."""
+    """The status of the NameNode: `safemode` is empty when it accepts writes, `live_nodes` is a JSON object by DataNode."""
 
     cluster_id: str
     safemode: str
@@ -38,7 +39,7 @@ class NameNodeInfo(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Beans(msgspec.Struct, frozen=True):
-    """An answer to a question for managed beans: none until the NameNode is far enough."""
+    """A response with managed beans; empty while the NameNode starts."""
 
     beans: list[NameNodeInfo]
 
@@ -47,13 +48,13 @@ _decode = msgspec.json.Decoder(Beans).decode
 
 
 def classpath_of_servers(java: Java, progress: Progress) -> list[str]:
-    """Return the class path of NameNode and DataNode, fetching what PySpark does not bring.
+    """Return the class path of NameNode and DataNode, and download jars that PySpark does not contain.
 
     Raises:
-        JarsUnavailableError: something could not be fetched, or PySpark lacks what it should bring.
+        JarsUnavailableError: a jar could not be downloaded, or is missing in PySpark.
     """
     client = [pyspark_jar(name) for name in CLIENT_JARS]
-    # Halves of two versions fail in ways that explain nothing.
+    # Client and server jars of different versions fail with misleading errors.
     version = client[0].stem.removeprefix("hadoop-client-api-")
     server = Module("org.apache.hadoop", "hadoop-client-minicluster", version, alone=True)
     folder = fetch(JarSet(f"hdfs-{version}", (server,)), java, progress)
@@ -61,13 +62,13 @@ def classpath_of_servers(java: Java, progress: Progress) -> list[str]:
 
 
 def configure(conf: Path, ports: Mapping[str, int], name_data: Path, data_data: Path) -> tuple[Path, Path]:
-    """Write the configuration of both processes into this folder; return it and the logging's file in it.
+    """Write the configuration of both processes, and return its folder and the logging configuration.
 
     Args:
-        conf: made if missing.
-        ports: by the names of `hdfs.NAME_NODE` and `hdfs.DATA_NODE`.
-        name_data: where the NameNode keeps the tree of files.
-        data_data: where the DataNode keeps the blocks.
+        conf: the folder, created if missing.
+        ports: the ports, by the names in `hdfs.NAME_NODE` and `hdfs.DATA_NODE`.
+        name_data: the folder of the NameNode's metadata.
+        data_data: the folder of the DataNode's blocks.
     """
     conf.mkdir(parents=True, exist_ok=True)
     logging = conf / "log4j2.properties"
@@ -82,8 +83,8 @@ def configure(conf: Path, ports: Mapping[str, int], name_data: Path, data_data: 
     return conf, logging
 
 
-def ask_name_node(port: int, limit_s: float) -> NameNodeInfo | None:
-    """Return what the NameNode behind this web port says of itself, or None while it says nothing."""
+def name_node_status(port: int, limit_s: float) -> NameNodeInfo | None:
+    """Return the status of the NameNode at a web port; None while it does not answer."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=limit_s)
     try:
         connection.request("GET", "/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo")
@@ -109,9 +110,9 @@ def _settings(conf: Path, ports: Mapping[str, int], name_data: Path, data_data: 
         "dfs.datanode.data.dir": data_data.as_uri(),
         "dfs.replication": 1,
         "dfs.permissions.enabled": "false",
-        # 127.0.0.1 need not have a name.
+        # 127.0.0.1 may have no host name.
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
-        # Started together: the DataNode asks often, for 20 s, and does not fall asleep for 5 s after 10 refusals.
+        # Both start together: the DataNode retries every 200 ms for 20 s, instead of pausing for 5 s after 10 failures.
         "ipc.client.connect.retry.interval": 200,
         "ipc.client.connect.max.retries": 100,
         "dfs.namenode.safemode.extension": 0,
