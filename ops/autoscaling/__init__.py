@@ -1,1 +1,1 @@
-"""How many workers a processor is given."""
+"""Decisions about the number of a processor's workers, from its load."""

@@ -1,13 +1,14 @@
-"""How many workers a processor needs, from what comes, what waits and how busy its workers are. Pure.
+"""The scaling policy: the number of workers from the input rate, the backlog and the CPU usage. Pure.
 
-needed = (arriving + waiting / time to catch up) / what one worker can do
+required workers = (input rate + backlog / time to catch up) / capacity of a worker
 
-What one worker can do is learned: the most that those have read, on average, in whose buckets events waited. More are given when that has been so for a
-while; fewer only after a longer while, one at a time, and only where the fewer would still have room to spare: so it does not swing.
+The policy learns the capacity of a worker as the highest mean rate of overloaded workers. It adds workers after a while of
+overload. It removes one worker at a time, after a longer while, and only if the others keep some headroom. So the number
+does not oscillate.
 
-    busy ---------------------------------------------> as many as are needed
-    waiting -> one more, on trial --it helped---------> as many as are needed
-                                  --it did not help---> it is taken away again, and for a long while not tried again
+    CPU-bound --------------------------------------------> the required number of workers
+    waiting   --> one more worker on trial --> it helps --> the required number of workers
+                                           --> it does not help --> the worker is removed; no trial for a while
 """
 
 from __future__ import annotations
@@ -18,162 +19,162 @@ from math import exp
 from ..humanize import human_duration
 from ..monitoring.reports import RATES_OVER_S
 from ..monitoring.status import ProcessorStatus
-from .sample import Bounds, LoadSample, ScalingDecision, laden
-from .trials import ScalingTrials
+from .load_sample import LoadSample, ScalingDecision, ScalingLimits, overloaded_workers
+from .scaling_trial import ScalingTrials
 
-FADES_S = 1_000.0
-"""In what time, while events wait, what a worker once did comes to count for little more than a third of it: events change."""
+CAPACITY_DECAY_S = 1_000.0
+"""The time constant with which a measured capacity decays while events wait, because events change."""
 
 
 @dataclass
 class ScalingPolicy:
-    """Decides for one processor, look by look.
+    """Decides about the number of one processor's workers. Call `decide` with each new status.
 
     Args:
-        bounds: within what.
-        rates_over_s: over which time the rates that it is given are taken: a trial takes as long at least.
+        limits: the limits of the decisions.
+        rates_over_s: the time over which the rates in the status are measured; the shortest duration of a trial.
     """
 
-    bounds: Bounds
+    limits: ScalingLimits
     rates_over_s: float = RATES_OVER_S
     _capacity: float = 0.0
     _trials: ScalingTrials = field(default_factory=ScalingTrials)
-    _before: ProcessorStatus | None = None
-    _short_since_ms: int | None = None
-    _ample_since_ms: int | None = None
+    _previous: ProcessorStatus | None = None
+    _overload_since_ms: int | None = None
+    _underload_since_ms: int | None = None
 
-    def decide(self, it: ProcessorStatus, workers: int) -> ScalingDecision:
-        """Return what is to be done now.
+    def decide(self, status: ProcessorStatus, workers: int) -> ScalingDecision:
+        """Return the decision for a status.
 
         Args:
-            it: how the processor stands.
-            workers: how many it is given; others may be starting or ending.
+            status: the processor's current status.
+            workers: the number of workers in its deployment; some may be starting or stopping.
         """
-        if it.behind is None or it.behind_s is None:
-            return ScalingDecision(
-                workers, change=False, why="How many events wait cannot be read now, so nothing changes."
-            )
-        arriving, before = self._arriving(it, it.behind), self._before
-        self._learn(it)
-        self._before = it
-        outside = self._outside(it, workers)
-        if outside is not None:
-            return outside
-        if before is None:
-            return ScalingDecision(workers, change=False, why="The first look: what comes is not known yet.")
-        if len(it.running) != workers:
-            self._begin_anew()
-            return ScalingDecision(
-                workers, change=False, why=f"{len(it.running)} of {workers} workers run; waiting for the others."
-            )
-        return self._weighed(LoadSample(it, it.behind, it.behind_s, workers, arriving, self._capacity, self.bounds))
+        if status.behind is None or status.behind_s is None:
+            return ScalingDecision(workers, change=False, reason="The backlog is unknown, so nothing changes.")
+        previous, input_rate = self._previous, self._input_rate(status, status.behind)
+        self._measure_capacity(status)
+        self._previous = status
+        correction = self._within_limits(status, workers)
+        if correction is not None:
+            return correction
+        if previous is None:
+            return ScalingDecision(workers, change=False, reason="First status: the input rate is still unknown.")
+        if len(status.running) != workers:
+            self._restart_waits()
+            reason = f"{len(status.running)} of {workers} workers run; waiting for the others."
+            return ScalingDecision(workers, change=False, reason=reason)
+        return self._decide_by_load(
+            LoadSample(status, status.behind, status.behind_s, workers, input_rate, self._capacity, self.limits)
+        )
 
-    def _outside(self, it: ProcessorStatus, workers: int) -> ScalingDecision | None:
-        """Return what is to be done where the number is out of bounds."""
-        most = self.bounds.most_of(it)
-        if workers < self.bounds.least:
-            return ScalingDecision(self.bounds.least, change=True, why=f"There are to be at least {self.bounds.least}.")
+    def _within_limits(self, status: ProcessorStatus, workers: int) -> ScalingDecision | None:
+        """Return the decision for a number of workers outside of the limits; None within them."""
+        fewest, most = self.limits.min_workers, self.limits.max_workers_of(status)
+        if workers < fewest:
+            return ScalingDecision(fewest, change=True, reason=f"The minimum is {fewest}.")
         if workers > most:
             return ScalingDecision(
-                most, change=True, why=f"There are to be at most {most}; it has {len(it.shards)} buckets."
+                most, change=True, reason=f"The maximum is {most}, for {len(status.shards)} buckets."
             )
         return None
 
-    def _arriving(self, it: ProcessorStatus, waiting: int) -> float:
-        """Return how many events have come in a second since the last look at which it was known how many wait."""
-        before = self._before
-        if before is None or before.behind is None or it.at_ms == before.at_ms:
-            return it.total("rate_in")
-        grown = (waiting - before.behind) / ((it.at_ms - before.at_ms) / 1000)
-        return max(0.0, it.total("rate_in") + grown)
+    def _input_rate(self, status: ProcessorStatus, backlog: int) -> float:
+        """Return the arriving events per second since the previous status with a backlog."""
+        previous = self._previous
+        if previous is None or previous.behind is None or status.at_ms == previous.at_ms:
+            return status.total("rate_in")
+        growth = (backlog - previous.behind) / ((status.at_ms - previous.at_ms) / 1000)
+        return max(0.0, status.total("rate_in") + growth)
 
-    def _learn(self, it: ProcessorStatus) -> None:
-        """Note what one worker can do, where it had enough to do."""
-        names = laden(it)
-        rates = [worker.rate_in for worker in it.running if worker.worker in names]
+    def _measure_capacity(self, status: ProcessorStatus) -> None:
+        """Update the capacity of a worker from the rates of overloaded workers."""
+        overloaded = overloaded_workers(status)
+        rates = [worker.rate_in for worker in status.running if worker.worker in overloaded]
         if rates:
-            since_ms = it.at_ms if self._before is None else self._before.at_ms
-            faded = self._capacity * exp((since_ms - it.at_ms) / 1000 / FADES_S)
-            self._capacity = max(faded, sum(rates) / len(rates))
+            previous_ms = status.at_ms if self._previous is None else self._previous.at_ms
+            decayed = self._capacity * exp((previous_ms - status.at_ms) / 1000 / CAPACITY_DECAY_S)
+            self._capacity = max(decayed, sum(rates) / len(rates))
 
-    def _weighed(self, look: LoadSample) -> ScalingDecision:
-        if look.waiting_s > self.bounds.lag_s:
-            self._ample_since_ms = None
-            return self._short(look)
-        self._short_since_ms = None
-        self._trials.forget()
-        return self._ample(look)
+    def _decide_by_load(self, sample: LoadSample) -> ScalingDecision:
+        if sample.lag_s > self.limits.max_lag_s:
+            self._underload_since_ms = None
+            return self._on_overload(sample)
+        self._overload_since_ms = None
+        self._trials.reset()
+        return self._on_normal_load(sample)
 
-    def _short(self, look: LoadSample) -> ScalingDecision:
-        since_ms = self._short_since_ms = self._short_since_ms or look.it.at_ms
-        lasted_s = (look.it.at_ms - since_ms) / 1000
-        if self._trials.under_way(look):
-            return self._tried(look, max(self.bounds.more_after_s, self.rates_over_s) - lasted_s)
-        if look.is_full:
-            return _full(look)
-        if not look.can_share:
-            return look.stays(
-                "Each bucket in which events wait has a worker to itself, so more would have nothing to do"
+    def _on_overload(self, sample: LoadSample) -> ScalingDecision:
+        since_ms = self._overload_since_ms = self._overload_since_ms or sample.status.at_ms
+        duration_s = (sample.status.at_ms - since_ms) / 1000
+        if self._trials.baseline(sample):
+            return self._on_trial(sample, max(self.limits.scale_up_after_s, self.rates_over_s) - duration_s)
+        if sample.is_at_maximum:
+            return _at_maximum(sample)
+        if not sample.can_redistribute:
+            return sample.keep_workers("Each overloaded worker has one active bucket, so more workers would be idle")
+        if sample.is_io_bound and self._trials.failed_recently(sample):
+            return sample.keep_workers(
+                f"The workers use {sample.cpu_per_worker:.2f} cores each, and one more did not help: another resource limits them"
             )
-        if look.waits and self._trials.is_in_vain(look):
-            return look.stays(
-                f"Its workers use {look.cpu:.2f} processors each, and one more did not help: something else holds them up"
-            )
-        return self._more(look, self.bounds.more_after_s - lasted_s)
+        return self._scale_up(sample, self.limits.scale_up_after_s - duration_s)
 
-    def _more(self, look: LoadSample, left_s: float) -> ScalingDecision:
-        """Return what is to be done where more may have, and would help or may be tried."""
-        wanted = look.workers + 1 if look.waits else look.needed
-        if wanted <= look.workers:
-            return _enough(look)
-        if left_s > 0:
-            return look.stays(f"If that lasts {human_duration(left_s)} more, there will be {wanted}")
-        self._begin_anew()
-        if not look.waits:
-            return look.becomes(wanted, look.says_needed)
-        self._trials.begin(look)
-        return look.becomes(
-            wanted,
-            f"Its workers use {look.cpu:.2f} processors each, so they wait for something: one more shows whether more help",
+    def _scale_up(self, sample: LoadSample, remaining_s: float) -> ScalingDecision:
+        """Return the decision for an overload that more workers may reduce."""
+        required = sample.workers + 1 if sample.is_io_bound else sample.required_workers
+        if required <= sample.workers:
+            return _sufficient(sample)
+        if remaining_s > 0:
+            return sample.keep_workers(f"Scales to {required} workers if this lasts {human_duration(remaining_s)} more")
+        self._restart_waits()
+        if not sample.is_io_bound:
+            return sample.change_workers(required, sample.requirement)
+        self._trials.begin(sample)
+        return sample.change_workers(
+            required,
+            f"The workers use {sample.cpu_per_worker:.2f} cores each, so they mostly wait: one more worker shows whether more help",
         )
 
-    def _tried(self, look: LoadSample, left_s: float) -> ScalingDecision:
-        """Return what is to be done while some are there on trial, and when they have been for long enough."""
-        before = self._trials.under_way(look)
-        if before is None or left_s > 0:
-            return look.stays(f"In {human_duration(left_s)} it will show whether more help")
-        self._begin_anew()
-        helped = before.is_bettered(look) or look.laden <= before.workers  # what they read now says nothing of more
-        self._trials.end(look, helped=helped)
+    def _on_trial(self, sample: LoadSample, remaining_s: float) -> ScalingDecision:
+        """Return the decision during a trial, and at its end."""
+        baseline = self._trials.baseline(sample)
+        if baseline is None or remaining_s > 0:
+            return sample.keep_workers(f"The trial of more workers ends in {human_duration(remaining_s)}")
+        self._restart_waits()
+        # With fewer overloaded workers than before the trial, the read rate does not show the effect of more.
+        helped = baseline.is_exceeded(sample) or sample.overloaded <= baseline.workers
+        self._trials.end(sample, helped=helped)
         if not helped:
-            says = f"{before.workers} read {before.rate_in:,.0f}, so more do not help: something else holds them up"
-            return look.becomes(before.workers, says)
-        if look.is_full or look.needed <= look.workers:
-            return _full(look) if look.is_full else _enough(look)
-        if look.waits:
-            self._trials.begin(look)
-        return look.becomes(look.needed, f"More help: {look.says_needed}")
+            reason = f"{baseline.workers} workers read {baseline.read_rate:,.0f}, so more do not help: another resource limits them"
+            return sample.change_workers(baseline.workers, reason)
+        if sample.is_at_maximum:
+            return _at_maximum(sample)
+        if sample.required_workers <= sample.workers:
+            return _sufficient(sample)
+        if sample.is_io_bound:
+            self._trials.begin(sample)
+        return sample.change_workers(sample.required_workers, f"More workers help: {sample.requirement}")
 
-    def _ample(self, look: LoadSample) -> ScalingDecision:
-        if not look.spared:
-            self._ample_since_ms = None
-            return look.stays("That is as many workers as it needs")
-        fewer = look.workers - 1
-        since_ms = self._ample_since_ms = self._ample_since_ms or look.it.at_ms
-        left_s = self.bounds.fewer_after_s - (look.it.at_ms - since_ms) / 1000
-        if left_s > 0:
-            return look.stays(f"If that lasts {human_duration(left_s)} more, there will be {fewer}")
-        self._begin_anew()
-        return look.becomes(fewer, f"{fewer} would have {self.bounds.spare:.0%} to spare")
+    def _on_normal_load(self, sample: LoadSample) -> ScalingDecision:
+        if not sample.can_remove_worker:
+            self._underload_since_ms = None
+            return sample.keep_workers("The number of workers is right")
+        fewer = sample.workers - 1
+        since_ms = self._underload_since_ms = self._underload_since_ms or sample.status.at_ms
+        remaining_s = self.limits.scale_down_after_s - (sample.status.at_ms - since_ms) / 1000
+        if remaining_s > 0:
+            return sample.keep_workers(f"Scales to {fewer} workers if this lasts {human_duration(remaining_s)} more")
+        self._restart_waits()
+        return sample.change_workers(fewer, f"{fewer} workers would keep {self.limits.headroom:.0%} of headroom")
 
-    def _begin_anew(self) -> None:
-        """Begin to wait anew."""
-        self._short_since_ms = self._ample_since_ms = None
-
-
-def _full(look: LoadSample) -> ScalingDecision:
-    return look.stays(f"More are needed, but {look.workers} are the most that it may have")
+    def _restart_waits(self) -> None:
+        """Restart the waits before the next change."""
+        self._overload_since_ms = self._underload_since_ms = None
 
 
-def _enough(look: LoadSample) -> ScalingDecision:
-    return look.stays(f"As many as there are catch up within {human_duration(look.bounds.catch_up_s)}")
+def _at_maximum(sample: LoadSample) -> ScalingDecision:
+    return sample.keep_workers(f"More workers are needed, but {sample.workers} is the maximum")
+
+
+def _sufficient(sample: LoadSample) -> ScalingDecision:
+    return sample.keep_workers(f"The current workers catch up within {human_duration(sample.limits.catch_up_s)}")

@@ -11,8 +11,8 @@ import typer
 
 from ...processors.errors import PenstockError
 from ...transport.errors import BusError
+from ..autoscaling.load_sample import ScalingDecision, ScalingLimits
 from ..autoscaling.policy import ScalingPolicy
-from ..autoscaling.sample import Bounds, ScalingDecision
 from ..clock import SystemClock
 from ..deploy.deployments import scale_deployment
 from ..deploy.errors import SupervisorUnavailable, WorkerFailed
@@ -34,17 +34,17 @@ REPORTS_IN_A_RATE = 2
 
 def autoscale(
     name: Annotated[str, typer.Argument(help="A deployment from `penstock deployments`.")],
-    least: Annotated[int, typer.Option("--min", metavar="N", help="The smallest number of workers.", min=1)] = 1,
-    most: Annotated[int, typer.Option("--max", metavar="N", help="The largest number of workers.", min=1)] = 8,
+    min_workers: Annotated[int, typer.Option("--min", metavar="N", help="The smallest number of workers.", min=1)] = 1,
+    max_workers: Annotated[int, typer.Option("--max", metavar="N", help="The largest number of workers.", min=1)] = 8,
     lag: Annotated[str, typer.Option("--lag", metavar="SPAN", help="The longest time that events may wait.")] = "1m",
     catch_up: Annotated[
         str, typer.Option("--catch-up", metavar="SPAN", help="The time for processing a backlog.")
     ] = "5m",
-    more_after: Annotated[
-        str, typer.Option("--more-after", metavar="SPAN", help="Add workers after this time of overload.")
+    scale_up_after: Annotated[
+        str, typer.Option("--scale-up-after", metavar="SPAN", help="Add workers after this time of overload.")
     ] = "1m",
-    fewer_after: Annotated[
-        str, typer.Option("--fewer-after", metavar="SPAN", help="Remove workers after this time of underload.")
+    scale_down_after: Annotated[
+        str, typer.Option("--scale-down-after", metavar="SPAN", help="Remove workers after this time of underload.")
     ] = "10m",
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", help="The interval between decisions.", min=0.5)
@@ -61,41 +61,45 @@ def autoscale(
 
     Example: penstock autoscale scorer --min 1 --max 4 --apply
     """
-    bounds = _bounds(least, most, lag, catch_up, more_after, fewer_after)
+    limits = _limits(min_workers, max_workers, lag, catch_up, scale_up_after, scale_down_after)
     _expect_scalable(find_deployment(folder, name), apply=apply)
-    # Over the time in which the need has to last: a worker more is judged by what is read since it is there.
-    rates_over_s = min(RATES_OVER_S, max(REPORTS_IN_A_RATE * REPORT_EVERY_S, bounds.more_after_s))
-    scaler, stopped, outages = ScalingPolicy(bounds, rates_over_s), Event(), Outages()
+    # Not longer than the wait before a change, so that rates during a trial exclude the time before it.
+    rates_over_s = min(RATES_OVER_S, max(REPORTS_IN_A_RATE * REPORT_EVERY_S, limits.scale_up_after_s))
+    policy, stopped, outages = ScalingPolicy(limits, rates_over_s), Event(), Outages()
     bus = connect(kafka, folder)
     if not apply:
         note("Decisions are only reported. Use --apply to apply them.")
     waiting = Waiting(fail_fast=fail_fast)
 
-    def opened() -> Observer:
+    def open_observer() -> Observer:
         return Observer(bus, rates_over_s=rates_over_s)
 
-    with said_once(), closing(waiting(opened)) as observer, stopping_on_signals(stopped.set):
+    with said_once(), closing(waiting(open_observer)) as observer, stopping_on_signals(stopped.set):
         while not stopped.is_set():
-            desired = _standing(observer, name, outages)
-            if desired is None and outages.now is None:
+            status = _status(observer, name, outages)
+            if status is None and outages.now is None:
                 note(f"{name}: none of its workers has reported on this Kafka cluster yet.")
-            elif desired is not None:
+            elif status is not None:
                 workers = find_deployment(folder, name).workers
-                decision = scaler.decide(desired, workers)
-                _say(name, workers, decision, json=json)
+                decision = policy.decide(status, workers)
+                _report(name, workers, decision, json=json)
                 if decision.change and apply:
                     _change(folder, name, decision.workers)
             stopped.wait(every)
 
 
-def _bounds(least: int, most: int, lag: str, catch_up: str, more_after: str, fewer_after: str) -> Bounds:
-    if least > most:
-        raise PenstockError(f"--min {least} must not be greater than --max {most}. Nothing was started.")
-    spans = (parse_span(text).total_seconds() for text in (lag, catch_up, more_after, fewer_after))
-    bounds = Bounds(least, most, *spans)
-    if not bounds.catch_up_s:
+def _limits(
+    min_workers: int, max_workers: int, lag: str, catch_up: str, scale_up_after: str, scale_down_after: str
+) -> ScalingLimits:
+    if min_workers > max_workers:
+        raise PenstockError(
+            f"--min {min_workers} must not be greater than --max {max_workers}. Nothing was started. Change one of them."
+        )
+    spans = (parse_span(text).total_seconds() for text in (lag, catch_up, scale_up_after, scale_down_after))
+    limits = ScalingLimits(min_workers, max_workers, *spans)
+    if not limits.catch_up_s:
         raise PenstockError(f"--catch-up {catch_up} must be greater than zero, such as 5m. Nothing was started.")
-    return bounds
+    return limits
 
 
 def _expect_scalable(deployment: Deployment, *, apply: bool) -> None:
@@ -106,7 +110,7 @@ def _expect_scalable(deployment: Deployment, *, apply: bool) -> None:
         )
 
 
-def _standing(observer: Observer, name: str, outages: Outages) -> ProcessorStatus | None:
+def _status(observer: Observer, name: str, outages: Outages) -> ProcessorStatus | None:
     """Return the processor's status; None before its workers have reported, or if Kafka does not answer."""
     try:
         standings = observer.look().standings
@@ -114,7 +118,7 @@ def _standing(observer: Observer, name: str, outages: Outages) -> ProcessorStatu
         outages.note(error, SystemClock().now_ms())
         return None
     outages.end(SystemClock().now_ms())
-    return next((one for one in standings if one.node.name == name and one.shards), None)
+    return next((status for status in standings if status.node.name == name and status.shards), None)
 
 
 def _change(folder: Path, name: str, workers: int) -> None:
@@ -127,10 +131,12 @@ def _change(folder: Path, name: str, workers: int) -> None:
         note(f"{name} has {workers} {'worker' if workers == 1 else 'workers'}.")
 
 
-def _say(name: str, workers: int, decision: ScalingDecision, *, json: bool) -> None:
+def _report(name: str, workers: int, decision: ScalingDecision, *, json: bool) -> None:
     now_ms = SystemClock().now_ms()
     if json:
-        as_json({"at_ms": now_ms, "name": name, "workers": workers, "decided": decision.workers, "why": decision.why})
+        as_json(
+            {"at_ms": now_ms, "name": name, "workers": workers, "decided": decision.workers, "reason": decision.reason}
+        )
         return
-    becomes = f"{workers} -> {decision.workers}" if decision.change else f"{workers}, unchanged"
-    note(f"{shown_time(now_ms)} {name}: {becomes}. {decision.why}")
+    change = f"{workers} -> {decision.workers}" if decision.change else f"{workers}, unchanged"
+    note(f"{shown_time(now_ms)} {name}: {change}. {decision.reason}")

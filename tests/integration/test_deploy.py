@@ -223,7 +223,7 @@ def test_workers_come_and_go_with_the_work(
         producer.produce(f"{prefix}.readings", line, json.loads(line)["meter"])
     producer.flush()
     penstock("deploy", str(totals))
-    often = ("--lag", "1s", "--catch-up", "2s", "--more-after", "1s", "--fewer-after", "1s", "--every", "0.5")
+    often = ("--lag", "1s", "--catch-up", "2s", "--scale-up-after", "1s", "--scale-down-after", "1s", "--every", "0.5")
     scaling = cli.start("autoscale", name, "--apply", "--json", "--max", "3", *often, PENSTOCK_DIR=str(dir_))
     said: list[dict[str, Any]] = []
 
@@ -245,6 +245,6 @@ def test_workers_come_and_go_with_the_work(
 
     numbers = [number for number, _ in groupby(one["workers"] for one in said)]
     assert numbers in ([1, 2, 3, 2, 1], [1, 2, 1])
-    whys = [one["why"] for one in said if one["decided"] > one["workers"]]
-    assert all("events/s come" in why and "wait, the oldest for" in why for why in whys)
+    reasons = [one["reason"] for one in said if one["decided"] > one["workers"]]
+    assert all("events/s arrive" in reason and "wait, the oldest for" in reason for reason in reasons)
     expect_each_counted_once(kafka, prefix, sent)
