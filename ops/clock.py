@@ -1,4 +1,4 @@
-"""Time as the worker sees it: real, or steered by a test."""
+"""The clock of a worker: the system's, or one that a test controls."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..transport.elapsed import elapsed_s
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A source of time."""
 
     def monotonic_s(self) -> float:
-        """Return seconds that never go back, from an arbitrary start; they count on while the machine sleeps."""
+        """Return monotonic seconds from an arbitrary start, including the time while the machine is suspended."""
         ...
 
     def now_ms(self) -> int:
@@ -21,10 +21,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's time."""
+    """The clock of the system."""
 
     def monotonic_s(self) -> float:
-        """Return seconds that never go back, from an arbitrary start."""
+        """Return monotonic seconds from an arbitrary start."""
         return elapsed_s()
 
     def now_ms(self) -> int:
@@ -33,21 +33,21 @@ class SystemClock:
 
 
 class SteeredClock:
-    """Time that moves only when it is told to.
+    """A clock that advances only on request.
 
     Args:
-        start_ms: where it begins, in milliseconds since 1970, UTC.
+        start_ms: its start, in milliseconds since 1970, UTC.
     """
 
     def __init__(self, start_ms: int = 0) -> None:
         self._now_ms = start_ms
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self._now_ms += round(seconds * 1000)
 
     def monotonic_s(self) -> float:
-        """Return seconds that never go back, from an arbitrary start."""
+        """Return monotonic seconds from an arbitrary start."""
         return self._now_ms / 1000
 
     def now_ms(self) -> int:

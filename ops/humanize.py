@@ -1,4 +1,4 @@
-"""How long something is, as people say it."""
+"""Durations in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = (("days", 86_400), ("h", 3_600), ("min", 60))
 
 
 def human_duration(seconds: float) -> str:
-    """Return a span of time as people say it."""
+    """Return a duration in words, such as `5 min`."""
     for name, length_s in _UNITS:
         if seconds >= 2 * length_s:
             return f"{seconds // length_s:,.0f} {name}"
@@ -14,9 +14,9 @@ def human_duration(seconds: float) -> str:
 
 
 UNKNOWN = "unknown"
-"""What stands in the place of a figure that cannot be read now."""
+"""The text of a figure that cannot be read."""
 
 
 def human_duration_or_unknown(seconds: float | None) -> str:
-    """Return a span of time, or that it is not known."""
+    """Return a duration in words, or `unknown`."""
     return UNKNOWN if seconds is None else human_duration(seconds)

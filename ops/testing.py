@@ -1,4 +1,4 @@
-"""The test driver: processors run as they do on Kafka, on a bus in memory and in steered time.
+"""The test driver: it runs processors as workers do, with a bus in memory and a clock that the test controls.
 
 driver = Driver(Scorer)
 driver.send(flights, [first, Crash(before=Step.SAVE_POSITION), second])
@@ -40,26 +40,26 @@ from .worker.worker import Worker, WorkerConfig
 R = TypeVar("R", bound=Record)
 
 YEAR_2100_MS = 4_102_444_800_000
-TELLING_S = 5.0
-"""By when a processor that is idle has told so, and is believed: it says so twice."""
+IDLE_REPORT_S = 5.0
+"""The time within which an idle processor has reported that it is idle. It reports twice."""
 
 
 @dataclass(frozen=True)
 class Crash:
-    """An item of the input: the processes die in the checkpoint that follows the items before it, and start again.
+    """An input item: all workers crash in the checkpoint after the previous items, and restart.
 
     Args:
-        before: the step of the checkpoint that is not reached; None to die after the last one.
+        before: the first step of the checkpoint that does not run; None to crash after the last step.
     """
 
     before: Step | None = None
 
 
-class Inline(Executor):
-    """Does what it is given at once, in the caller's thread, so that a test is the same each time."""
+class InlineExecutor(Executor):
+    """Runs each call immediately in the caller's thread, so that tests are deterministic."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Do it, and return what came of it."""
+        """Run a call, and return a completed future."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -69,19 +69,19 @@ class Inline(Executor):
 
 
 class Killed(PenstockError):
-    """The process died, as the test asked; raised where it happens and caught by the driver."""
+    """The simulated crash of a process. Raised at the crash, and caught by the driver."""
 
 
 class Driver:
-    """Runs one processor, or the processors of an app module, to the end of their input, again and again.
+    """Runs one processor, or all processors of an app module, until they have processed their inputs.
 
     Args:
         subject: a processor class, several, or a module that declares them.
-        start_ms: what the clock shows at first, in milliseconds since 1970, UTC; by default so late that no event is ahead of it.
-        sources: by processor, where it looks rows up instead of where it declares; `MemoryTable({...})` needs no service.
+        start_ms: the start of the clock, in milliseconds since 1970, UTC. By default, it is later than all events.
+        sources: lookup sources that replace the declared ones, by processor; `MemoryTable({...})` needs no service.
 
     Raises:
-        DeclarationError: what `penstock run` would refuse.
+        DeclarationError: a declaration is invalid, as in `penstock run`.
     """
 
     def __init__(
@@ -98,75 +98,83 @@ class Driver:
         self._processors = {processor: processor() for processor in self.app.processors}
         self._states = {kind: MemoryStateFolder(merge_of(processor)) for kind, processor in self._processors.items()}
         self._workers: dict[type[Processor], Worker] = {}
-        self._armed: Gap | None = None
-        for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
-            self.bus.create(CategorySpec.of(category))
-        create_missing_categories(self.bus, WATERMARKS, PROCESSORS)
-        for changelog in filter(None, map(changelog_of, self.app.processors)):
-            self.bus.create(changelog)
+        self._crash_at: Gap | None = None
+        self._create_categories()
         for processor in self._processors.values():
             if isinstance(processor, LookupJoin):
                 source = (sources or {}).get(type(processor))
                 processor.use_environment(LookupEnvironment(source, self.clock.monotonic_s, self.clock.advance))
             processor.open()
 
-    def send(self, category: Category[R], items: Iterable[R | bytes | Crash]) -> None:
-        """Write records, or raw bytes, to a category and run everything to its end.
+    def _create_categories(self) -> None:
+        for category in [*self.app.categories(), *map(dead_letters_of, self.app.processors)]:
+            self.bus.create(CategorySpec.of(category))
+        create_missing_categories(self.bus, WATERMARKS, PROCESSORS)
+        for changelog in filter(None, map(changelog_of, self.app.processors)):
+            self.bus.create(changelog)
 
-        A crash among them happens in every processor, at the first checkpoint after the items before it.
+    def send(self, category: Category[R], items: Iterable[R | bytes | Crash]) -> None:
+        """Write records or raw bytes to a category, and run all processors until they have processed their inputs.
+
+        A crash item crashes every processor, at the first checkpoint after the previous items.
+
+        Raises:
+            DeclarationError: a crash names a step that no checkpoint has.
         """
-        waiting: list[R | bytes] = []
+        batch: list[R | bytes] = []
         for item in items:
             if isinstance(item, Crash):
                 self._expect_step(item)
-                self._write(category, waiting)
-                waiting = []
-                self._armed = Gap(item.before)
+                self._write(category, batch)
+                batch = []
+                self._crash_at = Gap(item.before)
                 self.run()
-                self._armed = None
+                self._crash_at = None
             else:
-                waiting.append(item)
-        self._write(category, waiting)
+                batch.append(item)
+        self._write(category, batch)
         self.run()
 
     def _expect_step(self, crash: Crash) -> None:
         steps = {step: None for processor in self.app.processors for step in steps_of(processor)}
         if crash.before is not None and crash.before not in steps:
             raise DeclarationError(
-                f"{crash} would never happen: no checkpoint here has that step. With the semantics that are declared there are: "
+                f"No checkpoint has the step of {crash}, so it would never happen. With the declared semantics, choose from "
                 f"{', '.join(f'Step.{step.name}' for step in steps)}."
             )
 
     def advance(self, seconds: float) -> None:
-        """Let time pass while the workers run, and run everything to its end.
+        """Advance the clock while the workers run.
 
-        That they run meanwhile makes a difference: a bucket is idle when it has been silent for long while they looked. To have them
-        stand still, as when a machine sleeps, call `clock.advance` and then `run`.
+        Workers detect an idle bucket only while they run. To advance the clock without them, as when a machine is suspended, call
+        `clock.advance`, then `run`.
         """
-        for step_s in steps_of_time(seconds, self._idle_after_s, len(self._processors)):
+        for step_s in time_steps(seconds, self._idle_after_s, len(self._processors)):
             self.clock.advance(step_s)
             self.run()
 
     @property
     def _idle_after_s(self) -> list[float]:
-        return [one.idle_after.total_seconds() for one in self._processors.values() if one.idle_after is not None]
+        return [each.idle_after.total_seconds() for each in self._processors.values() if each.idle_after is not None]
 
     def run(self) -> None:
-        """Run every processor, upstream ones first, until it has read its input and saved a checkpoint."""
+        """Run every processor, upstream ones first, until it has processed its inputs and saved a checkpoint."""
         for processor in self.app.processors:
             self._run_to_end(processor)
 
     def read(self, category: Category[R]) -> list[R]:
-        """Return all records that are in a category, bucket by bucket, in order."""
+        """Return all records in a category, ordered by bucket and offset."""
         ends = self.bus.describe(category.name).ends
         values = [
-            m.value() for number, end in ends.items() for m in self.bus.slice(Bucket(category.name, number), 0, end)
+            message.value()
+            for number, end in ends.items()
+            for message in self.bus.slice(Bucket(category.name, number), 0, end)
         ]
         return self._codecs.of(category).decode(values).events
 
     def metrics(self, processor: type[Processor]) -> Metrics:
-        """Return what a processor's worker has counted since it last died."""
-        return self._worker(processor, _once(None)).metrics
+        """Return the metrics of a processor's worker since its last start."""
+        return self._worker(processor, _crash_once(None)).metrics
 
     def dead_letters(self, processor: type[Processor]) -> list[DeadLetter]:
         """Return a processor's dead letters, in order."""
@@ -182,57 +190,59 @@ class Driver:
                 writer.send(category.name, [Outgoing(key.encode(), value)])
 
     def _key_of(self, category: Category[Any], value: bytes) -> bytes | None:
-        """Return the key of raw bytes, as their writer would give it; None where they do not decode."""
+        """Return the key of an encoded record; None if the bytes do not decode."""
         for key in category.keys_of(self._codecs.of(category).decode([value]).events):
             return key.encode()
         return None
 
     def _run_to_end(self, processor: type[Processor]) -> None:
         targets = ends_of(processor.inputs(), self.bus)
-        armed = self._armed
+        crash_at = self._crash_at
         while True:
-            worker = self._worker(processor, _once(armed))
+            worker = self._worker(processor, _crash_once(crash_at))
             try:
-                worker.run_once()  # also without input: time may have passed
+                worker.run_once()  # also without input, because time may have passed
                 while not worker.has_reached(targets):
                     worker.run_once()
                 worker.save()
             except Killed:
-                self._bury(processor)
-                armed = None
+                self._discard_worker(processor)
+                crash_at = None
             except PenstockError:
-                self._bury(processor)
+                self._discard_worker(processor)
                 raise
             else:
                 return
 
-    def _bury(self, processor: type[Processor]) -> None:
+    def _discard_worker(self, processor: type[Processor]) -> None:
         self.bus.kill_members(processor.name)
         del self._workers[processor]
 
     def _worker(self, processor: type[Processor], at_gap: Callable[[Gap], None]) -> Worker:
         if processor not in self._workers:
-            place = WorkerConfig(self.bus, self._states[processor], "driver")
-            self._workers[processor] = Worker(self._processors[processor], place, Inline(), Inline(), clock=self.clock)
+            config = WorkerConfig(self.bus, self._states[processor], "driver")
+            self._workers[processor] = Worker(
+                self._processors[processor], config, InlineExecutor(), InlineExecutor(), clock=self.clock
+            )
         worker = self._workers[processor]
         worker.at_gap = at_gap
         return worker
 
 
-def steps_of_time(seconds: float, idle_after_s: Sequence[float], processors: int) -> Iterator[float]:
-    """Cut time that passes into steps, as short as what depends on silence asks for, and no more of them than that takes.
+def time_steps(seconds: float, idle_after_s: Sequence[float], processors: int) -> Iterator[float]:
+    """Yield the steps in which time advances: short enough for the detection of idle buckets, and as few as possible.
 
-    Of a long time all but the last is one step, after which silence begins anew and becomes as long as it can matter.
+    Of a long time, the first part is one step. The steps after it are long enough for every idle timeout.
 
     Args:
-        seconds: how much time passes.
-        idle_after_s: after how much silence the processors' buckets are idle.
-        processors: how many there are: each tells the next.
+        seconds: the time to advance.
+        idle_after_s: the idle timeouts of the processors.
+        processors: the number of processors; each reports to the next.
     """
     if idle_after_s:
         longest = IdleTimeout(max(idle_after_s))
         shortest = IdleTimeout(min(idle_after_s))
-        fine_s = (2 + processors) * TELLING_S
+        fine_s = (2 + processors) * IDLE_REPORT_S
         coarse_s = max(longest.idle_after_s - fine_s, 0.0) + longest.gap_s
         if seconds > fine_s + coarse_s:
             yield seconds - fine_s - coarse_s
@@ -248,10 +258,10 @@ def steps_of_time(seconds: float, idle_after_s: Sequence[float], processors: int
         yield seconds
 
 
-def _once(armed: Gap | None) -> Callable[[Gap], None]:
+def _crash_once(crash_at: Gap | None) -> Callable[[Gap], None]:
     def at_gap(gap: Gap) -> None:
-        if gap == armed:
-            raise Killed(f"died {gap}")
+        if gap == crash_at:
+            raise Killed(f"crashed {gap}")
 
     return at_gap
 

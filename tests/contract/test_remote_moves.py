@@ -18,7 +18,7 @@ from penstock.ops.maintenance.reset import ResetPlan, perform_reset, plan_reset
 from penstock.ops.maintenance.reset_plan import ResetMethod, StatePolicy
 from penstock.ops.maintenance.reset_target import Edge, ResetTarget
 from penstock.ops.maintenance.resize import plan_resize
-from penstock.ops.testing import Inline
+from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.assembly import StoreMissing
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.resume_checks import MoveUnfinished
@@ -98,7 +98,7 @@ class World:
         with closing(remote_states(self.url, self.processor)) as states:
             place = WorkerConfig(self.bus, states, "one")
             opened = prepare(self.processor, self.bus)
-            worker = Worker(opened, place, Inline(), Inline(), clock=self.clock, at_gap=at_gap)
+            worker = Worker(opened, place, InlineExecutor(), InlineExecutor(), clock=self.clock, at_gap=at_gap)
             worker.run_once()
             worker.run(lambda it: it.has_reached(targets))
 

@@ -26,7 +26,7 @@ def copy_of(driver: Driver, processor: type[ps.Processor]) -> MemoryStateFolder:
 
 def restart(driver: Driver, processor: type[ps.Processor], disk: Disk, older: MemoryStateFolder) -> None:
     """Kill a processor's worker between two checkpoints; another goes on with this disk."""
-    driver._bury(processor)
+    driver._discard_worker(processor)
     if disk is Disk.NONE:
         driver._states[processor] = MemoryStateFolder(merge_of(processor()))
     elif disk is Disk.OLDER:

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.ops.testing import Inline
+from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.checkpoint_coordinator import CheckpointCoordinator
 from penstock.state.errors import StateUnwritable
 from penstock.state.protocols import ShardIdentity, ShardState, StateFolder
@@ -199,8 +199,8 @@ class Late(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Keep a checkpoint's steps for later; do anything else at once."""
         if not isinstance(getattr(fn, "__self__", None), CheckpointCoordinator):
-            return Inline().submit(fn, *args, **kwargs)
-        return _Later(lambda: Inline().submit(fn, *args, **kwargs), self._looks)
+            return InlineExecutor().submit(fn, *args, **kwargs)
+        return _Later(lambda: InlineExecutor().submit(fn, *args, **kwargs), self._looks)
 
 
 class _Later(Future[Any]):

@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.ops.clock import SteeredClock
 from penstock.ops.maintenance.processor_positions import LocalStates
 from penstock.ops.maintenance.state_installation import store_backup
-from penstock.ops.testing import Inline
+from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.shard_loader import Backups, NoBackups
 from penstock.ops.worker.worker import Worker, WorkerConfig
@@ -54,7 +54,12 @@ class Machine:
         """Give a worker; it leaves in the end, as one that was stopped."""
         place = WorkerConfig(self.bus, RocksStateFolder(self.states), str(self.folder), backups or NoBackups())
         worker = Worker(
-            prepare(processor, self.bus), place, Inline(), Inline(), clock=self.clock, from_earliest=from_earliest
+            prepare(processor, self.bus),
+            place,
+            InlineExecutor(),
+            InlineExecutor(),
+            clock=self.clock,
+            from_earliest=from_earliest,
         )
         try:
             yield worker

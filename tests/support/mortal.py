@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import penstock as ps
-from penstock.ops.testing import Driver, Inline, Killed
+from penstock.ops.testing import Driver, InlineExecutor, Killed
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.operators import merge_of
 from penstock.processors.shard.checkpoints import Gap, is_remote
@@ -126,9 +126,9 @@ class Mortal(Driver):
             self.died.append(f"{before}: before {name}, {self._dead.disk.value}")
         return None if self._dead is None else Killed(f"died before {name}")  # who is dead does nothing any more
 
-    def _bury(self, processor: type[ps.Processor]) -> None:
+    def _discard_worker(self, processor: type[ps.Processor]) -> None:
         self._workers.setdefault(processor, None)  # type: ignore[arg-type]  # it may have died while it was made
-        super()._bury(processor)
+        super()._discard_worker(processor)
         if self._dead is not None and not is_remote(processor):
             if self._dead.disk is Disk.NONE:
                 self._states[processor] = MemoryStateFolder(merge_of(processor()))
@@ -141,7 +141,7 @@ class Mortal(Driver):
             try:
                 self._workers[processor] = self._born(processor)
             except Killed:
-                self._bury(processor)
+                self._discard_worker(processor)
         return self._workers[processor]
 
     def _born(self, processor: type[ps.Processor]) -> Worker:
@@ -156,4 +156,4 @@ class Mortal(Driver):
 
         place = WorkerConfig(bus, states, "driver")
         made = self._processors[processor]
-        return Worker(made, place, Inline(), Late(), clock=self.clock, at_gap=at_gap, after_turn=after_turn)
+        return Worker(made, place, InlineExecutor(), Late(), clock=self.clock, at_gap=at_gap, after_turn=after_turn)

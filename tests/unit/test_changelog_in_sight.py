@@ -76,7 +76,7 @@ def test_nothing_is_read_while_the_changelog_does_not_show_it(
     """The worker says so, and begins again."""
     monkeypatch.setattr(shard_loader, "REPLAYS", 2)
     driver, processor, _ = lost(1_000)
-    driver._bury(processor)
+    driver._discard_worker(processor)
     driver._states[processor] = MemoryStateFolder()
     worker = driver._worker(processor, lambda _: None)
     for _ in range(4):

@@ -8,7 +8,7 @@ from datetime import timedelta
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.testing import Driver, Inline
+from penstock.ops.testing import Driver, InlineExecutor
 from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.until_end import UntilEnd
 from penstock.ops.worker.worker import Worker, WorkerConfig
@@ -70,7 +70,9 @@ VISITS = [Visit(page, 0) for page in "abcdefgh"]
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: MemoryStateFolder, name: str = "one") -> Worker:
     """Return a worker that joins its group with its first turn."""
-    return Worker(processor(), WorkerConfig(driver.bus, states, name), Inline(), Inline(), clock=driver.clock)
+    return Worker(
+        processor(), WorkerConfig(driver.bus, states, name), InlineExecutor(), InlineExecutor(), clock=driver.clock
+    )
 
 
 def run_to_end(worker: Worker, processor: type[ps.Processor], driver: Driver) -> None:

@@ -307,14 +307,14 @@ def test_a_checkpoint_that_was_under_way_is_decided_or_refused(processor: type[p
     """It was prepared, and the positions that say whether it was committed are gone; what was logged with it says so, too."""
     driver = Driver(processor)
     driver.send(readings, made(0, 60))
-    driver._bury(processor)
+    driver._discard_worker(processor)
     worker = driver._worker(processor, die_before_applying)
     driver._write(readings, made(60, 100))
     for _ in range(3):
         worker.run_once()
     with pytest.raises(Died):
         worker.save()
-    driver._bury(processor)
+    driver._discard_worker(processor)
     driver.bus.forget_group(processor.name)
     if processor is TotalsOnce:
         with pytest.raises(AmbiguousTransaction):
@@ -339,7 +339,7 @@ def test_a_store_that_all_share_says_how_far_it_is() -> None:
     """Whichever worker goes on."""
     driver = Driver(TotalsShared)
     driver.send(readings, made(0, 60))
-    driver._bury(TotalsShared)
+    driver._discard_worker(TotalsShared)
     driver.bus.forget_group(TotalsShared.name)
     driver.send(readings, made(60, 100))
 

@@ -10,7 +10,7 @@ import pytest
 from support.disks import Disk, copy_of, restart
 
 import penstock as ps
-from penstock.ops.testing import Driver, Inline, Killed
+from penstock.ops.testing import Driver, InlineExecutor, Killed
 from penstock.ops.worker.changelog_replay import changelog_of
 from penstock.ops.worker.preflight import ends_of
 from penstock.ops.worker.resume_checks import committed_by
@@ -150,10 +150,12 @@ def test_a_changelog_that_begins_behind_the_outputs_does_not_swallow_new_events(
     changelog = changelog_of(later)
     assert changelog is not None
     driver.bus.create(changelog)
-    driver._bury(earlier)
+    driver._discard_worker(earlier)
     driver._write(late, [late.record("north", 99)])
     for dies in (before, None):
-        worker = Worker(later(), WorkerConfig(driver.bus, older, "later"), Inline(), Inline(), clock=driver.clock)
+        worker = Worker(
+            later(), WorkerConfig(driver.bus, older, "later"), InlineExecutor(), InlineExecutor(), clock=driver.clock
+        )
         worker.at_gap = killed_at(dies)
         with suppress(Killed):
             read_to_end(worker, driver)
@@ -173,14 +175,18 @@ def test_the_groups_position_of_a_quiet_bucket_catches_up_with_its_state(
     processor = moves(output, reads=arrivals, store=store, state_semantics=state)
     driver, states = Driver(processor), MemoryStateFolder(merge_of(processor()))
     driver._write(arrivals, [Arrival("north", at) for at in range(10)])
-    dying = Worker(processor(), WorkerConfig(driver.bus, states, "dying"), Inline(), Inline(), clock=driver.clock)
+    dying = Worker(
+        processor(), WorkerConfig(driver.bus, states, "dying"), InlineExecutor(), InlineExecutor(), clock=driver.clock
+    )
     dying.at_gap = killed_at(Gap(Step.COMMIT_OFFSETS))
     with pytest.raises(Killed):
         read_to_end(dying, driver, [arrivals])
     assert committed_by(processor, driver.bus).get(0, StatePosition()).offsets.get("arrivals", 0) == 0
     driver.bus.kill_members("moves")
 
-    worker = Worker(processor(), WorkerConfig(driver.bus, states, "next"), Inline(), Inline(), clock=driver.clock)
+    worker = Worker(
+        processor(), WorkerConfig(driver.bus, states, "next"), InlineExecutor(), InlineExecutor(), clock=driver.clock
+    )
     for _ in range(5):
         worker.run_once()
         driver.clock.advance(1.0)
@@ -201,7 +207,9 @@ def test_a_worker_that_stood_still_before_it_sent_its_outputs(
     """Outputs at most once that it had committed come late, once each, though newer ones are there; exactly once, the newest is the last."""
     processor = moves(output, reads=arrivals)
     driver, states = Driver(processor), MemoryStateFolder(merge_of(processor()))
-    still = Worker(processor(), WorkerConfig(driver.bus, states, "still"), Inline(), Inline(), clock=driver.clock)
+    still = Worker(
+        processor(), WorkerConfig(driver.bus, states, "still"), InlineExecutor(), InlineExecutor(), clock=driver.clock
+    )
 
     def stand_still(gap: Gap) -> None:
         if gap == Gap(stands_still):
@@ -209,7 +217,7 @@ def test_a_worker_that_stood_still_before_it_sent_its_outputs(
             driver.bus.kill_members("moves")
             driver._write(arrivals, [Arrival("north", 2)])
             place = WorkerConfig(driver.bus, states, "successor")
-            successor = Worker(processor(), place, Inline(), Inline(), clock=driver.clock)
+            successor = Worker(processor(), place, InlineExecutor(), InlineExecutor(), clock=driver.clock)
             read_to_end(successor, driver, [arrivals])
 
     still.at_gap = stand_still

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.ops.dev_services.ports import choose_ports
-from penstock.ops.testing import Driver, Inline
+from penstock.ops.testing import Driver, InlineExecutor
 from penstock.ops.worker.health import STUCK_S, Address, Health, HealthUnavailable, Pulse, told_at
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.state.protocols import MemoryStateFolder
@@ -61,7 +61,11 @@ def test_a_worker_is_well_as_long_as_its_loop_turns(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PENSTOCK_DEPLOYMENT", "count@3")
     driver, clock = Driver(Count), Steered()
     worker = Worker(
-        Count(), WorkerConfig(driver.bus, MemoryStateFolder(), "test"), Inline(), Inline(), clock=driver.clock
+        Count(),
+        WorkerConfig(driver.bus, MemoryStateFolder(), "test"),
+        InlineExecutor(),
+        InlineExecutor(),
+        clock=driver.clock,
     )
     pulse, address = Pulse(clock), Address("127.0.0.1", choose_ports(["health"], {})["health"])
     with told_at(address, pulse):

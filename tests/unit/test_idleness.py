@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.testing import Driver, Inline, steps_of_time
+from penstock.ops.testing import Driver, InlineExecutor, time_steps
 from penstock.ops.worker.watermark_age import BELIEVED_S, WatermarkAge
 from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
 from penstock.ops.worker.worker import Worker, WorkerConfig
@@ -373,7 +373,7 @@ def test_nothing_is_late_of_an_upstream_processor_that_was_stopped(join: type[ps
     plant.run()
     if was_idle:
         plant.pass_time(70)
-    plant.driver._bury(BigPayments)
+    plant.driver._discard_worker(BigPayments)
     others = [one for one in plant.app if one is not BigPayments]
     plant.pass_time(15, *others)
     for at in range(10, 20):
@@ -433,7 +433,11 @@ class SlowAtLeastOnce(Slow):
 def worker_of(processor: type[ps.Processor], driver: Driver) -> Worker:
     """Return a worker that has just joined its group."""
     return Worker(
-        processor(), WorkerConfig(driver.bus, MemoryStateFolder(), "one"), Inline(), Inline(), clock=driver.clock
+        processor(),
+        WorkerConfig(driver.bus, MemoryStateFolder(), "one"),
+        InlineExecutor(),
+        InlineExecutor(),
+        clock=driver.clock,
     )
 
 
@@ -505,7 +509,7 @@ def test_time_in_a_test_passes_in_steps_that_silence_can_be_seen_in(
     seconds: float, idle_after_s: list[float], processors: int
 ) -> None:
     """All of it, and few enough; the last ones without a gap for as long as silence has to last, if there is so much time."""
-    steps = list(steps_of_time(seconds, idle_after_s, processors))
+    steps = list(time_steps(seconds, idle_after_s, processors))
 
     assert math.isclose(sum(steps), seconds)
     if idle_after_s:
@@ -519,7 +523,7 @@ def test_time_in_a_test_passes_in_steps_that_silence_can_be_seen_in(
 
 def test_a_test_that_lets_a_month_pass_is_quick() -> None:
     """It takes as many steps as a few minutes do."""
-    assert len(list(steps_of_time(30 * 86_400, [60.0], 5))) < 60
+    assert len(list(time_steps(30 * 86_400, [60.0], 5))) < 60
 
 
 @pytest.mark.parametrize("idle_after", [None, timedelta(minutes=1)])

@@ -186,7 +186,7 @@ def test_a_match_of_what_was_read_before_comes_also_when_the_state_is_lost(first
     ordered, paid = (orders, [Order("a", 1, 1)]), (payments, [Payment("a", 2, 2)])
     before, after = (ordered, paid) if first is orders else (paid, ordered)
     driver.send(*before)
-    driver._bury(Repeating)
+    driver._discard_worker(Repeating)
     driver._states[Repeating] = MemoryStateFolder(lambda _, later: later)
     driver.send(*after)
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import penstock as ps
 from penstock.ops.clock import SteeredClock
-from penstock.ops.testing import Inline
+from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.batch_processor import FIRST, TURN_S, BatchSizer
 from penstock.ops.worker.worker import Worker, WorkerConfig
 from penstock.processors.declare.dead_letters import dead_letters_of
@@ -54,7 +54,12 @@ def test_a_slow_processor_is_given_few_events_at_a_time() -> None:
         bus.append("readings", Outgoing(b"m", b'{"meter":"m","at":%d}' % at))
     place, read = WorkerConfig(bus, MemoryStateFolder(), "one"), [0]
     worker = Worker(
-        slow, place, Inline(), Inline(), clock=slow.clock, after_turn=lambda it: read.append(it.metrics.events_in)
+        slow,
+        place,
+        InlineExecutor(),
+        InlineExecutor(),
+        clock=slow.clock,
+        after_turn=lambda it: read.append(it.metrics.events_in),
     )
     while read[-1] < 2_000:
         worker.run_once()

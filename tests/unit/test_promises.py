@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.machines import write
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver, Inline
+from penstock.ops.testing import Crash, Driver, InlineExecutor
 from penstock.ops.worker import watermark_publisher
 from penstock.ops.worker.watermark_publisher import WatermarkPublisher
 from penstock.ops.worker.watermark_subscriber import Board, WatermarkSubscriber
@@ -401,7 +401,7 @@ def test_a_promise_that_comes_in_silence_goes_on_to_the_next(kind: type[ps.Proce
     driver.send(long_calls, [Long("a", 5, 10, "taker-0")])
     assert driver.read(minutes) == []
     if is_restarted:
-        driver._bury(kind)
+        driver._discard_worker(kind)
     with WatermarkWriter(driver.bus, "long_calls", "gateway") as injector:
         injector.advance(3 * MINUTE)
     driver.run()
@@ -434,7 +434,7 @@ def test_in_silence_nothing_is_saved_again_and_again() -> None:
 def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nothing else changes; where something does, the later one takes its place."""
     driver = Driver([Filter])
-    making = WatermarkPublisher(Filter(), driver.bus, Inline())
+    making = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
     making.promise(1, 10_005, "", idle=False)
     making.go_on()
     with monkeypatch.context() as away:
@@ -457,7 +457,7 @@ def test_a_promise_that_did_not_get_through_is_made_again(later: int | None, mon
 def test_a_shard_that_is_anothers_now_is_promised_nothing_about(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also not what did not get through before; and who ends waits for no bus that is away."""
     driver = Driver([Filter])
-    making = WatermarkPublisher(Filter(), driver.bus, Inline())
+    making = WatermarkPublisher(Filter(), driver.bus, InlineExecutor())
     with monkeypatch.context() as away:
         away.setattr(driver.bus, "ends", _no_broker)
         making.promise(0, 10, "", idle=False)

@@ -96,7 +96,7 @@ def test_a_topic_created_again_is_refused(processor: type[ps.Processor], refille
     """Also where it has been filled past the old position, so that its offsets look right."""
     driver = Driver(processor)
     driver.send(readings, made(100))
-    driver._bury(driver.app.processors[0])
+    driver._discard_worker(driver.app.processors[0])
     created_again(driver.bus, readings)
     before = driver.read(totals)
 
@@ -110,7 +110,7 @@ def test_positions_that_went_with_the_topic_make_no_new_processor(processor: typ
     """Kafka drops a group's positions of a topic that is deleted; the state, or the record, still knows of them."""
     driver = Driver(processor)
     driver.send(readings, made(100))
-    driver._bury(driver.app.processors[0])
+    driver._discard_worker(driver.app.processors[0])
     created_again(driver.bus, readings)
     driver.bus.forget_group(processor.name)
 
@@ -122,7 +122,7 @@ def test_a_state_that_alone_is_left_knows_its_topic() -> None:
     """Where the bus has lost all that was noted, as another cluster has."""
     driver = Driver(Totals)
     driver.send(readings, made(100))
-    driver._bury(driver.app.processors[0])
+    driver._discard_worker(driver.app.processors[0])
     created_again(driver.bus, readings)
     driver.bus.forget_group(Totals.name)
     forget_registration(driver.bus, Totals.name)
@@ -135,7 +135,7 @@ def test_a_changelog_created_again_is_refused() -> None:
     """A state that is lost would be rebuilt of what it has logged since, as if that were all."""
     driver = Driver(LoggedTotals)
     driver.send(readings, made(100))
-    driver._bury(driver.app.processors[0])
+    driver._discard_worker(driver.app.processors[0])
     spec = driver.bus.describe(f"{LoggedTotals.name}.changelog").spec
     driver.bus.delete(spec.name)
     driver.bus.create(spec)

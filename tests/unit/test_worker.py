@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.ops.testing import Crash, Driver, Inline, Killed
+from penstock.ops.testing import Crash, Driver, InlineExecutor, Killed
 from penstock.ops.worker.changelog_replay import changelog_of
 from penstock.ops.worker.output_writer import OutputRefused
 from penstock.ops.worker.preflight import ends_of
@@ -151,7 +151,9 @@ class Silent(Totals):
 
 def worker_of(processor: type[ps.Processor], driver: Driver, states: StateFolder, identity: str = "test") -> Worker:
     """Start a worker beside a driver, on its bus and by its clock."""
-    return Worker(processor(), WorkerConfig(driver.bus, states, identity), Inline(), Inline(), clock=driver.clock)
+    return Worker(
+        processor(), WorkerConfig(driver.bus, states, identity), InlineExecutor(), InlineExecutor(), clock=driver.clock
+    )
 
 
 HOUR = 3_600_000
@@ -491,7 +493,7 @@ def test_work_goes_on_while_a_checkpoint_is_being_saved(processor: type[ps.Proce
     """Events are processed over the state that is being saved; their outputs and positions wait for the checkpoint's end."""
     driver, saver = Driver(processor), Patient()
     place = WorkerConfig(driver.bus, MemoryStateFolder(), "test")
-    worker = Worker(processor(), place, Inline(), saver, clock=driver.clock)
+    worker = Worker(processor(), place, InlineExecutor(), saver, clock=driver.clock)
     written, name = processor.outputs()[0], processor.name
     worker.run_once()
     driver.clock.advance(2)

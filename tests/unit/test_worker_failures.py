@@ -12,7 +12,7 @@ from support.faulty import Faults, FaultyBus, FaultyStates, Late, disk_full
 
 import penstock as ps
 from penstock.ops.clock import SteeredClock
-from penstock.ops.testing import Inline
+from penstock.ops.testing import InlineExecutor
 from penstock.ops.worker.changelog_replay import changelog_of
 from penstock.ops.worker.ownership import FENCED_PAUSE_S
 from penstock.ops.worker.preflight import ends_of
@@ -141,7 +141,7 @@ class Site:
     def worker(self, identity: str = "test") -> Worker:
         """Start a worker."""
         place = WorkerConfig(self.bus, self._states, identity)
-        return Worker(self.processor(), place, Inline(), Late(), clock=self.clock, at_gap=self._at_gap)
+        return Worker(self.processor(), place, InlineExecutor(), Late(), clock=self.clock, at_gap=self._at_gap)
 
     def _at_gap(self, gap: Gap) -> None:
         self.faults.at(f"gap: {gap}")
