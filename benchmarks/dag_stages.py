@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import penstock as ps
-from penstock.ops.cli.signals import stopping_on_signals
+from penstock.ops.cli.signals import stop_on_signals
 from penstock.ops.worker.assembly import Environment, assembled, tune_gc
 from penstock.ops.worker.preflight import prepare
 from penstock.processors.declare.categories import Category
@@ -66,7 +66,7 @@ def main(bootstrap: str, run: str, stage: str, interval_ms: str, output: str) ->
     with (
         TemporaryDirectory() as folder,
         assembled(prepare(processor, bus), bus, Environment(Path(folder))) as worker,
-        stopping_on_signals(worker.stop),
+        stop_on_signals(worker.stop),
     ):
         worker.run()
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from penstock.ops.cli.output import steps
+from penstock.ops.cli.output import progress_steps
 from penstock.ops.dev_services import LocalServices
 from penstock.processors.errors import PenstockError
 
@@ -24,7 +24,7 @@ def local_kafka(folder: Path) -> Iterator[str]:
     services = LocalServices(folder)
     say("penstock", "dev", "up", "kafka")
     try:
-        with steps() as show_step:
+        with progress_steps() as show_step:
             started = services.up(["kafka"], progress=show_step)
         yield started["kafka"].endpoints["bootstrap"]
     finally:

@@ -26,15 +26,15 @@ from ..humanize import human_duration
 from ..monitoring.observer import Observer
 from ..monitoring.outages import said_once
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import as_json, note, table
+from .output import note, print_json, print_table
 from .root import configuration_of
-from .signals import stopping_on_signals
-from .status import observing
-from .times import parse_span, shown_time
-from .waiting import FailFast, Waiting
+from .signals import stop_on_signals
+from .status import observer_factory
+from .times import format_time, parse_span
+from .waiting import BrokerWait, FailFast
 
 STAND_BY_S = 1.0
-"""How often a standby checks whether it has to take over."""
+"""The interval at which a standby checks whether it must take over."""
 app = typer.Typer(help="Monitor processors and send notifications.", no_args_is_help=True)
 Hook = Annotated[
     str | None,
@@ -87,37 +87,37 @@ def run(
 
     Example: penstock alerts run examples/flights/app.py --webhook https://example.org/penstock
     """
-    bus, observed = connect(kafka, folder), observing(target)
-    outside, inside = _outside(webhook, command), _inside(bus, category)
-    holding = rules_of(_own(target), _configured(context))
-    if not outside and not inside:
+    bus, open_observer = connect(kafka, folder), observer_factory(target)
+    external, internal = _external(webhook, command), _internal(bus, category)
+    rules = rules_of(_app_alerts(target), _configured_alerts(context))
+    if not external and not internal:
         note("Notifications go to this terminal only. Name --webhook, --command or --category for others.")
-    delivery, stopped = Delivery([*outside, *inside]), Event()
+    delivery, stopped = Delivery([*external, *internal]), Event()
 
-    def vigil_on_bus() -> AlertLoop:
+    def open_loop() -> AlertLoop:
         away_after_s = parse_span(bus_away).total_seconds()
         return AlertLoop(
             bus,
-            lambda: _watchman(bus, observed, holding, delivery),
-            Delivery(outside),
+            lambda: _evaluator(bus, open_observer, rules, delivery),
+            Delivery(external),
             away_after_s=away_after_s,
         )
 
     with (
         said_once(),
-        closing(Waiting(fail_fast=fail_fast)(vigil_on_bus)) as vigil,
-        stopping_on_signals(stopped.set),
+        closing(BrokerWait(fail_fast=fail_fast)(open_loop)) as loop,
+        stop_on_signals(stopped.set),
     ):
         while not stopped.is_set():
-            for notice in vigil.turn():
-                _say(notice, json=json)
-            stopped.wait(every if vigil.on_watch else STAND_BY_S)
+            for notification in loop.turn():
+                _show(notification, json=json)
+            stopped.wait(every if loop.on_watch else STAND_BY_S)
 
 
-def _watchman(
-    bus: Bus, observed: Callable[[Bus], Observer], rules: Sequence[Alert], delivery: Delivery
+def _evaluator(
+    bus: Bus, open_observer: Callable[[Bus], Observer], rules: Sequence[Alert], delivery: Delivery
 ) -> AlertEvaluator:
-    observer = observed(bus)
+    observer = open_observer(bus)
     try:
         return AlertEvaluator(bus, observer, rules, delivery)
     except BusError:
@@ -125,16 +125,16 @@ def _watchman(
         raise
 
 
-def _own(target: str | None) -> Sequence[Alert]:
+def _app_alerts(target: str | None) -> Sequence[Alert]:
     return () if target is None else AppName.parse(target).load().alerts
 
 
-def _configured(context: typer.Context) -> list[Alert]:
+def _configured_alerts(context: typer.Context) -> list[Alert]:
     section = configuration_of(context).section(Alerting)
     return [] if section is None else section.alerts()
 
 
-def _outside(webhook: str | None, command: str | None) -> list[Recipient]:
+def _external(webhook: str | None, command: str | None) -> list[Recipient]:
     """Return the recipients outside of Kafka."""
     recipients: list[Recipient] = []
     if webhook is not None:
@@ -144,15 +144,15 @@ def _outside(webhook: str | None, command: str | None) -> list[Recipient]:
     return recipients
 
 
-def _inside(bus: Bus, category: str | None) -> list[Recipient]:
+def _internal(bus: Bus, category: str | None) -> list[Recipient]:
     return [] if category is None else [CategoryOfAlerts(bus, category)]
 
 
-def _say(notice: Notification, *, json: bool) -> None:
+def _show(notification: Notification, *, json: bool) -> None:
     if json:
-        as_json({name: getattr(notice, name) for name in Notification.__struct_fields__})
+        print_json({name: getattr(notification, name) for name in Notification.__struct_fields__})
     else:
-        note(f"{shown_time(notice.at_ms)} {notice.status}: {notice.rule}: {notice.says}")
+        note(f"{format_time(notification.at_ms)} {notification.status}: {notification.rule}: {notification.says}")
 
 
 @app.command("list")
@@ -163,43 +163,43 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
     """
     now_ms = SystemClock().now_ms()
     alerts = alerts_on(connect(kafka, folder))
-    raised = sorted(alerts.raised.values(), key=lambda one: one.since_ms)
+    active = sorted(alerts.raised.values(), key=lambda alert: alert.since_ms)
     if json:
-        as_json(
+        print_json(
             {
                 "alerts": [
                     {
-                        **{name: getattr(one, name) for name in ActiveAlert.__struct_fields__},
-                        "silenced": alerts.silenced(one, now_ms),
+                        **{name: getattr(alert, name) for name in ActiveAlert.__struct_fields__},
+                        "silenced": alerts.silenced(alert, now_ms),
                     }
-                    for one in raised
+                    for alert in active
                 ],
                 "silences": [
-                    {name: getattr(one, name) for name in SilencedAlert.__struct_fields__}
-                    for one in alerts.silences.values()
+                    {name: getattr(silence, name) for name in SilencedAlert.__struct_fields__}
+                    for silence in alerts.silences.values()
                 ],
             }
         )
         return
-    if not raised:
+    if not active:
         note("No alert is active.")
     else:
         rows = [
             [
-                "silenced" if alerts.silenced(one, now_ms) else "firing" if one.firing else "pending",
-                one.rule,
-                one.processor,
-                human_duration((now_ms - one.since_ms) / 1000),
-                one.says,
+                "silenced" if alerts.silenced(alert, now_ms) else "firing" if alert.firing else "pending",
+                alert.rule,
+                alert.processor,
+                human_duration((now_ms - alert.since_ms) / 1000),
+                alert.says,
             ]
-            for one in raised
+            for alert in active
         ]
-        table(["", "alert", "processor", "for", "what"], rows)
-    silences = [one for one in alerts.silences.values() if one.until_ms > now_ms]
+        print_table(["", "alert", "processor", "for", "message"], rows)
+    silences = [silence for silence in alerts.silences.values() if silence.until_ms > now_ms]
     if silences:
-        table(
-            ["silence", "alert", "processor", "until (UTC)", "why"],
-            [[one.id, one.rule, one.processor, shown_time(one.until_ms), one.why] for one in silences],
+        print_table(
+            ["silence", "alert", "processor", "until (UTC)", "reason"],
+            [[each.id, each.rule, each.processor, format_time(each.until_ms), each.why] for each in silences],
         )
 
 
@@ -212,19 +212,19 @@ def rules(
 
     Example: penstock alerts rules examples/flights/app.py
     """
-    table(
+    print_table(
         ["alert", "figure", "limit", "for", "processors"],
         [
             [rule.name, rule.measure, rule.limit, human_duration(rule.duration.total_seconds()), rule.processors]
-            for rule in rules_of(_own(target), _configured(context))
+            for rule in rules_of(_app_alerts(target), _configured_alerts(context))
         ],
     )
 
 
 @app.command()
 def silence(
-    rule: Annotated[str, typer.Argument(metavar="ALERT", help='Its name; "*" stands for all alerts.')],
-    lasting: Annotated[str, typer.Option("--for", metavar="SPAN", help="The duration: 30m, 2h, 1d.")],
+    rule: Annotated[str, typer.Argument(metavar="ALERT", help='Its name; "*" means all alerts.')],
+    duration: Annotated[str, typer.Option("--for", metavar="SPAN", help="The duration: 30m, 2h, 1d.")],
     processor: Annotated[
         str, typer.Option("--processor", metavar="NAME", help="The processor; the default is all.")
     ] = "*",
@@ -236,10 +236,10 @@ def silence(
 
     Example: penstock alerts silence lag --processor scorer --for 2h --why "the backlog of Monday"
     """
-    until_ms = int((time.time() + parse_span(lasting).total_seconds()) * 1000)
-    made = SilencedAlert(uuid4().hex[:8], rule, processor, until_ms, why)
-    keep(connect(kafka, folder), [silence_message(made)])
-    note(f"Silenced until {shown_time(until_ms)} UTC. `penstock alerts unsilence {made.id}` ends it earlier.")
+    until_ms = int((time.time() + parse_span(duration).total_seconds()) * 1000)
+    silenced = SilencedAlert(uuid4().hex[:8], rule, processor, until_ms, why)
+    keep(connect(kafka, folder), [silence_message(silenced)])
+    note(f"Silenced until {format_time(until_ms)} UTC. `penstock alerts unsilence {silenced.id}` ends it earlier.")
 
 
 @app.command()

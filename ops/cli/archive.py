@@ -16,11 +16,11 @@ from ...processors.declare.apps import AppName
 from ...processors.time.watermarks import BoundedOutOfOrderness, Confidence, Watermark
 from ...transport.elapsed import elapsed_s
 from ..worker.preflight import ends_of
-from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, WebHdfs, connect, warehouse_of
-from .output import as_json, note, progress, table
-from .signals import stopping_on_signals
-from .times import parse_day, parse_span, shown_time
-from .waiting import FailFast, Waiting
+from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, Warehouse, WebHdfs, connect, warehouse_location
+from .output import note, print_json, print_table, progress
+from .signals import stop_on_signals
+from .times import format_time, parse_day, parse_span
+from .waiting import BrokerWait, FailFast
 
 if TYPE_CHECKING:
     from ...backfill.archive.status import DayStatus
@@ -80,13 +80,13 @@ def run(
             raise typer.BadParameter(f"{target} declares no category {name!r}; it has {', '.join(declared)}.")
     categories = [declared[name] for name in only] if only else list(declared.values())
     watermark: Watermark = Confidence(confidence) if behind is None else BoundedOutOfOrderness(parse_span(behind))
-    patience = LatenessAllowance(watermark, parse_span(idle_after))
+    allowance = LatenessAllowance(watermark, parse_span(idle_after))
     bus = connect(kafka, folder)
-    targets = Waiting(fail_fast=fail_fast)(lambda: ends_of(categories, bus))
-    location = warehouse_of(warehouse, folder)
-    archiver = Archiver(bus, categories, open_warehouse(location, webhdfs), by=by, patience=patience)
-    began_s = elapsed_s()
-    with stopping_on_signals(archiver.stop), progress() as bars:
+    targets = BrokerWait(fail_fast=fail_fast)(lambda: ends_of(categories, bus))
+    location = warehouse_location(warehouse, folder)
+    archiver = Archiver(bus, categories, open_warehouse(location, webhdfs), by=by, patience=allowance)
+    started_s = elapsed_s()
+    with stop_on_signals(archiver.stop), progress() as bars:
         bar = bars.add_task("archive", total=sum(targets.values()) if until_end else None)
 
         def finished(archiver: Archiver) -> bool:
@@ -94,13 +94,13 @@ def run(
             return until_end and archiver.has_reached(targets)
 
         archiver.run(finished)
-    if until_end and elapsed_s() - began_s < parse_span(idle_after).total_seconds():
+    if until_end and elapsed_s() - started_s < parse_span(idle_after).total_seconds():
         note(
-            f"The run was shorter than --idle-after {idle_after}, so buckets without new events still hold back the completion of days. "
-            "No event is missing. If no more events come, run it again with --idle-after 0s; else leave `penstock archive run` running."
+            f"The run was shorter than --idle-after {idle_after}, so buckets without new events still delay the completion of days. "
+            "No event is missing. If no more events arrive, run it again with --idle-after 0s; otherwise, leave `penstock archive run` running."
         )
     if json:
-        as_json(asdict(archiver.tally))
+        print_json(asdict(archiver.tally))
         return
     tally = archiver.tally
     note(f"Archived {tally.events:,} events to {location} in {tally.files:,} files.")
@@ -125,25 +125,25 @@ def status(
     from ...backfill.archive.status import archive_status  # noqa: PLC0415 - as in `run`
     from ...backfill.warehouse.archive_settings import settings_of  # noqa: PLC0415 - as in `run`
 
-    place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
-    standings = {name: archive_status(place, name) for name in _names(target)}
+    archive = open_warehouse(warehouse_location(warehouse, folder), webhdfs)
+    days_by_category = {name: archive_status(archive, name) for name in _names(target)}
     if json:
-        as_json({name: [asdict(day) for day in days] for name, days in standings.items()})
+        print_json({name: [asdict(day) for day in days] for name, days in days_by_category.items()})
         return
-    table(
+    print_table(
         ("category", "day", "files", "events", "size", "complete since", "late additions"),
-        [(name, *_row(day)) for name, days in standings.items() for day in days],
+        [(name, *_row(day)) for name, days in days_by_category.items() for day in days],
     )
-    for name, days in standings.items():
-        terms = settings_of(place, name)
+    for name, days in days_by_category.items():
+        settings = settings_of(archive, name)
         if not days:
-            note(f"{name}: nothing is archived in {place.location}.")
-        elif terms is not None:
-            note(f"{name}: days are by {terms.by.value}.")
+            note(f"{name}: nothing is archived in {archive.location}.")
+        elif settings is not None:
+            note(f"{name}: days are by {settings.by.value}.")
 
 
 def _row(day: DayStatus) -> tuple[object, ...]:
-    since = "" if day.complete_since_ms is None else shown_time(day.complete_since_ms)
+    since = "" if day.complete_since_ms is None else format_time(day.complete_since_ms)
     late = sum(addition.events for addition in day.late)
     last = max((addition.last_arrived_ms for addition in day.late), default=None)
     return (
@@ -152,7 +152,7 @@ def _row(day: DayStatus) -> tuple[object, ...]:
         day.events,
         decimal(day.size_bytes),
         since,
-        "" if last is None else f"{late:,}, the last at {shown_time(last)}",
+        "" if last is None else f"{late:,}, the last at {format_time(last)}",
     )
 
 
@@ -175,29 +175,29 @@ def compact(
 
     Example: penstock archive compact departures --before 2013-02-01
     """
-    from ...backfill.archive.compaction import compact as compacted  # noqa: PLC0415 - as in `run`
+    from ...backfill.archive.compaction import compact as compact_category  # noqa: PLC0415 - as in `run`
     from ...backfill.warehouse.archive_settings import settings_of  # noqa: PLC0415 - as in `run`
 
-    place = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
-    wanted = _wanted(day, before)
-    names = [name for name in _names(target) if name == target or settings_of(place, name) is not None]
-    done = [(name, one) for name in names for one in compacted(place, name, wanted)]
+    archive = open_warehouse(warehouse_location(warehouse, folder), webhdfs)
+    is_selected = _day_filter(day, before)
+    names = [name for name in _names(target) if name == target or settings_of(archive, name) is not None]
+    done = [(name, merged) for name in names for merged in compact_category(archive, name, is_selected)]
     if json:
-        as_json([{"category": name, **asdict(one)} for name, one in done])
+        print_json([{"category": name, **asdict(merged)} for name, merged in done])
         return
-    rows = [(name, one.day, one.bucket, one.files, one.events, decimal(one.size_bytes)) for name, one in done]
-    table(("category", "day", "bucket", "files before", "events", "size now"), rows)
-    note(f"{sum(one.files for _, one in done):,} files became {len(done):,}.")
+    rows = [(name, each.day, each.bucket, each.files, each.events, decimal(each.size_bytes)) for name, each in done]
+    print_table(("category", "day", "bucket", "files before", "events", "size now"), rows)
+    note(f"Merged {sum(merged.files for _, merged in done):,} files into {len(done):,}.")
 
 
-def _wanted(days: list[str] | None, before: str | None) -> Callable[[str], bool]:
+def _day_filter(days: list[str] | None, before: str | None) -> Callable[[str], bool]:
     chosen = None if days is None else {str(parse_day(day)) for day in days}
     until = None if before is None else str(parse_day(before))
     return lambda day: (chosen is None or day in chosen) and (until is None or day < until)
 
 
 def _names(target: str) -> list[str]:
-    """Return the categories that a command is about: those of an app file, or the one that is named."""
+    """Return the categories of an app file, or the named category."""
     if Path(target.partition(":")[0]).suffix != ".py":
         return [target]
     return [category.name for category in AppName.parse(target).load().categories()]

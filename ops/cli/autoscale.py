@@ -23,10 +23,10 @@ from ..monitoring.outages import Outages, said_once
 from ..monitoring.reports import RATES_OVER_S, REPORT_EVERY_S
 from ..monitoring.status import ProcessorStatus
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import as_json, complain, note
-from .signals import stopping_on_signals
-from .times import parse_span, shown_time
-from .waiting import FailFast, Waiting
+from .output import note, print_error, print_json
+from .signals import stop_on_signals
+from .times import format_time, parse_span
+from .waiting import BrokerWait, FailFast
 
 REPORTS_IN_A_RATE = 2
 """The smallest number of a worker's reports for a rate."""
@@ -69,12 +69,12 @@ def autoscale(
     bus = connect(kafka, folder)
     if not apply:
         note("Decisions are only reported. Use --apply to apply them.")
-    waiting = Waiting(fail_fast=fail_fast)
+    waiting = BrokerWait(fail_fast=fail_fast)
 
     def open_observer() -> Observer:
         return Observer(bus, rates_over_s=rates_over_s)
 
-    with said_once(), closing(waiting(open_observer)) as observer, stopping_on_signals(stopped.set):
+    with said_once(), closing(waiting(open_observer)) as observer, stop_on_signals(stopped.set):
         while not stopped.is_set():
             status = _status(observer, name, outages)
             if status is None and outages.now is None:
@@ -126,7 +126,7 @@ def _change(folder: Path, name: str, workers: int) -> None:
     try:
         scale_deployment(folder, name, workers, note)
     except (SupervisorUnavailable, WorkerFailed) as error:
-        complain(str(error))
+        print_error(str(error))
     else:
         note(f"{name} has {workers} {'worker' if workers == 1 else 'workers'}.")
 
@@ -134,9 +134,9 @@ def _change(folder: Path, name: str, workers: int) -> None:
 def _report(name: str, workers: int, decision: ScalingDecision, *, json: bool) -> None:
     now_ms = SystemClock().now_ms()
     if json:
-        as_json(
+        print_json(
             {"at_ms": now_ms, "name": name, "workers": workers, "decided": decision.workers, "reason": decision.reason}
         )
         return
     change = f"{workers} -> {decision.workers}" if decision.change else f"{workers}, unchanged"
-    note(f"{shown_time(now_ms)} {name}: {change}. {decision.reason}")
+    note(f"{format_time(now_ms)} {name}: {change}. {decision.reason}")

@@ -12,8 +12,8 @@ import typer
 
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.apps import AppName
-from .backfill_into_bus import folder_before_bus, into_bus, names_bus
-from .backfill_into_store import refill
+from .backfill_into_bus import backfill_into_bus, batch_folder, is_bus
+from .backfill_into_store import backfill_store_days
 from .batch_progress import batch_progress
 from .options import (
     DEFAULT_FOLDER,
@@ -28,13 +28,13 @@ from .options import (
     Target,
     Warehouse,
     WebHdfs,
-    batch_output_of,
+    batch_output_location,
     connect,
-    warehouse_of,
+    warehouse_location,
 )
-from .output import as_json, note, table
-from .signals import breaking_off
-from .times import NOW, days_of
+from .output import note, print_json, print_table
+from .signals import interruptible
+from .times import NOW, parse_days
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
     from ...backfill.run.backfill import NodeResult
@@ -66,7 +66,7 @@ _DayOrNow = Annotated[
 class Ordering(Enum):
     """The order of events."""
 
-    FITTING = "fitting"
+    AUTO = "auto"
     ARRIVAL = "arrival"
     EVENT_TIME = "event-time"
 
@@ -74,7 +74,7 @@ class Ordering(Enum):
 def parse_input(text: str) -> tuple[str, str]:
     """Return the category, empty for all, and the location that --input names."""
     name, equals, location = text.partition("=")
-    if not equals or "/" in name:  # it is within the location
+    if not equals or "/" in name:  # the equals sign is part of the location
         return "", text
     if not name or not location:
         raise typer.BadParameter(f"--input {text!r} is invalid. Write CATEGORY=LOCATION, or LOCATION for all inputs.")
@@ -91,7 +91,7 @@ def backfill(
     order: Annotated[
         Ordering,
         typer.Option("--order", help="The order of events, for processors whose results depend on it."),
-    ] = Ordering.FITTING,
+    ] = Ordering.AUTO,
     chained: Annotated[
         bool,
         typer.Option("--chained", help="Feed each processor with the outputs of this run instead of archived events."),
@@ -118,26 +118,26 @@ def backfill(
 
     Example: penstock backfill examples/flights/app.py --from 2013-01-01 --to 2013-01-31
     """
-    asked = _Asked(
+    request = _BackfillRequest(
         AppName.parse(target),
-        open_warehouse(warehouse_of(warehouse, folder), webhdfs),
-        days_of(first, str(date.max) if last == NOW else last, day),
+        open_warehouse(warehouse_location(warehouse, folder), webhdfs),
+        parse_days(first, str(date.max) if last == NOW else last, day),
         master=master,
         order=order,
         chained=chained,
         overwrite=overwrite,
         allow_missing=allow_missing,
-        inputs={name: open_warehouse(place, webhdfs) for name, place in map(parse_input, inputs or ())},
+        inputs={name: open_warehouse(location, webhdfs) for name, location in map(parse_input, inputs or ())},
         until_now=connect(kafka, folder) if last == NOW else None,
         json=json,
     )
     if output == STORE:
-        asked.into_store(connect(kafka, folder), store)
-    elif output is not None and names_bus(output):
-        asked.into_bus(connect(kafka, folder), folder_before_bus(output, folder), webhdfs)
+        request.into_store(connect(kafka, folder), store)
+    elif output is not None and is_bus(output):
+        request.into_bus(connect(kafka, folder), batch_folder(output, folder), webhdfs)
     else:
-        location = batch_output_of(output, folder)
-        _tell(asked.computed(location), location, json=json)
+        location = batch_output_location(output, folder)
+        _show_results(request.compute(location), location, json=json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class _Options:
 
 
 @dataclass(frozen=True)
-class _Asked(_Options):
+class _BackfillRequest(_Options):
     """A requested backfill.
 
     Args:
@@ -168,15 +168,15 @@ class _Asked(_Options):
     warehouse: Archive
     days: tuple[date, date]
 
-    def computed(self, location: str) -> list[NodeResult]:
+    def compute(self, location: str) -> list[NodeResult]:
         """Run the batch, and write to a folder."""
         from ...backfill.run.backfill import (  # noqa: PLC0415 - Spark is slow to import, and most commands do without
             run_backfill,
         )
         from ...backfill.run.plans import Order  # noqa: PLC0415 - as below
 
-        says = "Complete categories are published. All others are unchanged."
-        with breaking_off(says), batch_progress() as show:
+        effect = "Complete categories are published. All others are unchanged."
+        with interruptible(effect), batch_progress() as show:
             return run_backfill(
                 self.app,
                 self.warehouse,
@@ -184,7 +184,7 @@ class _Asked(_Options):
                 last=self.days[1],
                 output=location,
                 master=self.master,
-                order=None if self.order is Ordering.FITTING else Order(self.order.value),
+                order=None if self.order is Ordering.AUTO else Order(self.order.value),
                 chained=self.chained,
                 overwrite=self.overwrite,
                 until_now=self.until_now,
@@ -201,28 +201,28 @@ class _Asked(_Options):
             )
 
         def compute() -> None:
-            results = self.computed(location)
+            results = self.compute(location)
             if not self.json:
-                _tell(results, location, json=False)
+                _show_results(results, location, json=False)
 
-        into_bus(self.app, bus, location, webhdfs, self.days, compute, json=self.json)
+        backfill_into_bus(self.app, bus, location, webhdfs, self.days, compute, json=self.json)
 
     def into_store(self, bus: KafkaBus, store: str | None) -> None:
         """Replace values in a remote store."""
-        given = {
+        options = {
             "--to now": self.until_now,
-            "--order": self.order is not Ordering.FITTING,
+            "--order": self.order is not Ordering.AUTO,
             "--chained": self.chained,
             "--input": self.inputs,
             "--overwrite": self.overwrite,
         }
-        unfit = [name for name, is_given in given.items() if is_given]
-        if unfit:
+        conflicts = [name for name, is_given in options.items() if is_given]
+        if conflicts:
             raise typer.BadParameter(
-                f"{', '.join(unfit)} and --output store exclude each other: the values are computed from archived events and replace those in the "
+                f"{', '.join(conflicts)} and --output store exclude each other: the values are computed from archived events and replace those in the "
                 "store."
             )
-        refill(
+        backfill_store_days(
             self.app,
             self.warehouse,
             bus,
@@ -234,12 +234,12 @@ class _Asked(_Options):
         )
 
 
-def _tell(results: Sequence[NodeResult], location: str, *, json: bool) -> None:
+def _show_results(results: Sequence[NodeResult], location: str, *, json: bool) -> None:
     if json:
-        as_json([asdict(result) for result in results])
+        print_json([asdict(result) for result in results])
         return
     rows = [(r.processor, r.kind, r.events_in, r.events_out, r.rejected, round(r.seconds, 1)) for r in results]
-    table(("processor", "kind", "events in", "out", "set aside", "seconds"), rows)
+    print_table(("processor", "kind", "events in", "out", "set aside", "seconds"), rows)
     for result in results:
         if result.note:
             note(f"{result.processor}: {result.note}.")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...processors.declare.apps import AppName
-from .options import batch_output_of
-from .output import as_json, note, steps, table
-from .signals import breaking_off
+from .options import batch_output_location
+from .output import note, print_json, print_table, progress_steps
+from .signals import interruptible
 
 if TYPE_CHECKING:  # Arrow is slow to import, and most commands do without
     from ...transport.bus import Bus
@@ -19,17 +19,17 @@ if TYPE_CHECKING:  # Arrow is slow to import, and most commands do without
 BUS = "bus"
 
 
-def names_bus(output: str) -> bool:
-    """Return whether an output is the bus: ``bus``, or ``bus:LOCATION`` with a folder."""
+def is_bus(output: str) -> bool:
+    """Return whether an output is the bus: `bus`, or `bus:LOCATION` with a folder."""
     return output.partition(":")[0] == BUS
 
 
-def folder_before_bus(output: str, folder: Path) -> str:
+def batch_folder(output: str, folder: Path) -> str:
     """Return the folder of the batch before it is sent."""
-    return batch_output_of(output.partition(":")[2] or None, folder)
+    return batch_output_location(output.partition(":")[2] or None, folder)
 
 
-def into_bus(
+def backfill_into_bus(
     app: AppName,
     bus: Bus,
     location: str,
@@ -39,14 +39,14 @@ def into_bus(
     *,
     json: bool,
 ) -> None:
-    """Compute a batch, unless its folder contains one that was partly sent; then send it.
+    """Compute a batch, and send it. A partly sent batch in the folder is not computed again.
 
     Args:
         app: the app.
         bus: the destination.
         location: the batch's folder.
         webhdfs: for HDFS, the address of WebHDFS.
-        days: the first and the last.
+        days: the first and the last day.
         compute: runs the batch into the folder.
         json: whether to print JSON.
     """
@@ -54,22 +54,24 @@ def into_bus(
     from ...backfill.warehouse.layout import Days  # noqa: PLC0415 - as above
     from ...backfill.warehouse.warehouse import open_warehouse  # noqa: PLC0415 - as above
 
-    folder, asked = open_warehouse(location, webhdfs), Days(*days)
+    folder, span = open_warehouse(location, webhdfs), Days(*days)
     written = {category.name: category for processor in app.load().processors for category in processor.outputs()}
     for name in written:
         bus.catalog.ends(name)  # a missing category is an error before anything is computed
-    if must_compute(bus, folder, list(written.values()), asked):
+    if must_compute(bus, folder, list(written.values()), span):
         compute()
     else:
-        note(f"The batch of {asked} in {location} was partly sent. It is not computed again.")
-    says = "Sent records are in Kafka once. Repeat the command to send the rest."
-    with breaking_off(says), steps() as show:
+        note(f"The batch of {span} in {location} was partly sent. It is not computed again.")
+    effect = "Sent records are in Kafka once. Repeat the command to send the rest."
+    with interruptible(effect), progress_steps() as show:
         done = [
-            send_batch(bus, folder, category, asked, lambda name, sent, total: show(f"{name}: {sent} of {total}"))
+            send_batch(bus, folder, category, span, lambda name, sent, total: show(f"{name}: {sent} of {total}"))
             for category in written.values()
         ]
     if json:
-        as_json([asdict(sent) for sent in done])
+        print_json([asdict(sent) for sent in done])
         return
-    table(("category", "records", "sent before"), [(sent.category, sent.records, sent.sent_before) for sent in done])
+    print_table(
+        ("category", "records", "sent before"), [(sent.category, sent.records, sent.sent_before) for sent in done]
+    )
     note("All records are in Kafka, each once.")

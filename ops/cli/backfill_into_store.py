@@ -12,8 +12,8 @@ import typer
 from ...processors.declare.apps import AppName
 from ...processors.shard.checkpoints import is_remote
 from .batch_progress import batch_progress
-from .output import as_json, note, table
-from .signals import breaking_off
+from .output import note, print_json, print_table
+from .signals import interruptible
 
 if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
     from ...backfill.run.store_backfill import StoreBackfillResult, StoreTarget
@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
     from ...transport.bus import Bus
 
 
-def keeps_remote_state(app: AppName) -> bool:
-    """Return whether an app name means one processor with remote state."""
+def has_remote_state(app: AppName) -> bool:
+    """Return whether an app name refers to one processor with remote state."""
     processors = app.load().processors
     return len(processors) == 1 and is_remote(processors[0])
 
 
-def refill(
+def backfill_store_days(
     app: AppName,
     warehouse: Warehouse,
     bus: Bus,
@@ -38,12 +38,12 @@ def refill(
     allow_missing: bool,
     json: bool,
 ) -> None:
-    """Replace the windows of some days, and report the changes."""
+    """Replace the values of some days in a remote store, and print the changes."""
     from ...backfill.run.store_backfill import backfill_store  # noqa: PLC0415 - as above
 
     destination = _destination(bus, store)
-    says = "Each value in the store is either the old or the new one. Repeat the command to finish."
-    with breaking_off(says), batch_progress() as show:
+    effect = "Each value in the store is either the old or the new one. Repeat the command to finish."
+    with interruptible(effect), batch_progress() as show:
         done = backfill_store(
             app,
             warehouse,
@@ -54,10 +54,10 @@ def refill(
             allow_missing=allow_missing,
             progress=show,
         )
-    _tell(done, json=json)
+    _show_result(done, json=json)
 
 
-def fill(
+def bootstrap_remote_store(
     app: AppName,
     warehouse: Warehouse,
     bus: Bus,
@@ -69,12 +69,12 @@ def fill(
     allow_missing: bool,
     json: bool,
 ) -> None:
-    """Fill the store of an aggregator from the archive, and report its content."""
+    """Fill a remote store from the archive, and print its content."""
     from ...backfill.run.store_backfill import bootstrap_store  # noqa: PLC0415 - as above
 
     destination = _destination(bus, store)
-    says = "The store is incomplete, and no worker uses it. Repeat the command."
-    with breaking_off(says), batch_progress() as show:
+    effect = "The store is incomplete, and no worker uses it. Repeat the command."
+    with interruptible(effect), batch_progress() as show:
         done = bootstrap_store(
             app,
             warehouse,
@@ -85,7 +85,7 @@ def fill(
             allow_missing=allow_missing,
             progress=show,
         )
-    _tell(done, json=json)
+    _show_result(done, json=json)
     if not json:
         note(f"{done.processor} continues from there: penstock run {app.path}:{done.processor} --store …")
 
@@ -98,12 +98,12 @@ def _destination(bus: Bus, store: str | None) -> StoreTarget:
     return StoreTarget(bus, store)
 
 
-def _tell(done: StoreBackfillResult, *, json: bool) -> None:
+def _show_result(done: StoreBackfillResult, *, json: bool) -> None:
     if json:
-        as_json(asdict(done))
+        print_json(asdict(done))
         return
     rows = [(shard.bucket, shard.written, shard.removed, dumps(shard.position)) for shard in done.shards]
-    table(("bucket", "values", "removed", "of events before"), rows)
+    print_table(("bucket", "values", "removed", "of events before"), rows)
     note(f"{done.processor}: {done.events:,} events{f'; {done.note}' if done.note else ''}.")
     if done.rejected:
         note(f"{done.rejected:,} events were rejected and skipped, as {done.processor} declares.")

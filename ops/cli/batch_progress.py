@@ -22,46 +22,44 @@ LINE_EVERY_S = 10.0
 def batch_progress() -> Iterator[Callable[[StageProgress], None]]:
     """Show the progress of each processor on standard error."""
     if not err.is_terminal:
-        yield Lines(note, time.monotonic).show
+        yield ProgressLines(note, time.monotonic).show
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[says]}"), console=err) as bars:
+    with Progress(*columns, TextColumn("{task.fields[details]}"), console=err) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def show(reached: StageProgress) -> None:
-            if reached.node not in tasks:
-                tasks[reached.node] = bars.add_task(reached.node, says="")
-            bars.update(
-                tasks[reached.node], completed=reached.done, total=reached.total, says=", ".join(_parts(reached))
-            )
+        def show(stage: StageProgress) -> None:
+            if stage.node not in tasks:
+                tasks[stage.node] = bars.add_task(stage.node, details="")
+            bars.update(tasks[stage.node], completed=stage.done, total=stage.total, details=", ".join(_parts(stage)))
 
         yield show
 
 
-class Lines:
+class ProgressLines:
     """Prints a line of progress at intervals.
 
     Args:
-        say: prints a line.
+        print_line: prints a line.
         monotonic_s: returns the time in seconds.
     """
 
-    def __init__(self, say: Callable[[str], None], monotonic_s: Callable[[], float]) -> None:
-        self._say = say
+    def __init__(self, print_line: Callable[[str], None], monotonic_s: Callable[[], float]) -> None:
+        self._print_line = print_line
         self._monotonic_s = monotonic_s
-        self._said_s = monotonic_s()
+        self._printed_s = monotonic_s()
 
-    def show(self, reached: StageProgress) -> None:
+    def show(self, stage: StageProgress) -> None:
         """Print the progress, if the interval has passed."""
         now_s = self._monotonic_s()
-        if now_s - self._said_s >= LINE_EVERY_S:
-            self._said_s = now_s
-            self._say(f"{reached.node}: {', '.join([*_parts(reached), f'{reached.done} of {reached.total} tasks'])}")
+        if now_s - self._printed_s >= LINE_EVERY_S:
+            self._printed_s = now_s
+            self._print_line(f"{stage.node}: {', '.join([*_parts(stage), f'{stage.done} of {stage.total} tasks'])}")
 
 
-def _parts(reached: StageProgress) -> Iterator[str]:
-    yield reached.stage.value
-    if reached.events:
-        yield f"{reached.events:,} events"
-    if reached.remaining_s is not None:
-        yield f"about {human_duration(reached.remaining_s)} left of this"
+def _parts(stage: StageProgress) -> Iterator[str]:
+    yield stage.stage.value
+    if stage.events:
+        yield f"{stage.events:,} events"
+    if stage.remaining_s is not None:
+        yield f"about {human_duration(stage.remaining_s)} left in this stage"

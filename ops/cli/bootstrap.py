@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.apps import AppName
 from ...state.files.file_store import open_file_store
-from .backfill_into_store import fill, keeps_remote_state
+from .backfill_into_store import bootstrap_remote_store, has_remote_state
 from .batch_progress import batch_progress
 from .options import (
     DEFAULT_FOLDER,
@@ -26,10 +26,10 @@ from .options import (
     Warehouse,
     WebHdfs,
     connect,
-    warehouse_of,
+    warehouse_location,
 )
-from .output import as_json, note, table
-from .signals import breaking_off
+from .output import note, print_json, print_table
+from .signals import interruptible
 from .times import NOW, parse_day
 
 
@@ -76,14 +76,14 @@ def bootstrap(
     if until not in {None, NOW}:
         raise typer.BadParameter(f"--to {until} is invalid. Omit it for the archive alone, or use --to now.")
     app, bus = AppName.parse(target), connect(kafka, folder)
-    archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
+    archive = open_warehouse(warehouse_location(warehouse, folder), webhdfs)
     since = None if first is None else parse_day(first)
-    if keeps_remote_state(app):
+    if has_remote_state(app):
         if until == NOW:
             raise typer.BadParameter(
                 "--to now and a remote store exclude each other: its values come from the archive."
             )
-        fill(
+        bootstrap_remote_store(
             app,
             archive,
             bus,
@@ -102,8 +102,8 @@ def bootstrap(
     from ...backfill.run.bootstrap import BootstrapTarget  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.run.bootstrap import bootstrap as build  # noqa: PLC0415 - as above
 
-    says = "The processor is unchanged. If its workers report an unfinished bootstrap, repeat this command."
-    with breaking_off(says), batch_progress() as show:
+    effect = "The processor is unchanged. If its workers report an unfinished bootstrap, repeat this command."
+    with interruptible(effect), batch_progress() as show:
         done = build(
             app,
             archive,
@@ -116,15 +116,15 @@ def bootstrap(
             progress=show,
         )
     if json:
-        as_json(asdict(done))
+        print_json(asdict(done))
         return
     rows = [
         (shard.bucket, shard.events, shard.keys, decimal(shard.size_bytes), shard.backup, dumps(shard.position))
         for shard in done.shards
     ]
-    table(("bucket", "events", "values", "size", "backup", "continues at"), rows)
-    for said in done.notes:
-        note(f"{said}.")
+    print_table(("bucket", "events", "values", "size", "backup", "continues at"), rows)
+    for text in done.notes:
+        note(f"{text}.")
     if done.rejected:
         note(f"{done.rejected:,} events were rejected and skipped, as {done.processor} declares.")
     note(f"{done.processor} continues from there: penstock run {target} --backup {backup}")

@@ -24,7 +24,7 @@ from ...transport.messages import Bucket, Message, Outgoing, Position
 from ...transport.tables.schemas import Schemas
 from .category_resize import resize
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import as_json, facts, note, out, table
+from .output import note, out, print_facts, print_json, print_table
 from .times import parse_span, parse_start
 
 app = typer.Typer(help="Create, show, change and delete categories.", no_args_is_help=True)
@@ -73,7 +73,7 @@ def _create(bus: Bus, spec: CategorySpec) -> None:
     try:
         bus.catalog.create(spec)
     except CategoryExists:
-        return  # another worker was first
+        return  # another process has created it
     note(f"Created category {spec.name} with {spec.buckets} buckets.")
 
 
@@ -88,18 +88,18 @@ def _create_if_missing(bus: Bus, spec: CategorySpec) -> None:
 
 @app.command("list")
 def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = False) -> None:
-    """List the categories on the bus.
+    """List the categories in Kafka.
 
     Example: penstock category list
     """
     catalog = connect(kafka, folder).catalog
     states = [catalog.describe(name) for name in catalog.names()]
     if json:
-        as_json([_summary(state) for state in states])
+        print_json([_summary(state) for state in states])
         return
-    table(
+    print_table(
         ("category", "buckets", "events", "retention"),
-        [(s.spec.name, s.spec.buckets, s.events, _kept(s)) for s in states],
+        [(s.spec.name, s.spec.buckets, s.events, _retention(s)) for s in states],
     )
 
 
@@ -116,10 +116,12 @@ def describe(
     """
     state = connect(kafka, folder).catalog.describe(name)
     if json:
-        as_json({**_summary(state), "starts": state.starts, "ends": state.ends})
+        print_json({**_summary(state), "starts": state.starts, "ends": state.ends})
         return
-    facts({"category": name, "buckets": state.spec.buckets, "events": f"{state.events:,}", "retention": _kept(state)})
-    table(("bucket", "start", "end"), [(bucket, state.starts[bucket], end) for bucket, end in state.ends.items()])
+    print_facts(
+        {"category": name, "buckets": state.spec.buckets, "events": f"{state.events:,}", "retention": _retention(state)}
+    )
+    print_table(("bucket", "start", "end"), [(bucket, state.starts[bucket], end) for bucket, end in state.ends.items()])
 
 
 @app.command()
@@ -143,38 +145,38 @@ def tail(
     """
     bus = connect(kafka, folder)
     schemas = Schemas(bus)
-    for shown, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
+    for count, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
         arrived = nearest(message.timestamp()[1]).isoformat(timespec="milliseconds")
         record = {
             "bucket": bucket.number,
             "offset": message.offset(),
             "arrived": arrived,
-            "key": decode_any_key(message.key()),
+            "key": key_text(message.key()),
             "value": decode_any(message.value(), schemas),
         }
         if json:
-            as_json(record)
+            print_json(record)
         else:
             out.out(f"{bucket}@{message.offset()} {arrived} {record['key']} {record['value']}", highlight=False)
-        if shown == limit:
+        if count == limit:
             return
 
 
-def decode_any_key(key: bytes | None) -> str | None:
+def key_text(key: bytes | None) -> str | None:
     """Return a key as text."""
     return None if key is None else key.decode(errors="backslashreplace")
 
 
 def _messages(bus: Bus, name: str, start: str | None, *, follow: bool) -> Iterator[tuple[Bucket, Message]]:
     state = bus.catalog.describe(name)
-    left = {Bucket(name, bucket) for bucket in state.ends}
+    unfinished = {Bucket(name, bucket) for bucket in state.ends}
     reader = bus.scanner([Position(Bucket(name, n), offset) for n, offset in _starts(bus, state, start).items()])
-    while follow or left:
+    while follow or unfinished:
         polled = reader.poll(0.2)
         for batch in polled.batches:
             for message in batch.messages:
                 yield batch.bucket, message
-        left -= {end.bucket for end in polled.ended}
+        unfinished -= {end.bucket for end in polled.ended}
 
 
 def _starts(bus: Bus, state: CategoryState, start: str | None) -> dict[int, int]:
@@ -248,7 +250,7 @@ def _summary(state: CategoryState) -> dict[str, Any]:
     }
 
 
-def _kept(state: CategoryState) -> str:
+def _retention(state: CategoryState) -> str:
     if state.spec.compacted:
         return "latest of each key"
     if state.spec.retention is None:

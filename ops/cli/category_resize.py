@@ -15,7 +15,7 @@ from ..maintenance.environment import MaintenanceEnvironment
 from ..maintenance.resize import ResizePlan, perform_resize, plan_resize
 from .option_groups import with_option_groups
 from .options import AsJson, BackupLocation, Connection, DryRun
-from .output import as_json, facts, note
+from .output import note, print_facts, print_json
 
 
 @with_option_groups
@@ -71,16 +71,16 @@ def resize(
         if not json:
             note(_result(plan))
     if json:
-        as_json(_describe(plan, is_done=not dry_run))
+        print_json(_describe(plan, is_done=not dry_run))
 
 
 def _require_empty(bus: Bus, name: str) -> None:
-    """Refuse to separate keys from states that readers may have."""
+    """Raise MaintenanceRefused if readers may have state, which would be separated from its keys."""
     if any(bus.catalog.describe(name).ends.values()):
         raise MaintenanceRefused(
             f"{name} has events, and its readers may have state. That state would stay in its buckets, while later events of the same keys go "
-            "to other buckets and are counted anew. Nothing was changed. Name each app that reads or writes the category (`--app FILE`), which "
-            "moves the states, or state that no reader has any (`--stateless`)."
+            "to other buckets and start without it. Nothing was changed. Name each app that reads or writes the category (`--app FILE`), which "
+            "moves the state; or confirm that no reader has state (`--stateless`)."
         )
 
 
@@ -97,7 +97,7 @@ def _show(plan: ResizePlan) -> None:
     time = "continues exactly"
     if not plan.keeps_time:
         time = f"continues from the slowest bucket; a multiple of {plan.before} would keep it exactly"
-    facts(
+    print_facts(
         {
             "categories": ", ".join(plan.categories),
             "buckets": f"{plan.before}, then {plan.after}",

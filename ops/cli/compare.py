@@ -27,12 +27,12 @@ from .options import (
     Target,
     Warehouse,
     WebHdfs,
-    batch_output_of,
-    warehouse_of,
+    batch_output_location,
+    warehouse_location,
 )
-from .output import as_json, err, note, out, table
-from .signals import breaking_off
-from .times import days_of, shown_time
+from .output import err, note, out, print_json, print_table
+from .signals import interruptible
+from .times import format_time, parse_days
 
 if TYPE_CHECKING:
     from ...backfill.compare.explanation import Explanation
@@ -97,50 +97,50 @@ def compare(
 
     Example: penstock compare examples/flights/app.py:Ranker --day 2013-01-31 --explain UA
     """
-    from ...backfill.compare.comparison import compare as compared  # noqa: PLC0415 - Spark is slow to import, and most commands do without
+    from ...backfill.compare.comparison import compare as compare_outputs  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.compare.explanation import explain  # noqa: PLC0415 - as above
 
-    days, allowed = days_of(first, last, day), parse_share(fail_over)
-    where = warehouse_of(warehouse, folder), batch_output_of(output, folder)
+    days, allowed = parse_days(first, last, day), parse_share(fail_over)
+    locations = warehouse_location(warehouse, folder), batch_output_location(output, folder)
     if key is not None:
-        found_of_key = explain(
+        explanation = explain(
             AppName.parse(target),
-            open_warehouse(where[0], webhdfs),
-            open_warehouse(where[1], webhdfs),
+            open_warehouse(locations[0], webhdfs),
+            open_warehouse(locations[1], webhdfs),
             key,
             Days(*days),
             limit=limit,
         )
-        _show_key(found_of_key, key, limit, json=json)
+        _show_key(explanation, key, limit, json=json)
         return
-    with breaking_off("Nothing was compared."), err.status("Comparing …"):
-        found = compared(
+    with interruptible("Nothing was compared."), err.status("Comparing …"):
+        found = compare_outputs(
             AppName.parse(target),
-            open_warehouse(where[0], webhdfs),
-            where[1],
+            open_warehouse(locations[0], webhdfs),
+            locations[1],
             *days,
             master=master,
             differences=differences,
             allow_missing=allow_missing,
         )
     if json:
-        as_json([comparison.described() for comparison in found])
+        print_json([comparison.described() for comparison in found])
     else:
-        show(found)
-    conclude(found, allowed)
+        show_comparisons(found)
+    report_result(found, allowed)
 
 
-def show(found: Sequence[Comparison]) -> None:
-    """Print how each category compares, by field, with examples."""
+def show_comparisons(found: Sequence[Comparison]) -> None:
+    """Print the comparison of each category, by field, with examples."""
     rows = [
         (", ".join(c.processors), c.category, c.equal, c.only_left, c.only_right, c.different, f"{c.share:.4%}")
         for c in found
     ]
-    table(("processor", "category", "equal", "only in stream", "only in batch", "different", "differ"), rows)
+    print_table(("processor", "category", "equal", "only in stream", "only in batch", "different", "differ"), rows)
     for comparison in found:
         _show_fields(comparison)
         for example in comparison.examples:
-            time = shown_time(example.event_time)
+            time = format_time(example.event_time)
             kind = comparison.sides.kind_name(example.kind)
             out.out(f"{comparison.category}: {kind}, key {example.key}, {time}", highlight=False)
             out.out(f"  stream {example.left}\n  batch  {example.right}", highlight=False)
@@ -159,23 +159,23 @@ def _show_fields(comparison: Comparison) -> None:
         for f in comparison.fields[:FIELDS]
     ]
     titles = ("differing", "greatest", "mean", "greatest relative", "mean relative", "beyond stated error")
-    table((f"field of {comparison.category}", *titles), rows)
+    print_table((f"field of {comparison.category}", *titles), rows)
     if len(comparison.fields) > FIELDS:
-        note(f"… and {len(comparison.fields) - FIELDS:,} fields more of {comparison.category}.")
+        note(f"… and {len(comparison.fields) - FIELDS:,} more fields of {comparison.category}.")
 
 
 def _digits(number: float | None) -> str:
     return "" if number is None else f"{number:.6g}"
 
 
-def conclude(found: Sequence[Comparison], allowed: float) -> None:
-    """Say what follows; exit with 1 where more differs than may."""
+def report_result(found: Sequence[Comparison], allowed: float) -> None:
+    """Print the result; exit with 1 if more records differ than allowed."""
     for comparison in found:
         if comparison.note:
             note(comparison.note)
         if comparison.within_error:
             note(
-                f"{comparison.category}: {comparison.within_error:,} of the different ones lie within the stated error."
+                f"{comparison.category}: {comparison.within_error:,} of the different records are within the stated error."
             )
     differ = [comparison for comparison in found if not comparison.agrees]
     beyond = [comparison for comparison in differ if comparison.share > allowed]
@@ -184,7 +184,7 @@ def conclude(found: Sequence[Comparison], allowed: float) -> None:
         raise typer.Exit(1)
     if differ:
         note(
-            f"Stream and batch differ in {', '.join(c.category for c in differ)}, by no more than {allowed:.4%} of the records each."
+            f"Stream and batch differ in {', '.join(c.category for c in differ)}, by at most {allowed:.4%} of the records of each."
         )
     else:
         note("Stream and batch agree.")
@@ -192,7 +192,7 @@ def conclude(found: Sequence[Comparison], allowed: float) -> None:
 
 def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
     if json:
-        as_json(
+        print_json(
             {
                 "events": [event._asdict() for event in found.events],
                 "more_events": found.more_events,
@@ -207,33 +207,33 @@ def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
         (
             e.category,
             f"{e.bucket}@{e.offset}",
-            shown_time(e.arrived),
-            shown_time(e.event_time),
-            _behind(e.behind_ms),
+            format_time(e.arrived),
+            format_time(e.event_time),
+            _lag(e.behind_ms),
             e.record,
         )
         for e in found.events
     ]
-    table((f"events of {key} in", "bucket@offset", "arrived", "event time", "behind its bucket", "record"), rows)
+    print_table((f"events of {key} in", "bucket@offset", "arrived", "event time", "behind its bucket", "record"), rows)
     outputs = [
         (
             category,
-            shown_time(pair.event_time),
+            format_time(pair.event_time),
             STREAM_AND_BATCH.kind_name(pair.kind),
-            _shown(pair.left),
-            _shown(pair.right),
+            _record_text(pair.left),
+            _record_text(pair.right),
         )
         for category, pair in found.outputs
     ]
-    table((f"outputs of {key} in", "event time", "", "stream", "batch"), outputs)
-    for more, what in ((found.more_events, "events"), (found.more_outputs, "outputs")):
-        if more:
-            note(f"These are the first {limit:,} {what}; there are more. Ask for fewer days, or raise --limit.")
+    print_table((f"outputs of {key} in", "event time", "", "stream", "batch"), outputs)
+    for has_more, kind in ((found.more_events, "events"), (found.more_outputs, "outputs")):
+        if has_more:
+            note(f"Only the first {limit:,} {kind} are shown. Name fewer days, or increase --limit.")
 
 
-def _behind(behind_ms: int) -> str:
-    return human_duration(behind_ms / 1000) if behind_ms else ""
+def _lag(lag_ms: int) -> str:
+    return human_duration(lag_ms / 1000) if lag_ms else ""
 
 
-def _shown(record: object) -> object:
+def _record_text(record: object) -> object:
     return "" if record is None else record

@@ -11,9 +11,9 @@ from ...processors.declare.apps import AppName
 from ...processors.errors import PenstockError
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
-from .signals import stopping_on_signals
-from .status import Watched, observing
-from .waiting import FailFast, Waiting
+from .signals import stop_on_signals
+from .status import Watched, observer_factory
+from .waiting import BrokerWait, FailFast
 
 DEFAULT_PORT = 8710
 
@@ -56,20 +56,21 @@ def dashboard(
         from ..dashboard.site import Shown  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise DashboardMissing(
-            f"The dashboard needs the package {error.name}, which is not installed: `pip install 'penstock[dashboard]'`."
+            f"The dashboard needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install "
+            "'penstock[dashboard]'`."
         ) from error
     access = Access.at(host, token)
     app = None if target is None else AppName.parse(target)
     bus = connect(kafka, folder)
-    observed = observing(target)
+    open_observer = observer_factory(target)
     shown = Shown(bus, app, folder / "state", title=target or bus.settings.bootstrap)
     with (
         listening_at(host, port) as listener,
-        closing(Broadcaster(Waiting(fail_fast=fail_fast)(lambda: Poller(bus, observed(bus))))) as watch,
+        closing(Broadcaster(BrokerWait(fail_fast=fail_fast)(lambda: Poller(bus, open_observer(bus))))) as watch,
     ):
         server = server_of(shown, watch, access)
-        with stopping_on_signals(server.stop):
+        with stop_on_signals(server.stop):
             watch.start()
-            asks = "it asks for the token; " if token is not None else ""
-            note(f"The dashboard is at {address_of(listener)} ({asks}Ctrl-C ends it)")
+            login = "it requires the token; " if token is not None else ""
+            note(f"The dashboard is at {address_of(listener)} ({login}Ctrl-C ends it)")
             server.run(sockets=[listener])

@@ -35,9 +35,9 @@ from ..deploy.version import DeploymentSettings, PodSettings, Target, Version
 from .category import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
 from .options import Target as AppTarget
-from .output import as_json, complain, note, out, table
+from .output import note, out, print_error, print_json, print_table
 from .root import configuration_of
-from .signals import breaking_off
+from .signals import interruptible
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The processor's name in `penstock deployments`.")]
 Patience = Annotated[
@@ -118,7 +118,7 @@ def deploy(
     )
     environment = {**os.environ, **({STORE: store} if store else {})}
     in_file = [variable for variable in variables_in(file.values) if variable in environment]
-    with breaking_off(INTERRUPTED), deployment_lock(folder, note):
+    with interruptible(INTERRUPTED), deployment_lock(folder, note):
         plans = []
         for processor in app.processors:
             variables = tuple(sorted({*required_variables(processor), *in_file}))
@@ -164,7 +164,7 @@ def undeploy(
 
     Example: penstock undeploy scorer
     """
-    with breaking_off("Repeat the command to finish."), deployment_lock(folder, note):
+    with interruptible("Repeat the command to finish."), deployment_lock(folder, note):
         if not purge_:
             _stop(folder, name)
             return
@@ -220,13 +220,15 @@ def _show_one(folder: Path, name: str, *, json: bool) -> None:
     files, status = DeploymentFiles(folder, name), deployment_status(folder, deployment)
     versions = [files.version(number) for number in files.version_numbers()]
     if json:
-        as_json({**_described(status), "versions": [msgspec.to_builtins(version) for version in versions]})
+        print_json({**_described(status), "versions": [msgspec.to_builtins(version) for version in versions]})
         return
     _show([status], json=False)
     if status.workers:
-        table(["worker", "version", "process", "up", "buckets", ""], [_worker_row(worker) for worker in status.workers])
+        print_table(
+            ["worker", "version", "process", "up", "buckets", ""], [_worker_row(worker) for worker in status.workers]
+        )
     columns = ["version", "", "deployed (UTC)", "by", "code", "class", "state"]
-    table(columns, [_version_row(version, deployment) for version in reversed(versions)])
+    print_table(columns, [_version_row(version, deployment) for version in reversed(versions)])
 
 
 def rollback(
@@ -248,7 +250,7 @@ def rollback(
 
     Example: penstock rollback scorer --to 2
     """
-    with breaking_off(INTERRUPTED), deployment_lock(folder, note):
+    with interruptible(INTERRUPTED), deployment_lock(folder, note):
         version = roll_back(folder, name, to, note, patience)
     note(f"{version.label} runs again.")
     _show([deployment_status(folder, find_deployment(folder, name))], json=json)
@@ -267,7 +269,7 @@ def scale(
     """
     before = find_deployment(folder, name)
     _note_standbys(before.version, workers)
-    with breaking_off(INTERRUPTED):
+    with interruptible(INTERRUPTED):
         after = scale_deployment(folder, name, workers, note, patience)
     note(f"{name}: {after.workers} workers, {before.workers} before.")
     _show([deployment_status(folder, after)], json=json)
@@ -302,13 +304,13 @@ def _absolute(location: str | None) -> str | None:
 
 def _show(statuses: list[DeploymentStatus], *, json: bool) -> None:
     if json:
-        as_json([_described(status) for status in statuses])
+        print_json([_described(status) for status in statuses])
         return
     columns = ["name", "version", "workers", "target", "deployed (UTC)", "app"]
-    table(columns, [_row(status) for status in statuses])
+    print_table(columns, [_row(status) for status in statuses])
     for status in statuses:
         for problem in status.problems:
-            complain(f"{status.deployment.name}: {problem}")
+            print_error(f"{status.deployment.name}: {problem}")
 
 
 def _row(status: DeploymentStatus) -> list[object]:

@@ -10,7 +10,7 @@ import typer
 
 from ..dev_services import LocalServices, ServiceStatus
 from .options import DEFAULT_FOLDER, AsJson, Folder
-from .output import as_json, note, steps, table
+from .output import note, print_json, print_table, progress_steps
 
 app = typer.Typer(help="Start and stop local services.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def up(services: Services = None, folder: Folder = DEFAULT_FOLDER, json: AsJson 
 
     Example: penstock dev up kafka
     """
-    with steps() as show:
+    with progress_steps() as show:
         states = LocalServices(folder).up(_names(services), progress=show)
     _show(list(states.values()), json)
 
@@ -64,10 +64,10 @@ def _names(services: list[ServiceName] | None) -> list[str]:
 
 def _show(states: list[ServiceStatus], json: bool) -> None:
     if json:
-        as_json([asdict(state) for state in states])
+        print_json([asdict(state) for state in states])
         return
     rows = [
         (state.name, state.state, str(state.pid or ""), "  ".join(f"{k} {v}" for k, v in state.endpoints.items()))
         for state in states
     ]
-    table(("service", "state", "pid", "endpoints"), rows)
+    print_table(("service", "state", "pid", "endpoints"), rows)

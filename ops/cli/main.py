@@ -12,7 +12,7 @@ import typer
 
 from ...processors.errors import PenstockError
 from ...transport.kafka.bounded_calls import has_pending_calls
-from ..logs.setup import LogFormat, LogLevel, in_json, set_up
+from ..logs.setup import LogFormat, LogLevel, configure_logging, logs_json
 from . import (
     alerts,
     archive,
@@ -35,7 +35,7 @@ from . import (
     status,
     watermark,
 )
-from .output import complain
+from .output import print_error
 from .root import CONFIG_VARIABLE, Root
 
 app = typer.Typer(
@@ -73,7 +73,7 @@ app.command("replay")(replay.replay)
 
 @app.callback()
 def penstock(
-    config_file: Annotated[  # noqa: ARG001 - read before anything else is; see Root
+    config_file: Annotated[  # noqa: ARG001 - read by Root, before all other options
         Path | None,
         typer.Option(
             "--config",
@@ -94,20 +94,20 @@ def penstock(
     ] = LogLevel.WARNING,
 ) -> None:
     """Stream processors in Python on Kafka that also run, unchanged, as Spark batch jobs."""
-    set_up(log_format, log_level)
+    configure_logging(log_format, log_level)
 
 
 def main() -> None:
     """Run the command. An error that users can act on is printed as a paragraph, without a stack trace."""
     try:
         _run()
-    except SystemExit as ended:
+    except SystemExit as end:
         if has_pending_calls():
             # Python does not wait for these threads, and one that returns during shutdown aborts the process.
             logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+            os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise
 
 
@@ -115,10 +115,10 @@ def _run() -> None:
     try:
         app()
     except PenstockError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(1)
     except Exception:
-        if not in_json():
+        if not logs_json():
             raise
         logging.getLogger("penstock").critical("Penstock failed because of a bug.", exc_info=True)
         sys.exit(1)

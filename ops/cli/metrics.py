@@ -12,8 +12,8 @@ from ...processors.errors import PenstockError
 from ..monitoring.observer import Observer
 from .options import DEFAULT_FOLDER, Folder, Kafka, connect
 from .output import note
-from .signals import stopping_on_signals
-from .waiting import FailFast, Waiting
+from .signals import stop_on_signals
+from .waiting import BrokerWait, FailFast
 
 
 def metrics(
@@ -35,7 +35,7 @@ def metrics(
     from ..monitoring.prometheus import Scraped  # noqa: PLC0415 - as above
 
     bus = connect(kafka, folder)
-    with closing(Waiting(fail_fast=fail_fast or once)(lambda: Observer(bus))) as observer:
+    with closing(BrokerWait(fail_fast=fail_fast or once)(lambda: Observer(bus))) as observer:
         registry = CollectorRegistry()
         registry.register(Scraped(observer))
         if once:
@@ -48,7 +48,7 @@ def metrics(
                 f"Cannot listen on {host}:{port}: {error.strerror}. No metrics are served. Choose another --port."
             ) from error
         stopped = Event()
-        with stopping_on_signals(stopped.set):
+        with stop_on_signals(stopped.set):
             note(f"Metrics are at http://{host}:{port}/metrics. Stop with Ctrl-C.")
             stopped.wait()
         server.shutdown()

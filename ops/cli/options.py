@@ -13,7 +13,7 @@ from ...processors.declare.processor import Processor
 from ...state.files.file_store import FileStore, open_file_store
 from ...transport.errors import BusError, SettingsRefused
 from ...transport.kafka import KafkaBus, KafkaSettings
-from ..config.kafka_settings import explained, kafka_settings
+from ..config.kafka_settings import kafka_settings, with_place
 from ..config.toml_file import TomlFile
 from ..dev_services import LocalServices
 from .option_groups import OptionGroup
@@ -27,7 +27,7 @@ def _setting(name: str, metavar: str | None, text: str, **options: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class KafkaCluster:
     """A Kafka cluster: its address, and client settings from the configuration.
 
     Args:
@@ -39,19 +39,19 @@ class Cluster:
     file: TomlFile = field(default_factory=TomlFile)
 
 
-def _with_settings(context: typer.Context, named: str | Cluster | None) -> Cluster:
-    bootstrap = named.bootstrap if isinstance(named, Cluster) else named
-    return Cluster(bootstrap, configuration_of(context).file)
+def _with_settings(context: typer.Context, cluster: str | KafkaCluster | None) -> KafkaCluster:
+    bootstrap = cluster.bootstrap if isinstance(cluster, KafkaCluster) else cluster
+    return KafkaCluster(bootstrap, configuration_of(context).file)
 
 
 Kafka = Annotated[
-    Cluster | None,
+    KafkaCluster | None,
     _setting(
         "kafka",
         "HOST:PORT",
         "The Kafka cluster; the default is the local one of `penstock dev up`. Set SASL, TLS and other settings of librdkafka with "
         "kafka-settings in the configuration.",
-        parser=Cluster,
+        parser=KafkaCluster,
         callback=_with_settings,
     ),
 ]
@@ -155,7 +155,7 @@ class BackupLocation(OptionGroup):
         return f"penstock run {target}" + (f" --backup {self.backup}" if self.backup else "")
 
 
-def one_processor(target: str) -> type[Processor]:
+def only_processor(target: str) -> type[Processor]:
     """Return the only processor that a target names.
 
     Raises:
@@ -171,19 +171,19 @@ def one_processor(target: str) -> type[Processor]:
     return processors[0]
 
 
-def connect(kafka: Cluster | None, folder: Path) -> KafkaBus:
+def connect(kafka: KafkaCluster | None, folder: Path) -> KafkaBus:
     """Return the bus that the options name, or the local one.
 
     Raises:
         BusError: no cluster is named, and none runs locally.
         ConfigRefused: a Kafka setting in the configuration is invalid.
     """
-    cluster = kafka or Cluster()
+    cluster = kafka or KafkaCluster()
     bus = KafkaBus(KafkaSettings(cluster.bootstrap or _local_kafka(folder), kafka_settings(cluster.file)))
     try:
         bus.catalog  # noqa: B018 - opens the client here, where the place of each setting is known
     except SettingsRefused as error:
-        raise explained(cluster.file, error) from error
+        raise with_place(cluster.file, error) from error
     return bus
 
 
@@ -197,11 +197,11 @@ def _local_kafka(folder: Path) -> str:
     )
 
 
-def warehouse_of(location: str | None, folder: Path) -> str:
+def warehouse_location(location: str | None, folder: Path) -> str:
     """Return the location of the warehouse."""
     return location or str(folder / "warehouse")
 
 
-def batch_output_of(location: str | None, folder: Path) -> str:
+def batch_output_location(location: str | None, folder: Path) -> str:
     """Return the location of the batch's output."""
     return location or str(folder / "backfill")

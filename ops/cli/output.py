@@ -14,17 +14,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..logs.setup import in_json
+from ..logs.setup import logs_json
 
 _LOG = logging.getLogger("penstock.command")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-_COUNTED = re.compile(r"(\d+) of (\d+)$")
+_COUNT = re.compile(r"(\d+) of (\d+)$")
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print an error; with --log-format json, log it."""
-    if in_json():
+    if logs_json():
         _LOG.error("%s", text)
         return
     err.print(f"[bold red]Error:[/] {escape(text)}", soft_wrap=not err.is_terminal)
@@ -32,34 +32,34 @@ def complain(text: str) -> None:
 
 def note(text: str) -> None:
     """Print a note on standard error; with --log-format json, log it."""
-    if in_json():
+    if logs_json():
         _LOG.info("%s", text)
         return
     err.print(escape(text), soft_wrap=True)
 
 
-def as_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print one JSON value on one line."""
     out.out(json.dumps(value, default=str), highlight=False)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table."""
-    out.print(tabular(columns, rows))
+    out.print(table_of(columns, rows))
 
 
-def tabular(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Return a table. Numbers are aligned to the right, with separators."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
-        shown.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in rows:
-        shown.add_row(*(f"{cell:,}" if isinstance(cell, (int, float)) else escape(str(cell)) for cell in row))
-    return shown
+        table.add_row(*(f"{cell:,}" if isinstance(cell, (int, float)) else escape(str(cell)) for cell in row))
+    return table
 
 
-def facts(values: Mapping[str, object]) -> None:
+def print_facts(values: Mapping[str, object]) -> None:
     """Print names and values, one per line."""
     width = max(map(len, values))
     for name, value in values.items():
@@ -67,9 +67,9 @@ def facts(values: Mapping[str, object]) -> None:
 
 
 @contextmanager
-def steps() -> Iterator[Callable[[str], None]]:
+def progress_steps() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows progress: a bar for lines that end in "3 of 46", a note without a terminal."""
-    if in_json() or not err.is_terminal:
+    if logs_json() or not err.is_terminal:
         yield note
         return
     with Progress(
@@ -78,8 +78,8 @@ def steps() -> Iterator[Callable[[str], None]]:
         bar = bars.add_task("Starting …", total=None)
 
         def show(line: str) -> None:
-            counted = _COUNTED.search(line)
-            done, total = map(int, counted.groups()) if counted else (0, None)
+            match = _COUNT.search(line)
+            done, total = map(int, match.groups()) if match else (0, None)
             bars.update(bar, description=line, completed=done, total=total)
 
         yield show
@@ -93,5 +93,5 @@ def progress() -> Progress:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=err,
-        disable=in_json() or not err.is_terminal,
+        disable=logs_json() or not err.is_terminal,
     )

@@ -33,12 +33,12 @@ from .options import (
     Store,
     Warehouse,
     WebHdfs,
-    batch_output_of,
+    batch_output_location,
     connect,
-    warehouse_of,
+    warehouse_location,
 )
-from .output import as_json, note, table
-from .times import days_of, parse_day, parse_time_ms, shown_time, shown_window
+from .output import note, print_json, print_table
+from .times import format_time, format_window, parse_day, parse_days, parse_time_ms
 
 if TYPE_CHECKING:
     from ...backfill.compare.hybrid_results import Result, StreamSide
@@ -66,7 +66,7 @@ def query(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The largest number of results.")] = 100,
     store: Store = None,
-    of_both: Annotated[
+    hybrid: Annotated[
         bool,
         typer.Option(
             "--hybrid", help="Read complete days from the batch output, and other days from the live results."
@@ -99,36 +99,39 @@ def query(
 
     Example: penstock query examples/flights/app.py:Ranker --hybrid --from 2013-01-01 --to 2013-01-31 --key UA
     """
-    if of_both:
+    if hybrid:
         if at is not None:
             raise typer.BadParameter("--at and --hybrid exclude each other. Name the window's day with --day.")
         from ...backfill.compare.hybrid_results import BatchSide, hybrid_results  # noqa: PLC0415 - Arrow is slow to import, and a query of a store does without
 
-        processor = named_aggregator(target)
+        processor = aggregator_with_results(target)
         until = None if batch_until is None else parse_day(batch_until)
-        archive = open_warehouse(warehouse_of(warehouse, folder), webhdfs)
-        batch = BatchSide(archive, open_warehouse(batch_output_of(output, folder), webhdfs), until)
+        archive = open_warehouse(warehouse_location(warehouse, folder), webhdfs)
+        batch = BatchSide(archive, open_warehouse(batch_output_location(output, folder), webhdfs), until)
         with _live(processor, store, partial(connect, kafka, folder)) as live:
-            _show(hybrid_results(processor, batch, live, Days(*days_of(first, last, day)), key), limit, json=json)
+            _show(hybrid_results(processor, batch, live, Days(*parse_days(first, last, day)), key), limit, json=json)
         return
     if (first, last, day, batch_until) != (None,) * 4:
         raise typer.BadParameter("Days need --hybrid. A store alone is queried with --key and --at.")
     if at is not None and key is None:
-        raise typer.BadParameter("--at needs --key: a time alone would read every shard.")
+        raise typer.BadParameter("--at needs --key: a time alone requires a scan of every shard.")
     if store is None:
         raise typer.BadParameter("Name the store with --store or the environment variable PENSTOCK_STORE.")
     processor = _aggregator(target)
     with read_results(store, processor) as results:
         found = list(islice(_find(results, processor, key, None if at is None else parse_time_ms(at), limit), limit))
     if json:
-        for of_key, window, value in found:
-            as_json({"key": of_key, "start": window.start, "end": window.end, "value": shown(value)})
+        for result_key, window, value in found:
+            print_json({"key": result_key, "start": window.start, "end": window.end, "value": shown(value)})
         return
-    rows = [[of_key, shown_window(window), dumps(shown(value), ensure_ascii=False)] for of_key, window, value in found]
-    table(["key", "window", "value"], rows)
+    rows = [
+        [result_key, format_window(window), dumps(shown(value), ensure_ascii=False)]
+        for result_key, window, value in found
+    ]
+    print_table(["key", "window", "value"], rows)
 
 
-def named_aggregator(target: str) -> type[Aggregator]:
+def aggregator_with_results(target: str) -> type[Aggregator]:
     """Return the only aggregator that a target names, if it has results."""
     from ...backfill.compare.hybrid_results import expect_results  # noqa: PLC0415 - as in `query`
 
@@ -156,13 +159,13 @@ def _show(found: Sequence[Result], limit: int, *, json: bool) -> None:
     if json:
         for result in found[:limit]:
             record = shown(result.record)
-            as_json({"key": result.key, "event_time": result.event_time, "record": record, "from": result.source})
+            print_json({"key": result.key, "event_time": result.event_time, "record": record, "from": result.source})
     else:
         rows = [
-            (result.key, shown_time(result.event_time), dumps(shown(result.record), ensure_ascii=False), result.source)
+            (result.key, format_time(result.event_time), dumps(shown(result.record), ensure_ascii=False), result.source)
             for result in found[:limit]
         ]
-        table(["key", "event time", "record", "from"], rows)
+        print_table(["key", "event time", "record", "from"], rows)
     if len(found) > limit:
         note(
             f"These are the first {limit:,} of {len(found):,} results. Choose fewer days or one key, or raise --limit."

@@ -6,10 +6,10 @@ import typer
 
 from ...processors.declare.apps import AppName
 from .option_groups import with_option_groups
-from .options import AsJson, BackupLocation, Connection, OneTarget, Warehouse, one_processor, warehouse_of
+from .options import AsJson, BackupLocation, Connection, OneTarget, Warehouse, only_processor, warehouse_location
 from .replay_options import EventOptions, OutputOptions, PlaybackOptions
 from .replay_run import ReplayRun
-from .root import handed_on
+from .root import forwarded_options
 
 
 @with_option_groups
@@ -35,7 +35,7 @@ def replay(
 
     Example: penstock replay examples/flights/app.py:Scorer --from "2h ago" --key JFK-LAX --state empty --save-as-test test_lax.py
     """
-    processor, bus = one_processor(target), connection.open()
+    processor, bus = only_processor(target), connection.open()
     is_open_ended = outputs.against is None or events.since.isdecimal()
     run = ReplayRun(
         AppName(AppName.parse(target).path, processor.__name__),
@@ -46,9 +46,9 @@ def replay(
         outputs,
         playback,
         bus,
-        warehouse_of(warehouse, connection.folder),
+        warehouse_location(warehouse, connection.folder),
         backups.webhdfs,
-        [*handed_on(context), *events.forwarded(bus, connection.folder, backups, warehouse)],
+        [*forwarded_options(context), *events.forwarded(bus, connection.folder, backups, warehouse)],
         json,
     )
     if run.execute():

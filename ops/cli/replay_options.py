@@ -1,4 +1,4 @@
-"""Options of `penstock replay`, and the values that they stand for."""
+"""Options of `penstock replay`, and their parsed values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Selection:
         span: the first and the last event.
         description: the span, as the user wrote it.
         start: the initial state.
-        key: the only key whose outputs are wanted; None for all.
+        key: the only key to output; None for all.
         numbers: the bucket numbers.
         is_part: whether the user named a key or buckets.
     """
@@ -73,7 +73,7 @@ class EventOptions(OptionGroup):
         typer.Option(
             "--source",
             metavar="bus|warehouse",
-            help="Where events come from; with warehouse, events that are not archived yet come from the bus.",
+            help="The source of events; with warehouse, events that are not archived yet come from the bus.",
         ),
     ] = "bus"
     from_earliest: Annotated[bool, typer.Option("--from-earliest", help="Skip events that Kafka has deleted.")] = False
@@ -109,7 +109,7 @@ class EventOptions(OptionGroup):
         """Return the options with which another process replays the same events from the same state."""
         options = ["--state", self.state, "--source", self.source]
         options += ["--kafka", bus.settings.bootstrap, "--dir", str(folder)]
-        options += given_options({"--backup": backups.backup, "--webhdfs": backups.webhdfs, "--warehouse": warehouse})
+        options += set_options({"--backup": backups.backup, "--webhdfs": backups.webhdfs, "--warehouse": warehouse})
         return [*options, *(["--from-earliest"] if self.from_earliest else [])]
 
 
@@ -155,7 +155,7 @@ class OutputOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class PlaybackOptions(OptionGroup):
-    """The speed of a replay, and where it stops."""
+    """The speed and the breakpoints of a replay."""
 
     break_at: Annotated[
         list[str] | None,
@@ -181,17 +181,17 @@ class PlaybackOptions(OptionGroup):
 
     @property
     def rate(self) -> float | None:
-        """The seconds of the past for each second; None for as fast as possible."""
+        """Replayed seconds per second; None for as fast as possible."""
         return None if self.speed is None else parse_speed(self.speed)
 
 
-def given_options(options: dict[str, str | None]) -> list[str]:
-    """Return the command line of those options that have a value."""
+def set_options(options: dict[str, str | None]) -> list[str]:
+    """Return the options with a value, as words of a command line."""
     return [word for name, value in options.items() if value is not None for word in (name, value)]
 
 
 def parse_speed(text: str) -> float:
-    """Return the seconds of the past for each second."""
+    """Return replayed seconds per second."""
     match = _SPEED.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
         raise typer.BadParameter(
@@ -247,7 +247,7 @@ def parse_initial_state(text: str, backups: BackupLocation) -> Start:
 
 
 def select_buckets(processor: type[Processor], key: str | None, numbers: list[int] | None) -> list[int]:
-    """Return the bucket numbers to replay: all, those that the user named, or the bucket of a key."""
+    """Return the bucket numbers to replay: all, the named ones, or the bucket of a key."""
     buckets = processor.inputs()[0].buckets
     unknown = [number for number in numbers or () if not 0 <= number < buckets]
     if unknown:
@@ -256,14 +256,14 @@ def select_buckets(processor: type[Processor], key: str | None, numbers: list[in
         )
     if key is None:
         return sorted(set(numbers or range(buckets)))
-    home = bucket_of(key.encode(), buckets)
-    if numbers and home not in numbers:
-        raise typer.BadParameter(f"Events of key {key} are in bucket {home}. Omit --bucket, or name that bucket.")
-    return [home]
+    bucket = bucket_of(key.encode(), buckets)
+    if numbers and bucket not in numbers:
+        raise typer.BadParameter(f"Events of key {key} are in bucket {bucket}. Omit --bucket, or name that bucket.")
+    return [bucket]
 
 
 def require_one_bucket(start: Start, numbers: list[int]) -> None:
-    """Refuse to start several buckets from one backup."""
+    """Raise BadParameter if several buckets would start from one backup."""
     if isinstance(start, FromBackup) and len(numbers) > 1:
         raise typer.BadParameter(
             "A backup contains one bucket. Name that bucket with --bucket, or one of its keys with --key."

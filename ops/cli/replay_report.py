@@ -13,15 +13,15 @@ from ...backfill.compare.summary import Comparison
 from ...processors.declare.processor import Processor
 from ..replay.outputs import Output, line_of, told
 from ..replay.shard_replay import ReplayCounts
-from .output import as_json, note, out, table
-from .times import shown_time
+from .output import note, out, print_json, print_table
+from .times import format_time
 
 EXAMPLES = 10
-"""Differences of each category to print without `--limit`."""
+"""The number of differences to print for each category, without `--limit`."""
 KEYS = 10
 
 
-class Screen:
+class OutputPrinter:
     """Prints outputs as they arrive, up to a limit.
 
     Args:
@@ -32,55 +32,57 @@ class Screen:
     def __init__(self, limit: int | None, *, json: bool) -> None:
         self._limit = limit
         self._json = json
-        self._given = 0
+        self._count = 0
 
-    def give(self, output: Output) -> None:
+    def add(self, output: Output) -> None:
         """Print an output."""
-        self._given += 1
-        if self._limit is not None and self._given > self._limit:
+        self._count += 1
+        if self._limit is not None and self._count > self._limit:
             return
         if self._json:
             sys.stdout.write(line_of(output).decode())
         else:
-            one = told(output)
+            record = told(output)
             out.out(
-                f"{one.category}, by bucket {one.bucket}: {shown_time(one.event_time)} {one.key} {_shown(one.value)}",
+                f"{record.category}, by bucket {record.bucket}: {format_time(record.event_time)} {record.key} {_json_text(record.value)}",
                 highlight=False,
             )
 
     def close(self) -> None:
         """Print the number of omitted outputs."""
-        if self._limit is not None and self._given > self._limit:
-            note(f"… and {self._given - self._limit:,} more outputs.")
+        if self._limit is not None and self._count > self._limit:
+            note(f"… and {self._count - self._limit:,} more outputs.")
 
 
-def conclude(processor: type[Processor], counts: ReplayCounts, took_s: float, *, json: bool) -> None:
+def show_summary(processor: type[Processor], counts: ReplayCounts, duration_s: float, *, json: bool) -> None:
     """Print the summary."""
     if json:
-        as_json({"summary": {"processor": processor.name, **asdict(counts), "seconds": round(took_s, 3)}})
+        print_json({"summary": {"processor": processor.name, **asdict(counts), "seconds": round(duration_s, 3)}})
     else:
-        note(f"{processor.__name__}: {counts}, in {took_s:.1f} s.")
+        note(f"{processor.__name__}: {counts}, in {duration_s:.1f} s.")
 
 
 def show_differences(
     against: str, found: Sequence[Comparison], open_windows: int, limit: int | None, *, json: bool
 ) -> None:
-    """Print how the replay's outputs differ from others.
+    """Print the differences between the replay's outputs and others.
 
     Args:
         against: the name of the other version, as the user wrote it.
         found: the comparisons.
         open_windows: the number of windows excluded because they received events after the range.
-        limit: how many differences of each category to print; None for a few.
-        json: as JSON.
+        limit: the number of differences to print for each category; None for a few.
+        json: whether to print JSON.
     """
     if json:
         for comparison in found:
-            as_json({"against": against, **comparison.described()})
+            print_json({"against": against, **comparison.described()})
         return
     sides = Sides(against, "the replay")
     columns = ["category", "equal", f"only in {sides.left}", f"only in {sides.right}", "different", "differ"]
-    table(columns, [(c.category, c.equal, c.only_left, c.only_right, c.different, f"{c.share:.2%}") for c in found])
+    print_table(
+        columns, [(c.category, c.equal, c.only_left, c.only_right, c.different, f"{c.share:.2%}") for c in found]
+    )
     for comparison in found:
         _show_fields_and_keys(comparison)
         for pair in islice(comparison.examples, EXAMPLES if limit is None else limit):
@@ -89,7 +91,7 @@ def show_differences(
         note(f"{open_windows:,} windows received events after the range and are not compared.")
     for comparison in found:
         if comparison.within_error:
-            note(f"{comparison.category}: {comparison.within_error:,} different records lie within the stated error.")
+            note(f"{comparison.category}: {comparison.within_error:,} different records are within the stated error.")
     agree = all(comparison.agrees for comparison in found)
     note(f"The replay and {against} {'agree' if agree else 'differ'}.")
 
@@ -100,23 +102,23 @@ def _show_fields_and_keys(comparison: Comparison) -> None:
         note(f"{comparison.category} differs in {', '.join(f'{f.field} ({f.differing:,})' for f in fields)}.")
     keys = comparison.examples_by_key()
     if keys:
-        table([f"key of {comparison.category}", "differ"], list(islice(keys.items(), KEYS)))
+        print_table([f"key of {comparison.category}", "differ"], list(islice(keys.items(), KEYS)))
         if len(keys) > KEYS:
             note(f"… and {len(keys) - KEYS:,} more keys.")
 
 
 def _show_pair(category: str, pair: RecordPair, sides: Sides) -> None:
     out.out(
-        f"{category}: {sides.kind_name(pair.kind)}, key {pair.key}, {shown_time(pair.event_time)}",
+        f"{category}: {sides.kind_name(pair.kind)}, key {pair.key}, {format_time(pair.event_time)}",
         highlight=False,
     )
     width = max(len(sides.left), len("replay"))
     for name, record in ((sides.left, pair.left), ("replay", pair.right)):
         if record is not None:
-            out.out(f"  {name:<{width}}  {_shown(record)}", highlight=False)
+            out.out(f"  {name:<{width}}  {_json_text(record)}", highlight=False)
     for field in pair.fields:
         out.out(f"  {field.field}: {field.left} -> {field.right}", highlight=False)
 
 
-def _shown(value: object) -> str:
+def _json_text(value: object) -> str:
     return dumps(value, ensure_ascii=False)

@@ -25,9 +25,9 @@ from ..replay.shard_replay import ReplayCounts, ShardReplayer
 from ..replay.sinks import LinesFile, ScratchCategories
 from ..worker.preflight import expect_categories, opened
 from .output import note, progress
-from .replay_options import EventOptions, OutputOptions, PlaybackOptions, Selection, given_options, span_options
-from .replay_report import Screen, conclude, show_differences
-from .signals import breaking_off
+from .replay_options import EventOptions, OutputOptions, PlaybackOptions, Selection, set_options, span_options
+from .replay_report import OutputPrinter, show_differences, show_summary
+from .signals import interruptible
 
 LIVE = "live"
 
@@ -40,9 +40,9 @@ class ReplayRun:
         app: the app file and the processor.
         processor: the processor.
         selection: the events and the initial state.
-        events: where the events come from.
+        events: the options of the events.
         outputs: the destination of the outputs.
-        playback: the speed, and where it stops.
+        playback: the speed and the breakpoints.
         bus: the bus with the events.
         warehouse: the location of the warehouse.
         webhdfs: the address of WebHDFS, if the warehouse is on HDFS.
@@ -63,21 +63,21 @@ class ReplayRun:
     json: bool
 
     def execute(self) -> bool:
-        """Replay; return whether the outputs differ from those to compare with."""
+        """Replay, and return whether the outputs differ from the other version's or the live ones."""
         rate = self.playback.rate
         expect_categories(self.processor, self.processor.inputs(), self.bus)
         started_s = time.monotonic()
-        with breaking_off("Outputs were not written."), ExitStack() as resources:
-            theirs = self._other_outputs(resources)
-            screen = Screen(self.outputs.limit, json=self.json)
-            sinks = self._sinks(resources) or ([screen.give] if self.outputs.against is None else [])
+        with interruptible("Outputs were not written."), ExitStack() as resources:
+            other_outputs = self._other_outputs(resources)
+            printer = OutputPrinter(self.outputs.limit, json=self.json)
+            sinks = self._sinks(resources) or ([printer.add] if self.outputs.against is None else [])
             collector = OutputCollector(
                 self.processor, self.selection.key, sinks, keeps=self.outputs.against is not None
             )
             self._collect(resources, collector, rate)
-        screen.close()
-        differs = self.outputs.against is not None and self._differs(self.outputs.against, theirs, collector)
-        conclude(self.processor, collector.counts, time.monotonic() - started_s, json=self.json)
+        printer.close()
+        differs = self.outputs.against is not None and self._differs(self.outputs.against, other_outputs, collector)
+        show_summary(self.processor, collector.counts, time.monotonic() - started_s, json=self.json)
         return differs
 
     def _other_outputs(self, resources: ExitStack) -> list[OutputRecord] | None:
@@ -86,7 +86,7 @@ class ReplayRun:
         if against is None or against == LIVE:
             return None
         other = resources.enter_context(version(self.app, against))
-        options = [*self.forwarded, *span_options(selection.span), *given_options({"--key": selection.key})]
+        options = [*self.forwarded, *span_options(selection.span), *set_options({"--key": selection.key})]
         if selection.is_part:
             options += [word for number in selection.numbers for word in ("--bucket", str(number))]
         note(f"Replaying {against} …")
@@ -144,9 +144,9 @@ class ReplayRun:
         count = write_test(path, self.app.path, self.processor, events, self.selection.description)
         note(f"{path} is a test with {count:,} events. Run it with pytest.")
 
-    def _differs(self, against: str, theirs: list[OutputRecord] | None, collector: OutputCollector) -> bool:
+    def _differs(self, against: str, other_outputs: list[OutputRecord] | None, collector: OutputCollector) -> bool:
         """Compare the outputs, show the differences, and return whether there are any."""
-        if theirs is None:
+        if other_outputs is None:
             selection = self.selection
             replayed = Replayed(
                 self.processor,
@@ -158,7 +158,7 @@ class ReplayRun:
             )
             found = compare_with_live(replayed, self.bus)
         else:
-            found = LiveComparison(compare(self.processor, theirs, collector.ours), 0)
+            found = LiveComparison(compare(self.processor, other_outputs, collector.ours), 0)
         file = Path(against)
         name = "/".join(file.parts[-2:]) if file.suffix == ".py" else against
         show_differences(name, found.comparisons, found.open_windows, self.outputs.limit, json=self.json)

@@ -1,4 +1,4 @@
-"""`penstock reset`: moves a processor's positions, and its states with them, to another place in its inputs."""
+"""`penstock reset`: moves a processor's positions and its state to another position in its inputs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..maintenance.reset import ResetPlan, perform_reset, plan_reset
 from ..maintenance.reset_plan import ResetMethod, ShardPlan, StatePolicy
 from ..maintenance.reset_target import Edge, ResetTarget, parse_offsets
 from .option_groups import with_option_groups
-from .options import AsJson, BackupLocation, Connection, DryRun, OneTarget, Store, Yes, one_processor
-from .output import as_json, note, table
+from .options import AsJson, BackupLocation, Connection, DryRun, OneTarget, Store, Yes, only_processor
+from .output import note, print_json, print_table
 from .times import parse_start
 
 _SHORT = {
@@ -58,7 +58,7 @@ def reset(
 
     Example: penstock reset examples/flights/app.py:Scorer --to "2h ago" --backup backups --dry-run
     """
-    processor, bus = one_processor(target), connection.open()
+    processor, bus = only_processor(target), connection.open()
     if not dry_run:
         require_idle(processor, bus)  # before the user is asked
     environment = MaintenanceEnvironment(bus, connection.states, backups.open(), store)
@@ -73,7 +73,7 @@ def reset(
         if not json:
             note(f"{processor.name} is reset. Start it: {backups.run_command(target)}")
     if json:
-        as_json(_describe(plan, consumers, is_done=not dry_run))
+        print_json(_describe(plan, consumers, is_done=not dry_run))
 
 
 def _parse_target(text: str, processor: type[Processor]) -> ResetTarget:
@@ -93,14 +93,14 @@ def _consumers(app: AppName, processor: type[Processor]) -> list[str]:
     """Return the processors of the app that read this processor's outputs."""
     written = {category.name for category in processor.outputs()}
     others = AppName(app.path).load().processors
-    return [one.__name__ for one in others if written & {category.name for category in one.inputs()}]
+    return [other.__name__ for other in others if written & {category.name for category in other.inputs()}]
 
 
 def _show(plan: ResetPlan, consumers: list[str]) -> None:
     has_state = any(shard.method is not ResetMethod.NONE for shard in plan.shards)
     columns = ["bucket", "input", "from", "to", "repeated", "skipped"]
     columns += ["caught up", "state"] if has_state else []
-    table(columns, [row for shard in plan.shards for row in _rows(shard, has_state=has_state)])
+    print_table(columns, [row for shard in plan.shards for row in _rows(shard, has_state=has_state)])
     for line in _effects(plan, consumers):
         note(line)
 

@@ -1,8 +1,8 @@
 """The root command: reads the configuration, and passes it to commands as defaults.
 
-    command line --options of all commands to the front--> configuration file --as defaults of every command--> flag, variable, file
+    command line --options of `penstock` first--> configuration file --defaults of every command--> flag, variable or file
 
-Commands read a value of the file like one from the command line.
+A value from the file is parsed like a value from the command line.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .sections import SECTIONS
 
 DEFAULT_FILE = Path("penstock.toml")
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
-EVERYWHERE = ("--config", "--log-format", "--log-level")
-"""Options of `penstock` itself, which may be given before or after a command."""
-_EPILOG = f"{', '.join(EVERYWHERE)}: options of all commands, see penstock --help."
+ROOT_OPTIONS = ("--config", "--log-format", "--log-level")
+"""Options of `penstock` itself, before or after the command."""
+_EPILOG = f"{', '.join(ROOT_OPTIONS)}: options of all commands, see penstock --help."
 
 
 class Root(TyperGroup):
@@ -35,16 +35,16 @@ class Root(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the configuration, then the command line."""
-        first, rest = hoisted(args)
+        root_options, rest = split_root_options(args)
         for _, command in _commands(self):
             command.epilog = command.epilog or _EPILOG
         if not ctx.resilient_parsing and rest and "--help" not in rest:
-            ctx.obj = configuration = Configuration(_file(first), commands_of(self), SECTIONS)
+            ctx.obj = configuration = Configuration(_file(root_options), commands_of(self), SECTIONS)
             configuration.check()
-            environment.fill(configuration.file)
+            environment.set_missing_variables(configuration.file)
             ctx.default_map = self._defaults(configuration)
         with _locating_errors(ctx):
-            return super().parse_args(ctx, [*first, *rest])
+            return super().parse_args(ctx, [*root_options, *rest])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -58,53 +58,55 @@ class Root(TyperGroup):
             inner = defaults
             for word in words:
                 inner = inner.setdefault(word, {})
-            given = configuration.given(words)
-            inner.update({_name(one): given[name] for one in command.params if (name := _long(one)) in given})
+            settings = configuration.settings_of(words)
+            inner.update(
+                {_name(option): settings[name] for option in command.params if (name := _long(option)) in settings}
+            )
         return defaults
 
 
 def configuration_of(context: typer.Context) -> Configuration:
     """Return the configuration, for a command that reads a table."""
-    found = context.find_root().obj
-    return found if isinstance(found, Configuration) else Configuration(TomlFile(), {})
+    configuration = context.find_root().obj
+    return configuration if isinstance(configuration, Configuration) else Configuration(TomlFile(), {})
 
 
-def handed_on(context: typer.Context) -> list[str]:
+def forwarded_options(context: typer.Context) -> list[str]:
     """Return the options with which another process uses the same configuration and log format."""
     file = configuration_of(context).file.path
-    given = context.find_root().params
+    params = context.find_root().params
     options = [] if file is None else ["--config", str(file.absolute())]
     for option in ("log_format", "log_level"):
-        options += [f"--{option.replace('_', '-')}", given[option].value]
+        options += [f"--{option.replace('_', '-')}", params[option].value]
     return options
 
 
-def hoisted(arguments: list[str]) -> tuple[list[str], list[str]]:
+def split_root_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Return the options of `penstock` itself, and the rest of a command line."""
-    first: list[str] = []
+    root_options: list[str] = []
     rest: list[str] = []
-    left = iter(arguments)
-    for argument in left:
+    remaining = iter(arguments)
+    for argument in remaining:
         if argument == "--":
-            rest += [argument, *left]
-        elif argument in EVERYWHERE:
-            first += [argument, *_one(left)]
+            rest += [argument, *remaining]
+        elif argument in ROOT_OPTIONS:
+            root_options += [argument, *_next_value(remaining)]
         else:
-            (first if argument.startswith(tuple(f"{name}=" for name in EVERYWHERE)) else rest).append(argument)
-    return first, rest
+            (root_options if argument.startswith(tuple(f"{name}=" for name in ROOT_OPTIONS)) else rest).append(argument)
+    return root_options, rest
 
 
-def _one(left: Iterator[str]) -> list[str]:
-    return [value for value in (next(left, None),) if value is not None]
+def _next_value(arguments: Iterator[str]) -> list[str]:
+    return [value for value in (next(arguments, None),) if value is not None]
 
 
 def _file(options: list[str]) -> TomlFile:
     """Return the file from the command line, the environment, or the working folder."""
-    given = [option.partition("=")[2] for option in options if option.startswith("--config=")]
-    given += [value for option, value in pairwise(options) if option == "--config"]
-    named = given[-1] if given else os.environ.get(CONFIG_VARIABLE)
-    if named:
-        return TomlFile.read(Path(named))
+    paths = [option.partition("=")[2] for option in options if option.startswith("--config=")]
+    paths += [value for option, value in pairwise(options) if option == "--config"]
+    path = paths[-1] if paths else os.environ.get(CONFIG_VARIABLE)
+    if path:
+        return TomlFile.read(Path(path))
     return TomlFile.read(DEFAULT_FILE) if DEFAULT_FILE.is_file() else TomlFile()
 
 
@@ -114,10 +116,10 @@ def _locating_errors(root: Any) -> Iterator[None]:
     try:
         yield
     except typer.BadParameter as error:
-        told = _located(error, root.obj) if root.obj else None
-        if told is None:
+        located = _located(error, root.obj) if root.obj else None
+        if located is None:
             raise
-        raise told from error
+        raise located from error
 
 
 def _located(error: typer.BadParameter, configuration: Configuration) -> ConfigRefused | None:
@@ -128,10 +130,10 @@ def _located(error: typer.BadParameter, configuration: Configuration) -> ConfigR
     source = context.get_parameter_source(option.name)
     if source is None or source.name != "DEFAULT_MAP":
         return None
-    places = {known.name: keys for known, keys, _ in configuration.values(_words(context))}
+    keys_by_option = {setting.name: keys for setting, keys, _ in configuration.values_in_file(_words(context))}
     name = _long(option)
     return ConfigRefused(
-        f"{configuration.file.place(places[name])}: {name} is invalid: {error.message.rstrip('.')}. Nothing was done. Correct the file."
+        f"{configuration.file.place(keys_by_option[name])}: {name} is invalid: {error.message.rstrip('.')}. Nothing was done. Correct the file."
     )
 
 
@@ -158,10 +160,10 @@ def _commands(group: Any, words: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 
 def _options(command: Any) -> Iterator[Option]:
     """Yield the options of a command that a file may set."""
-    for one in command.params:
-        name = _long(one)
-        if one.param_type_name == "option" and name not in {"help", "config"}:
-            yield Option(name, _variable(one), is_flag=one.is_flag, is_list=one.multiple)
+    for param in command.params:
+        name = _long(param)
+        if param.param_type_name == "option" and name not in {"help", "config"}:
+            yield Option(name, _variable(param), is_flag=param.is_flag, is_list=param.multiple)
 
 
 def _long(option: Any) -> str:
@@ -173,5 +175,5 @@ def _name(option: Any) -> str:
 
 
 def _variable(option: Any) -> str | None:
-    found: str | list[str] | None = option.envvar
-    return found[0] if isinstance(found, list) else found
+    variable: str | list[str] | None = option.envvar
+    return variable[0] if isinstance(variable, list) else variable

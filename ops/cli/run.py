@@ -26,26 +26,26 @@ from ..worker.until_end import UntilEnd
 from ..worker.worker import Worker
 from .category import create_missing
 from .options import DEFAULT_FOLDER, AsJson, Backup, BackupEvery, Folder, Kafka, Store, WebHdfs, connect
-from .output import as_json, complain, note, progress
-from .root import handed_on
-from .signals import NOT_SAVED, ending_within, interrupt, stopping_on_signals
-from .waiting import FailFast, Waiting
+from .output import note, print_error, print_json, progress
+from .root import forwarded_options
+from .signals import NOT_SAVED, exit_within, interrupt, stop_on_signals
+from .waiting import BrokerWait, FailFast
 
 STOP_WITHIN_S = 30.0
 """The default time for a worker to end after a signal."""
-NOT_SAVED_MEANS = (
+NOT_SAVED_EFFECT = (
     "No event is lost: events after the last checkpoint are processed again after a restart, with the declared semantics "
     "(at-least-once outputs may repeat, at-most-once outputs may be missing). Other workers get its buckets when its session ends."
 )
 
 
 @dataclass(frozen=True)
-class Stopping:
+class StopOptions:
     """Options for the start and the end of a run.
 
     Args:
         until_end: stop at the current end of the inputs.
-        keep_place: keep the buckets for this worker's return.
+        keep_place: keep the buckets reserved for this worker.
         from_earliest: skip events that Kafka has deleted.
         fail_fast: fail if no broker answers at the start.
         stop_within_s: the time to end after a signal.
@@ -57,8 +57,8 @@ class Stopping:
     fail_fast: bool = False
     stop_within_s: float = STOP_WITHIN_S
 
-    def options(self) -> list[str]:
-        """Return the options of the command line."""
+    def words(self) -> list[str]:
+        """Return the options as words of a command line."""
         return (
             ["--until-end"] * self.until_end
             + ["--keep-place"] * self.keep_place
@@ -122,54 +122,61 @@ def run(
     name = AppName.parse(target)
     app = name.load()
     bus = connect(kafka, folder)
-    stopping = Stopping(until_end, keep_place, from_earliest, fail_fast, stop_within)
+    stop_options = StopOptions(until_end, keep_place, from_earliest, fail_fast, stop_within)
     if create:
-        Waiting(fail_fast=fail_fast)(lambda: create_missing(bus, name))
+        BrokerWait(fail_fast=fail_fast)(lambda: create_missing(bus, name))
     if len(app.processors) == 1:
-        place = open_file_store(backup, webhdfs) if backup else None
-        around = Environment(folder / "state", place, timedelta(seconds=backup_every), store)
-        _run_one(app.processors[0], bus, around, stopping, None if health is None else Address.parse(health), json=json)
+        backup_store = open_file_store(backup, webhdfs) if backup else None
+        environment = Environment(folder / "state", backup_store, timedelta(seconds=backup_every), store)
+        _run_one(
+            app.processors[0],
+            bus,
+            environment,
+            stop_options,
+            None if health is None else Address.parse(health),
+            json=json,
+        )
         return
     if health is not None:
         raise typer.BadParameter(
             f"--health needs one processor, and {target} has several. Run one of them, as {target}:NAME."
         )
-    options = [*handed_on(context), "--kafka", bus.settings.bootstrap, "--dir", str(folder)]
-    options += [*_given("--backup", backup), *_given("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
-    options += stopping.options() + ["--json"] * json
+    options = [*forwarded_options(context), "--kafka", bus.settings.bootstrap, "--dir", str(folder)]
+    options += [*_option("--backup", backup), *_option("--webhdfs", webhdfs), "--backup-every", str(backup_every)]
+    options += stop_options.words() + ["--json"] * json
     if store:
         os.environ["PENSTOCK_STORE"] = (
-            store  # not on the command lines of the nodes: everybody on the machine can read those
+            store  # not on the command lines of the workers, which all users of the machine can read
         )
     _run_app(app, name, bus, options, until_end=until_end)
 
 
-def _given(option: str, value: str | None) -> list[str]:
+def _option(option: str, value: str | None) -> list[str]:
     return [] if value is None else [option, value]
 
 
 def _run_one(
     processor: type[Processor],
     bus: KafkaBus,
-    around: Environment,
-    stopping: Stopping,
+    environment: Environment,
+    stop_options: StopOptions,
     health: Address | None,
     *,
     json: bool,
 ) -> None:
-    backups, ages, pulse = backups_of(around), BackupAges({}, 0.0), Pulse()
-    waiting = Waiting(fail_fast=stopping.fail_fast)
+    backups, ages, pulse = backups_of(environment), BackupAges({}, 0.0), Pulse()
+    wait = BrokerWait(fail_fast=stop_options.fail_fast)
     with (
-        ending_within(stopping.stop_within_s, NOT_SAVED_MEANS),
+        exit_within(stop_options.stop_within_s, NOT_SAVED_EFFECT),
         told_at(health, pulse),
-        closing(waiting(lambda: prepare(processor, bus))) as opened,
+        closing(wait(lambda: prepare(processor, bus))) as opened,
         assembled(
-            opened, bus, around, from_earliest=stopping.from_earliest, backups=backups, when_answered=waiting
+            opened, bus, environment, from_earliest=stop_options.from_earliest, backups=backups, when_answered=wait
         ) as worker,
-        stopping_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
+        stop_on_signals(worker.stop, lambda: worker.stop(keep_place=True)),
         progress() as bars,
     ):
-        targets = waiting(lambda: ends_of(processor.inputs(), bus)) if stopping.until_end else {}
+        targets = wait(lambda: ends_of(processor.inputs(), bus)) if stop_options.until_end else {}
         at_end = UntilEnd(targets, processor.name, bus)
         tune_gc()
         bar = bars.add_task(processor.__name__, total=None)
@@ -178,21 +185,23 @@ def _run_one(
             nonlocal ages
             pulse.note(worker)
             if backups is not None:
-                ages = backups.ages()  # at each turn: when the run has ended, the shards are others'
-            bars.update(bar, completed=worker.metrics.events_in, description=f"{processor.__name__}{_lateness(ages)}")
-            return stopping.until_end and at_end(worker)
+                ages = backups.ages()  # at each turn, because at the end the worker no longer owns the shards
+            bars.update(
+                bar, completed=worker.metrics.events_in, description=f"{processor.__name__}{_late_backups(ages)}"
+            )
+            return stop_options.until_end and at_end(worker)
 
-        worker.run(finished, keep_place=stopping.keep_place)
+        worker.run(finished, keep_place=stop_options.keep_place)
     if json:
-        as_json({"processor": processor.name, **asdict(worker.metrics), **_described(ages)})
+        print_json({"processor": processor.name, **asdict(worker.metrics), **_described(ages)})
     else:
         note(f"{processor.__name__}: {worker.metrics}")
     if not worker.is_saved:
-        complain(f"{processor.__name__} stopped and could not save its last checkpoint. {NOT_SAVED_MEANS}")
+        print_error(f"{processor.__name__} stopped and could not save its last checkpoint. {NOT_SAVED_EFFECT}")
         raise typer.Exit(NOT_SAVED)
 
 
-def _lateness(ages: BackupAges) -> str:
+def _late_backups(ages: BackupAges) -> str:
     """Return the part of a progress line about late backups; empty if there are none."""
     late = ages.late
     return (
@@ -214,8 +223,8 @@ def _run_app(app: App, name: AppName, bus: KafkaBus, options: list[str], *, unti
         return penstock_command("run", f"{name.path}:{processor.__name__}", *options)
 
     stages = levels_of(app) if until_end else [list(app.processors)]
-    # Stopping was requested: the processes have saved their last checkpoints at the end of the block.
-    with suppress(KeyboardInterrupt), stopping_on_signals(interrupt), progress() as bars:
+    # After a request to stop, the context ends when the processes have saved their last checkpoints.
+    with suppress(KeyboardInterrupt), stop_on_signals(interrupt), progress() as bars:
         for stage in stages:
             watched = {processor: bars.add_task(processor.__name__, total=None) for processor in stage}
             run_together(stage, command, lambda watched=watched: _show_progress(bus, watched, bars))  # type: ignore[misc]  # a default binds the loop's value

@@ -1,4 +1,4 @@
-"""Orderly stop after SIGTERM, SIGINT and SIGUSR1."""
+"""Orderly stops after SIGTERM, SIGINT and SIGUSR1."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from types import FrameType
 
 import typer
 
-from .output import complain, note
+from .output import note, print_error
 
 NOT_SAVED = 75
 """The exit code of a process that stopped and could not save its last checkpoint (EX_TEMPFAIL of sysexits.h)."""
-LAST_WORD_S = 2.0
-"""The time to report that."""
+MESSAGE_LIMIT_S = 2.0
+"""The time for the last error message."""
 
 
 def interrupt() -> None:
@@ -26,7 +26,7 @@ def interrupt() -> None:
 
 
 @contextmanager
-def stopping_on_signals(stop: Callable[[], None], pause: Callable[[], None] | None = None) -> Iterator[None]:
+def stop_on_signals(stop: Callable[[], None], pause: Callable[[], None] | None = None) -> Iterator[None]:
     """Call `stop` at SIGTERM and SIGINT, and `pause`, if given, at SIGUSR1."""
 
     def handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
@@ -49,11 +49,11 @@ class _Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def breaking_off(says: str) -> Iterator[None]:
-    """Interrupt the block at SIGINT and SIGTERM, and exit with 128 plus the signal's number, as shells do.
+def interruptible(effect: str) -> Iterator[None]:
+    """Interrupt the context at SIGINT and SIGTERM, and exit with 128 plus the signal's number, as shells do.
 
     Args:
-        says: the effect on the data, for the message.
+        effect: the effect on the data, for the message.
     """
 
     def terminate(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
@@ -62,47 +62,49 @@ def breaking_off(says: str) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
-    except KeyboardInterrupt as broken_off:
-        note(f"Interrupted. {says}")
-        number = signal.SIGTERM if isinstance(broken_off, _Terminated) else signal.SIGINT
+    except KeyboardInterrupt as interruption:
+        note(f"Interrupted. {effect}")
+        number = signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT
         raise typer.Exit(128 + number) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
-def ending_within(limit_s: float, says: str) -> Iterator[None]:
-    """Exit without cleanup if the block has not ended some time after a signal.
+def exit_within(limit_s: float, effect: str) -> Iterator[None]:
+    """Exit without cleanup if the context has not ended some time after a signal.
 
     A client call may block for minutes while its broker is away, and Python handles no signal meanwhile. So the system writes
-    signals to a socket, which a thread reads. Use it with handlers, such as those of `stopping_on_signals`.
+    signals to a socket, which a thread reads. Use it with handlers, such as those of `stop_on_signals`.
 
     Args:
-        limit_s: the time for the block after SIGTERM, SIGINT or SIGUSR1.
-        says: the effect on the data, for the message.
+        limit_s: the time for the context after SIGTERM, SIGINT or SIGUSR1.
+        effect: the effect on the data, for the message.
     """
-    noted, notes = socket.socketpair()
-    notes.setblocking(False)
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
     ended = threading.Event()
 
     def watch() -> None:
-        with noted:
-            if noted.recv(1) and not ended.wait(limit_s):
-                _say(f"It has not ended within {limit_s:g} s after a signal, and exits now. {says}")
+        with receiver:
+            if receiver.recv(1) and not ended.wait(limit_s):
+                _print_without_blocking(
+                    f"The process did not end within {limit_s:g} s after a signal and exits now. {effect}"
+                )
                 os._exit(NOT_SAVED)
 
     threading.Thread(target=watch, name="end", daemon=True).start()
-    before = signal.set_wakeup_fd(notes.fileno(), warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
         ended.set()
         signal.set_wakeup_fd(before)
-        notes.close()
+        sender.close()
 
 
-def _say(text: str) -> None:
-    """Print an error, unless that blocks, too."""
-    saying = threading.Thread(target=complain, args=(text,), daemon=True)
-    saying.start()
-    saying.join(LAST_WORD_S)
+def _print_without_blocking(text: str) -> None:
+    """Print an error, but do not wait for a terminal that blocks."""
+    printing = threading.Thread(target=print_error, args=(text,), daemon=True)
+    printing.start()
+    printing.join(MESSAGE_LIMIT_S)

@@ -35,9 +35,9 @@ from ...state.errors import StateError
 from ...state.files.file_store import FileStore, open_file_store
 from ...state.local.rocksdb import RocksShardState
 from ..humanize import human_duration
-from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs, one_processor
-from .output import as_json, complain, err, facts, note, table
-from .times import shown_time, shown_window
+from .options import DEFAULT_FOLDER, AsJson, Backup, Folder, WebHdfs, only_processor
+from .output import err, note, print_error, print_facts, print_json, print_table
+from .times import format_time, format_window
 
 app = typer.Typer(help="Show, verify, restore and migrate states and their backups.", no_args_is_help=True)
 
@@ -72,12 +72,12 @@ def list_(
             "`penstock state list` shows all processors."
         )
     if json:
-        as_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(found))
         return
     columns = ["processor", "bucket", "position", "size", "keys", "used by"]
-    table([*columns, "backups", "stored", "newest", "age", "backup position"], [_listed(shard) for shard in found])
+    print_table([*columns, "backups", "stored", "newest", "age", "backup position"], [_row(shard) for shard in found])
     for problem in filter(None, (shard.problem for shard in found)):
-        complain(problem)
+        print_error(problem)
     _warn_of_age(found)
 
 
@@ -89,20 +89,20 @@ def verify(
 
     Example: penstock state verify --backup hdfs://namenode:8020/backups
     """
-    place = _place(backup, webhdfs)
-    shards = _chosen(backed_up_shards(place), processor, bucket, place.location)
+    store = _backup_store(backup, webhdfs)
+    shards = _select(backed_up_shards(store), processor, bucket, store.location)
     with _byte_bars() as bars:
-        found = {name: verify_shard(ShardBackups(place, *name), _bar(bars, name)) for name in shards}
-    verdicts = [(name, verdict) for name in shards for verdict in found[name]]
+        found = {name: verify_shard(ShardBackups(store, *name), _bar(bars, name)) for name in shards}
+    checks = [(name, check) for name in shards for check in found[name]]
     if json:
-        as_json([_described(name, verdict) for name, verdict in verdicts])
+        print_json([_described(name, check) for name, check in checks])
     else:
-        columns = ["processor", "bucket", "backup", "made", "size", "position", "is"]
-        table(columns, [_judged(name, verdict) for name, verdict in verdicts])
-    _explain(verdicts)
-    without = [name for name in shards if all(verdict.damages for verdict in found[name])]
+        columns = ["processor", "bucket", "backup", "created", "size", "position", "result"]
+        print_table(columns, [_check_row(name, check) for name, check in checks])
+    _explain(checks)
+    without = [name for name in shards if all(check.damages for check in found[name])]
     if without:
-        complain(f"No intact backup at {place.location} of {'; '.join(map(str, without))}.")
+        print_error(f"No intact backup at {store.location} of {'; '.join(map(str, without))}.")
         raise typer.Exit(1)
 
 
@@ -120,17 +120,17 @@ def restore(
 
     Example: penstock state restore scorer --backup hdfs://namenode:8020/backups
     """
-    place = _place(backup, webhdfs)
-    shards = _chosen(backed_up_shards(place), processor, bucket, place.location)
+    store = _backup_store(backup, webhdfs)
+    shards = _select(backed_up_shards(store), processor, bucket, store.location)
     only = None if backup_id is None else _backup_of_one(backup_id, shards)
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     with _byte_bars() as bars:
-        outcomes = restore_in_parallel(place, folder / "state", shards, partial(_bar, bars), only)
+        outcomes = restore_in_parallel(store, folder / "state", shards, partial(_bar, bars), only)
     restored = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Manifest)}
-    _tell_restored(restored, time.monotonic() - begun_s, json=json)
+    _show_restored(restored, time.monotonic() - started_s, json=json)
     for outcome in outcomes.values():
         if isinstance(outcome, StateError):
-            complain(str(outcome))
+            print_error(str(outcome))
     if len(restored) < len(shards):
         raise typer.Exit(1)
 
@@ -151,18 +151,18 @@ def inspect(
 
     Example: penstock state inspect examples/flights/app.py:Scorer --bucket 3 --key JFK
     """
-    processor, root = one_processor(target), folder / "state"
-    see = inspection(processor, key, limit)
+    processor, root = only_processor(target), folder / "state"
+    inspect_state = inspection(processor, key, limit)
     if backup_id is not None:
-        place = _place(backup, webhdfs)
-        shards = _chosen(backed_up_shards(place), processor.name, bucket, place.location)
-        _show(shards[0], _seen_in_backup(place, shards[0], _backup_of_one(backup_id, shards), see), json=json)
+        store = _backup_store(backup, webhdfs)
+        shards = _select(backed_up_shards(store), processor.name, bucket, store.location)
+        _show(shards[0], _inspect_backup(store, shards[0], _backup_of_one(backup_id, shards), inspect_state), json=json)
         return
-    for name in _chosen(local_shards(root), processor.name, bucket, str(root)):
-        _show(name, read_database(name.folder(root), see), json=json)
+    for name in _select(local_shards(root), processor.name, bucket, str(root)):
+        _show(name, read_database(name.folder(root), inspect_state), json=json)
 
 
-def _place(location: str | None, webhdfs: str | None) -> FileStore:
+def _backup_store(location: str | None, webhdfs: str | None) -> FileStore:
     if location is None:
         raise BackupError(
             "No backup store is named. Name it with --backup LOCATION or the environment variable PENSTOCK_BACKUP."
@@ -170,15 +170,17 @@ def _place(location: str | None, webhdfs: str | None) -> FileStore:
     return open_file_store(location, webhdfs)
 
 
-def _chosen(known: list[ShardName], processor: str | None, buckets: list[int] | None, where: str) -> list[ShardName]:
+def _select(shards: list[ShardName], processor: str | None, buckets: list[int] | None, where: str) -> list[ShardName]:
     """Return the named shards, if all of them exist."""
-    found = [name for name in known if processor in (None, name.processor)]
+    found = [name for name in shards if processor in (None, name.processor)]
     missing = set(buckets or ()) - {name.bucket for name in found}
     if not found or missing:
-        what = f"processor {processor!r}" if processor else "any processor"
-        which = f", bucket {', '.join(map(str, sorted(missing)))}" if missing and found else ""
-        there = ", ".join(sorted({name.processor for name in known})) or "none"
-        raise StateError(f"There is no state of {what}{which} in {where}. Available: {there}.")
+        owner = f"processor {processor!r}" if processor else "any processor"
+        missing_buckets = f", bucket {', '.join(map(str, sorted(missing)))}" if missing and found else ""
+        available = ", ".join(sorted({name.processor for name in shards})) or "none"
+        raise StateError(
+            f"There is no state of {owner}{missing_buckets} in {where}. Nothing was changed. Available: {available}."
+        )
     return [name for name in found if not buckets or name.bucket in buckets]
 
 
@@ -188,12 +190,12 @@ def _backup_of_one(text: str, shards: list[ShardName]) -> BackupId:
     return BackupId.parse(text)
 
 
-def _seen_in_backup(
-    place: FileStore, name: ShardName, wanted: BackupId, see: Callable[[RocksShardState], Inspection]
+def _inspect_backup(
+    store: FileStore, name: ShardName, backup: BackupId, inspect_state: Callable[[RocksShardState], Inspection]
 ) -> Inspection:
-    backups = ShardBackups(place, *name)
-    with _byte_bars() as bars, opened_backup(backups, backups.read(wanted), _bar(bars, name)) as state:
-        return see(state)
+    backups = ShardBackups(store, *name)
+    with _byte_bars() as bars, opened_backup(backups, backups.read(backup), _bar(bars, name)) as state:
+        return inspect_state(state)
 
 
 def _byte_bars() -> Progress:
@@ -206,23 +208,28 @@ def _bar(bars: Progress, name: ShardName) -> Fetched:
     return lambda done_bytes, total_bytes: bars.update(bar, completed=done_bytes, total=total_bytes)
 
 
-def _listed(shard: InventoryEntry) -> list[object]:
-    local, kept = shard.local, shard.kept
-    here: list[object] = ["", "", "", ""]
-    there: list[object] = ["", "", "", "", ""]
+def _row(shard: InventoryEntry) -> list[object]:
+    local, backups = shard.local, shard.kept
+    local_cells: list[object] = ["", "", "", ""]
+    backup_cells: list[object] = ["", "", "", "", ""]
     if local is not None:
-        here = [
+        local_cells = [
             str(local.position),
             decimal(local.size_bytes),
             local.keys,
             "a worker" if local.in_use else "",
         ]
-    if kept is not None:
-        there = [kept.count, decimal(kept.size_bytes), "", "none intact" if kept.count else "never", ""]
-    if kept is not None and kept.time_ms is not None and kept.position is not None and kept.age_s is not None:
-        age = f"{human_duration(kept.age_s)} ago" + ", late" * shard.late
-        there[2:] = [shown_time(kept.time_ms), age, str(kept.position)]
-    return [shard.processor, shard.bucket, *here, *there]
+    if backups is not None:
+        backup_cells = [backups.count, decimal(backups.size_bytes), "", "none intact" if backups.count else "never", ""]
+    if (
+        backups is not None
+        and backups.time_ms is not None
+        and backups.position is not None
+        and backups.age_s is not None
+    ):
+        age = f"{human_duration(backups.age_s)} ago" + ", late" * shard.late
+        backup_cells[2:] = [format_time(backups.time_ms), age, str(backups.position)]
+    return [shard.processor, shard.bucket, *local_cells, *backup_cells]
 
 
 def _warn_of_age(found: list[InventoryEntry]) -> None:
@@ -242,75 +249,77 @@ def _named(shards: list[InventoryEntry]) -> str:
     return "; ".join(str(ShardName(shard.processor, shard.bucket)) for shard in shards)
 
 
-def _judged(name: ShardName, verdict: BackupCheck) -> list[object]:
-    made: list[object] = ["", "", ""]
-    if verdict.manifest is not None:
-        manifest = verdict.manifest
-        made = [shown_time(manifest.time_ms), decimal(manifest.size_bytes), str(manifest.position)]
-    return [*name, str(verdict.backup), *made, "damaged" if verdict.damages else "intact"]
+def _check_row(name: ShardName, check: BackupCheck) -> list[object]:
+    cells: list[object] = ["", "", ""]
+    if check.manifest is not None:
+        manifest = check.manifest
+        cells = [format_time(manifest.time_ms), decimal(manifest.size_bytes), str(manifest.position)]
+    return [*name, str(check.backup), *cells, "damaged" if check.damages else "intact"]
 
 
-def _described(name: ShardName, verdict: BackupCheck) -> dict[str, Any]:
-    manifest = verdict.manifest
+def _described(name: ShardName, check: BackupCheck) -> dict[str, Any]:
+    manifest = check.manifest
     return {
         "processor": name.processor,
         "bucket": name.bucket,
-        "backup": str(verdict.backup),
-        "good": not verdict.damages,
-        "damages": verdict.damages,
+        "backup": str(check.backup),
+        "good": not check.damages,
+        "damages": check.damages,
         "time_ms": manifest and manifest.time_ms,
         "position": manifest and msgspec.to_builtins(manifest.position),
         "size_bytes": manifest and manifest.size_bytes,
     }
 
 
-def _explain(verdicts: list[tuple[ShardName, BackupCheck]]) -> None:
-    for name, verdict in verdicts:
-        for damage in verdict.damages:
-            note(f"{name}, backup {verdict.backup}: {damage}")
-    if any(verdict.damages for _, verdict in verdicts):
+def _explain(checks: list[tuple[ShardName, BackupCheck]]) -> None:
+    for name, check in checks:
+        for damage in check.damages:
+            note(f"{name}, backup {check.backup}: {damage}")
+    if any(check.damages for _, check in checks):
         note(
             "A restore skips damaged backups and uses an older one. Remove the damaged files from the store: the next backup stores its files "
             "again."
         )
 
 
-def _tell_restored(restored: dict[ShardName, Manifest], took_s: float, *, json: bool) -> None:
+def _show_restored(restored: dict[ShardName, Manifest], duration_s: float, *, json: bool) -> None:
     if json:
-        as_json([_described(name, BackupCheck(manifest.id, manifest, ())) for name, manifest in restored.items()])
+        print_json([_described(name, BackupCheck(manifest.id, manifest, ())) for name, manifest in restored.items()])
         return
     for name, manifest in restored.items():
-        note(f"{name}: backup {manifest.id} of {shown_time(manifest.time_ms)}, at {manifest.position}.")
+        note(f"{name}: backup {manifest.id} of {format_time(manifest.time_ms)}, at {manifest.position}.")
     size_bytes = sum(manifest.size_bytes for manifest in restored.values())
-    note(f"Restored {decimal(size_bytes)} in {took_s:.1f} s ({decimal(round(size_bytes / took_s))}/s).")
+    note(f"Restored {decimal(size_bytes)} in {duration_s:.1f} s ({decimal(round(size_bytes / duration_s))}/s).")
 
 
-def _show(name: ShardName, seen: Inspection | None, *, json: bool) -> None:
-    if seen is None:
-        return  # removed since it was listed
+def _show(name: ShardName, inspected: Inspection | None, *, json: bool) -> None:
+    if inspected is None:
+        return  # it was removed after the listing
     if json:
-        as_json({"processor": name.processor, "bucket": name.bucket, **msgspec.to_builtins(seen)})
+        print_json({"processor": name.processor, "bucket": name.bucket, **msgspec.to_builtins(inspected)})
         return
-    known: dict[str, object] = {"shard": name, "position": str(seen.position)}
-    if seen.watermarks:
-        known["watermark"] = ", ".join(f"{input_} {shown_time(at)}" for input_, at in sorted(seen.watermarks.items()))
-    if seen.pending is not None:
-        known["prepared"] = (
-            f"{seen.pending.changes:,} changes from {StatePosition(seen.pending.before)} to {seen.pending.after}, "
+    lines: dict[str, object] = {"shard": name, "position": str(inspected.position)}
+    if inspected.watermarks:
+        lines["watermark"] = ", ".join(
+            f"{input_} {format_time(at)}" for input_, at in sorted(inspected.watermarks.items())
+        )
+    if inspected.pending is not None:
+        lines["prepared"] = (
+            f"{inspected.pending.changes:,} changes from {StatePosition(inspected.pending.before)} to {inspected.pending.after}, "
             "until their checkpoint is completed or rolled back"
         )
-    facts(known)
-    shown = [("saved", entry) for entry in seen.entries]
-    shown += [("prepared", entry) for entry in (seen.pending.entries if seen.pending else ())]
-    table(
+    print_facts(lines)
+    entries = [("saved", entry) for entry in inspected.entries]
+    entries += [("prepared", entry) for entry in (inspected.pending.entries if inspected.pending else ())]
+    print_table(
         ["", "key", "window", "value"],
         [
-            [kind, entry.key, shown_window(entry.window), dumps(entry.value, ensure_ascii=False, default=str)]
-            for kind, entry in shown
+            [kind, entry.key, format_window(entry.window), dumps(entry.value, ensure_ascii=False, default=str)]
+            for kind, entry in entries
         ],
     )
-    if seen.timers:
-        table(
+    if inspected.timers:
+        print_table(
             ["timer by", "at", "key", "tag"],
-            [[timer.clock.value, shown_time(timer.at), key, timer.tag] for key, timer in seen.timers],
+            [[timer.clock.value, format_time(timer.at), key, timer.tag] for key, timer in inspected.timers],
         )

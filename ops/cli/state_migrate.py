@@ -24,9 +24,9 @@ from ..maintenance.migration_plan import (
 from ..maintenance.state_conversion import ConversionCounts, Example, load_function
 from .batch_progress import LINE_EVERY_S
 from .option_groups import with_option_groups
-from .options import AsJson, BackupLocation, Connection, OneTarget, Yes, one_processor
-from .output import as_json, err, note, progress, table
-from .signals import breaking_off
+from .options import AsJson, BackupLocation, Connection, OneTarget, Yes, only_processor
+from .output import err, note, print_json, print_table, progress
+from .signals import interruptible
 
 SHOWN_CHARACTERS = 60
 INTERRUPTED = "Nothing was changed, unless all new states were built: then no worker starts until you repeat this command, which finishes it."
@@ -58,10 +58,10 @@ def migrate(
 
     Example: penstock state migrate app.py:Totals --by upgrade.py:upgraded --backup backups --dry-run
     """
-    processor, function = one_processor(target), load_function(by)
+    processor, function = only_processor(target), load_function(by)
     bus = connection.open()
     if not dry_run:
-        require_idle(processor, bus)  # before the user is asked
+        require_idle(processor, bus)  # before the confirmation
     environment = MaintenanceEnvironment(bus, connection.states, backups.open())
     plan = plan_migration(processor, environment, force=force)
     if not plan.shards:
@@ -75,17 +75,19 @@ def migrate(
     else:
         if not yes:
             typer.confirm(f"Change the state of {processor.name}?", abort=True, err=True)
-        with breaking_off(INTERRUPTED), _progress(plan) as report:
+        with interruptible(INTERRUPTED), _progress(plan) as report:
             counts = perform_migration(plan, environment, function, report=report)
     if json:
-        as_json(_describe(plan, counts, is_done=not dry_run))
+        print_json(_describe(plan, counts, is_done=not dry_run))
     else:
         note(_result(plan, counts, backups.run_command(target), is_done=not dry_run))
 
 
 def _report_nothing(processor: type[Processor], *, json: bool) -> None:
     if json:
-        as_json({"processor": processor.name, "to": processor.state_shape(), "done": False, "keys": 0, "buckets": []})
+        print_json(
+            {"processor": processor.name, "to": processor.state_shape(), "done": False, "keys": 0, "buckets": []}
+        )
         return
     note(
         f"All states of {processor.name}, on this machine and in the newest backups, are {processor.state_shape()}, as declared. Nothing was "
@@ -95,9 +97,11 @@ def _report_nothing(processor: type[Processor], *, json: bool) -> None:
 
 def _show(plan: MigrationPlan, examples: list[Example]) -> None:
     columns = ["bucket", "state", "at", "type", "entries", "new type"]
-    table(columns, [_row(plan, shard) for shard in plan.shards])
+    print_table(columns, [_row(plan, shard) for shard in plan.shards])
     if examples:
-        table(["key", "state", "new state"], [[one.key, _short(one.before), _short(one.after)] for one in examples])
+        print_table(
+            ["key", "state", "new state"], [[each.key, _short(each.before), _short(each.after)] for each in examples]
+        )
     for line in _effects(plan):
         note(line)
 
@@ -116,7 +120,7 @@ def _short(value: Any) -> str:
 
 def _effects(plan: MigrationPlan) -> Iterator[str]:
     if plan.is_continued:
-        yield "An earlier attempt died. Its new states are used if all of them were built; otherwise they are built again."
+        yield "An earlier attempt was interrupted. Its new states are used if all of them were built; otherwise, they are built again."
     caught_up = sum(shard.plan.caught_up for shard in plan.shards)
     if caught_up:
         yield (
@@ -144,7 +148,7 @@ def _result(plan: MigrationPlan, counts: ConversionCounts, run_command: str, *, 
 
 @contextmanager
 def _progress(plan: MigrationPlan) -> Iterator[Callable[[int], None]]:
-    """Show progress as a bar, or as a line now and then without a terminal."""
+    """Show progress as a bar, or as a line at intervals without a terminal."""
     if not err.is_terminal:
         yield _Lines().add
         return

@@ -24,9 +24,9 @@ from ..monitoring.reports import node_of
 from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
 from ..monitoring.status_json import described
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import as_json, note, out, tabular
-from .times import shown_time
-from .waiting import FailFast, Waiting
+from .output import note, out, print_json, table_of
+from .times import format_time
+from .waiting import BrokerWait, FailFast
 
 Watched = Annotated[
     str | None,
@@ -55,9 +55,9 @@ def status(
 
     Example: penstock status examples/flights/app.py --watch
     """
-    bus, observed = connect(kafka, folder), observing(target)
-    waiting = Waiting(fail_fast=fail_fast or not watch)
-    with closing(waiting(lambda: observed(bus))) as observer, suppress(KeyboardInterrupt):
+    bus, open_observer = connect(kafka, folder), observer_factory(target)
+    wait = BrokerWait(fail_fast=fail_fast or not watch)
+    with closing(wait(lambda: open_observer(bus))) as observer, suppress(KeyboardInterrupt):
         if not watch:
             _show(observer.look(), buckets=buckets, workers=workers, json=json)
         elif json or not out.is_terminal:
@@ -66,7 +66,7 @@ def status(
         else:
             with Live(console=out, screen=True, auto_refresh=False) as live:
                 for cluster in _clusters(observer, every):
-                    live.update(_laid_out(cluster, buckets=buckets, workers=workers), refresh=True)
+                    live.update(_layout(cluster, buckets=buckets, workers=workers), refresh=True)
 
 
 def _observer(target: str | None, kafka: Any, folder: Any) -> Observer:
@@ -75,11 +75,11 @@ def _observer(target: str | None, kafka: Any, folder: Any) -> Observer:
 
 def observer_of(target: str | None, bus: Bus) -> Observer:
     """Return an observer of an app's processors, or of all reporting processors."""
-    return observing(target)(bus)
+    return observer_factory(target)(bus)
 
 
-def observing(target: str | None) -> Callable[[Bus], Observer]:
-    """Return a function that makes such observers; the app is loaded once."""
+def observer_factory(target: str | None) -> Callable[[Bus], Observer]:
+    """Return a function that creates such observers. It loads the app once."""
     if target is None:
         return Observer
     nodes = list(map(node_of, AppName.parse(target).load().processors))
@@ -94,14 +94,14 @@ def _clusters(observer: Observer, every_s: float) -> Iterator[ClusterStatus]:
 
 def _show(cluster: ClusterStatus, *, buckets: bool, workers: bool, json: bool) -> None:
     if json:
-        as_json(described(cluster))
+        print_json(described(cluster))
     elif not cluster.standings:
         note("No processor has reported within the last hour. `penstock status APP` shows an app's processors anyway.")
     else:
-        out.print(_laid_out(cluster, buckets=buckets, workers=workers))
+        out.print(_layout(cluster, buckets=buckets, workers=workers))
 
 
-def _laid_out(cluster: ClusterStatus, *, buckets: bool, workers: bool) -> RenderableType:
+def _layout(cluster: ClusterStatus, *, buckets: bool, workers: bool) -> RenderableType:
     parts: list[RenderableType] = [_findings(cluster.findings), _processors(cluster.standings)]
     if workers:
         parts += ["", _workers(cluster.standings)]
@@ -120,45 +120,47 @@ def _findings(findings: tuple[Finding, ...]) -> RenderableType:
     return Text.from_markup("\n".join(lines) + "\n")
 
 
-def _processors(standings: tuple[ProcessorStatus, ...]) -> Table:
-    return _filled([_processor(standing) for standing in standings])
+def _processors(processors: tuple[ProcessorStatus, ...]) -> Table:
+    return _filled([_processor(status) for status in processors])
 
 
-def _processor(it: ProcessorStatus) -> dict[str, object]:
-    saved = [worker.saved_s for worker in it.running if worker.saved_s is not None]
+def _processor(status: ProcessorStatus) -> dict[str, object]:
+    saved = [worker.saved_s for worker in status.running if worker.saved_s is not None]
     return {
-        "processor": it.node.name,
-        "workers": len(it.running),
-        "in/s": round(it.total("rate_in")),
-        "out/s": round(it.total("rate_out")),
-        "backlog (events)": UNKNOWN if it.behind is None else it.behind,
-        "lag (time)": human_duration_or_unknown(it.behind_s) if it.behind != 0 else "",
-        "event time (UTC)": _time(it.low_ms),
-        "held back by": _holder(it) if it.shards and (it.low_ms is not None or it.holder.held_by) else "",
+        "processor": status.node.name,
+        "workers": len(status.running),
+        "in/s": round(status.total("rate_in")),
+        "out/s": round(status.total("rate_out")),
+        "backlog (events)": UNKNOWN if status.behind is None else status.behind,
+        "lag (time)": human_duration_or_unknown(status.behind_s) if status.behind != 0 else "",
+        "event time (UTC)": _time(status.low_ms),
+        "held back by": _holder(status)
+        if status.shards and (status.low_ms is not None or status.holder.held_by)
+        else "",
         "saved": f"{human_duration(max(saved))} ago" if saved else "",
-        "backup": "" if it.backup_age_s is None else f"{human_duration(it.backup_age_s)} ago",
-        "dead letters": UNKNOWN if it.dead_letters is None else it.dead_letters or "",
+        "backup": "" if status.backup_age_s is None else f"{human_duration(status.backup_age_s)} ago",
+        "dead letters": UNKNOWN if status.dead_letters is None else status.dead_letters or "",
     }
 
 
 def _filled(rows: list[dict[str, object]]) -> Table:
     """Return a table of the non-empty columns."""
     columns = [name for name in rows[0] if any(row[name] != "" for row in rows)] if rows else []
-    return tabular(columns, [[row[name] for name in columns] for row in rows])
+    return table_of(columns, [[row[name] for name in columns] for row in rows])
 
 
-def _workers(standings: tuple[ProcessorStatus, ...]) -> Table:
-    hosts = {worker.host for standing in standings for worker in standing.workers}
-    rows = [_worker(standing, worker) for standing in standings for worker in standing.workers]
+def _workers(processors: tuple[ProcessorStatus, ...]) -> Table:
+    hosts = {worker.host for status in processors for worker in status.workers}
+    rows = [_worker(status, worker) for status in processors for worker in status.workers]
     return _filled([{**row, "host": ""} for row in rows] if len(hosts) == 1 else rows)
 
 
-def _worker(standing: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
+def _worker(status: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
     return {
-        "worker": f"{standing.node.name}/{worker.worker}",
+        "worker": f"{status.node.name}/{worker.worker}",
         "host": worker.host,
         "process": str(worker.pid),
-        "runs for": "ended" if worker.ended else human_duration((standing.at_ms - worker.started_ms) / 1000),
+        "runs for": "ended" if worker.ended else human_duration((status.at_ms - worker.started_ms) / 1000),
         "version": worker.deployment.rpartition("@")[2],
         "buckets": " ".join(map(str, worker.buckets)),
         "in/s": round(worker.rate_in),
@@ -171,14 +173,14 @@ def _worker(standing: ProcessorStatus, worker: WorkerStatus) -> dict[str, object
     }
 
 
-def _buckets(standings: tuple[ProcessorStatus, ...]) -> Table:
-    return _filled([_bucket(standing, shard) for standing in standings for shard in standing.shards])
+def _buckets(processors: tuple[ProcessorStatus, ...]) -> Table:
+    return _filled([_bucket(status, shard) for status in processors for shard in status.shards])
 
 
-def _bucket(standing: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
+def _bucket(status: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
     return {
-        "shard": f"{standing.node.name}/{shard.bucket}",
-        "owner": shard.owner or "nobody",
+        "shard": f"{status.node.name}/{shard.bucket}",
+        "owner": shard.owner or "none",
         "in/s": round(shard.rate_in),
         "out/s": round(shard.rate_out),
         "backlog (events)": UNKNOWN if shard.behind is None else shard.behind,
@@ -190,11 +192,11 @@ def _bucket(standing: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
 
 
 def _time(time_ms: int | None) -> str:
-    return "" if time_ms is None else shown_time(time_ms)
+    return "" if time_ms is None else format_time(time_ms)
 
 
-def _holder(standing: ProcessorStatus) -> str:
-    holder = standing.holder
+def _holder(status: ProcessorStatus) -> str:
+    holder = status.holder
     return f"bucket {holder.bucket}" + (f", by {holder.held_by}" if holder.held_by else "")
 
 

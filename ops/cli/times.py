@@ -7,11 +7,11 @@ from datetime import date, datetime, timedelta, timezone
 
 import typer
 
-from ...processors.time.timestamp_validation import shown
+from ...processors.time import timestamp_validation
 from ...processors.time.windows import EVER_START_MS, Window
 
 NOW = "now"
-"""Stands for the current end of the categories, instead of a last day."""
+"""The value of --to for the current end of the categories, instead of a last day."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN = re.compile(r"(\d+)\s*([smhdw])")
@@ -46,16 +46,16 @@ def parse_time_ms(text: str) -> int:
     return time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
-def shown_time(time_ms: int) -> str:
+def format_time(time_ms: int) -> str:
     """Format milliseconds since 1970 as a time in UTC."""
-    return shown(time_ms)
+    return timestamp_validation.shown(time_ms)
 
 
-def shown_window(window: Window | None) -> str:
+def format_window(window: Window | None) -> str:
     """Format the start and end of a window; empty without one."""
     if window is None:
         return ""
-    return "ever" if window.start == EVER_START_MS else f"{shown_time(window.start)} to {shown_time(window.end)}"
+    return "ever" if window.start == EVER_START_MS else f"{format_time(window.start)} to {format_time(window.end)}"
 
 
 def parse_day(text: str) -> date:
@@ -66,7 +66,7 @@ def parse_day(text: str) -> date:
         raise typer.BadParameter(f"{text!r} is not a day. Write it as 2013-01-31.") from None
 
 
-def days_of(first: str | None, last: str | None, day: str | None, today: date | None = None) -> tuple[date, date]:
+def parse_days(first: str | None, last: str | None, day: str | None, today: date | None = None) -> tuple[date, date]:
     """Return the first and last day of --from and --to, or of --day.
 
     Args:
@@ -76,8 +76,10 @@ def days_of(first: str | None, last: str | None, day: str | None, today: date | 
         today: the current UTC day; None for the clock.
     """
     if day is not None and first is None and last is None:
-        one = parse_day(day) if day != "yesterday" else (today or datetime.now(timezone.utc).date()) - timedelta(days=1)
-        return one, one
+        chosen = (
+            parse_day(day) if day != "yesterday" else (today or datetime.now(timezone.utc).date()) - timedelta(days=1)
+        )
+        return chosen, chosen
     if first is None or last is None or day is not None:
         raise typer.BadParameter("Name the days: --from DAY --to DAY, or --day DAY (such as 2013-01-31, or yesterday).")
     return parse_day(first), parse_day(last)

@@ -13,8 +13,8 @@ from ...processors.time.watermarks import NEVER_MS
 from ...transport.tables.upstream_watermarks import WATERMARKS, WatermarkStatement, deletion_messages, watermarks_on
 from ...transport.watermark_writer import WatermarkWriter
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
-from .output import as_json, note, table
-from .times import parse_time_ms, shown_time
+from .output import note, print_json, print_table
+from .times import format_time, parse_time_ms
 
 app = typer.Typer(help="Show watermarks, and set those of categories with external writers.", no_args_is_help=True)
 
@@ -35,9 +35,9 @@ def set_(
     Example: penstock watermark set flights 2013-02-01T00:00
     """
     time_ms = parse_time_ms(time)
-    with WatermarkWriter(connect(kafka, folder), category, injector) as injecting:
-        injecting.advance(time_ms)
-    note(f"The watermark of {category} by {injector} is {shown_time(time_ms)} UTC.")
+    with WatermarkWriter(connect(kafka, folder), category, injector) as writer:
+        writer.advance(time_ms)
+    note(f"The watermark of {category} by {injector} is {format_time(time_ms)} UTC.")
 
 
 @app.command()
@@ -51,30 +51,33 @@ def show(
 
     Example: penstock watermark show flights
     """
-    promises = watermarks_on(connect(kafka, folder))
+    watermarks = watermarks_on(connect(kafka, folder))
     found = [
-        (name, advance) for _, advance in sorted(promises.items()) for name in advance.ends if category in (None, name)
+        (name, advance)
+        for _, advance in sorted(watermarks.items())
+        for name in advance.ends
+        if category in (None, name)
     ]
     if json:
-        as_json([{"category": name, **msgspec.to_builtins(advance)} for name, advance in found])
+        print_json([{"category": name, **msgspec.to_builtins(advance)} for name, advance in found])
         return
     if not found:
         note(f"There is no watermark for {category or 'any category'}.")
         return
-    table(["category", "writer", "watermark", ""], [[name, *_shown(advance)] for name, advance in found])
+    print_table(["category", "writer", "watermark", ""], [[name, *_cells(advance)] for name, advance in found])
 
 
-def _shown(advance: WatermarkStatement) -> list[str]:
+def _cells(advance: WatermarkStatement) -> list[str]:
     return [f"{advance.promiser}/{advance.bucket}", _time(advance.watermark_ms), "idle" if advance.idle else ""]
 
 
 def _time(time_ms: int | None) -> str:
-    return "none" if time_ms in (None, NEVER_MS) else shown_time(time_ms)
+    return "none" if time_ms in (None, NEVER_MS) else format_time(time_ms)
 
 
 @app.command()
 def forget(
-    promiser: Annotated[str, typer.Argument(help="A removed processor, or another writer.")],
+    writer_name: Annotated[str, typer.Argument(metavar="WRITER", help="A removed processor, or another writer.")],
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
@@ -83,12 +86,12 @@ def forget(
     Example: penstock watermark forget old_filter
     """
     bus = connect(kafka, folder)
-    places = [place for place in watermarks_on(bus) if place[0] == promiser]
-    if not places:
+    owners = [owner for owner in watermarks_on(bus) if owner[0] == writer_name]
+    if not owners:
         raise PenstockError(
-            f"{promiser} has set no watermarks. Nothing was changed. `penstock watermark show` lists all writers."
+            f"{writer_name} has set no watermarks. Nothing was changed. `penstock watermark show` lists all writers."
         )
     with closing(bus.writer()) as writer:
-        writer.send(WATERMARKS.name, deletion_messages(places))
+        writer.send(WATERMARKS.name, deletion_messages(owners))
         writer.flush()
-    note(f"Removed {len(places)} watermarks of {promiser}. No processor waits for it now.")
+    note(f"Removed {len(owners)} watermarks of {writer_name}. No processor waits for it now.")

@@ -19,11 +19,18 @@ from . import environment, kafka_settings
 from .errors import ConfigRefused
 from .section import Section
 from .toml_file import Keys, TomlFile
-from .variables import resolved, variables_in
+from .variables import resolve, variables_in
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.+)`$")
 S = TypeVar("S", bound=Section)
-_NAMES = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
+_TYPE_NAMES = {
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
 
 
 @dataclass(frozen=True)
@@ -45,14 +52,14 @@ class Option:
     @property
     def type_name(self) -> str:
         """The type of its value in a file, for messages."""
-        return "true or false" if self.is_flag else "a list of texts" if self.is_list else "a text or a number"
+        return "true or false" if self.is_flag else "a list of strings" if self.is_list else "a string or a number"
 
-    def takes(self, value: Any) -> bool:
+    def accepts(self, value: Any) -> bool:
         """Return whether a value has the right type; the command line checks it further."""
         if self.is_flag:
             return isinstance(value, bool)
         if self.is_list:
-            return isinstance(value, list) and all(isinstance(one, str) for one in value)
+            return isinstance(value, list) and all(isinstance(item, str) for item in value)
         return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
@@ -86,61 +93,63 @@ class Configuration:
             if name in shared:
                 self._check_value((name,), shared[name], value)
             elif name not in tables:
-                raise self._unknown((name,), {*shared, *tables})
+                raise self._unknown_name((name,), {*shared, *tables})
             elif not isinstance(value, Mapping):
-                raise self._no_table((name,))
+                raise self._not_a_table((name,))
         for words in self._tables():
             self._check_table(words)
-        kafka_settings.checked(self.file)
-        environment.checked(self.file, {option.variable: option.name for option in self.shared() if option.variable})
+        kafka_settings.checked_settings(self.file)
+        environment.checked_variables(
+            self.file, {option.variable: option.name for option in self.shared() if option.variable}
+        )
         for kind in self.sections.values():
-            self.section(kind, resolve=False)
+            self.section(kind, with_variables=False)
 
     def shared(self) -> list[Option]:
         """Return the options that may be set at the top of the file, each once."""
-        named = {option.name: option for options in self.commands.values() for option in options if option.variable}
-        return list(named.values())
+        by_name = {option.name: option for options in self.commands.values() for option in options if option.variable}
+        return list(by_name.values())
 
-    def values(self, words: Keys) -> Iterator[tuple[Option, Keys, Any]]:
+    def values_in_file(self, words: Keys) -> Iterator[tuple[Option, Keys, Any]]:
         """Yield the settings of one command: the option, its keys in the file, and the value as written."""
-        own = self._table(words) if words else {}
+        own = self._table_of(words) if words else {}
         for option in self.commands[words]:
             if option.name in own:
                 yield option, (*words, option.name), own[option.name]
             elif option.variable and option.name in self.file.values:
                 yield option, (option.name,), self.file.values[option.name]
 
-    def given(self, words: Keys) -> dict[str, Any | Callable[[], Any]]:
+    def settings_of(self, words: Keys) -> dict[str, Any | Callable[[], Any]]:
         """Return the settings of one command, by option. Values with environment variables are resolved when they are used."""
-        return {option.name: self._given(value, keys) for option, keys, value in self.values(words)}
+        return {option.name: self._setting(value, keys) for option, keys, value in self.values_in_file(words)}
 
-    def _given(self, value: Any, keys: Keys) -> Any | Callable[[], Any]:
-        in_time = partial(resolved, value, self.file.place(keys))
-        return in_time if variables_in(value) else in_time()
+    def _setting(self, value: Any, keys: Keys) -> Any | Callable[[], Any]:
+        resolve_value = partial(resolve, value, self.file.place(keys))
+        return resolve_value if variables_in(value) else resolve_value()
 
-    def section(self, kind: type[S], *, resolve: bool = True) -> S | None:
+    def section(self, kind: type[S], *, with_variables: bool = True) -> S | None:
         """Return a table of the file; None if it is missing.
 
         Args:
             kind: one of its sections.
-            resolve: whether to replace environment variables.
+            with_variables: whether to replace environment variables.
 
         Raises:
             ConfigRefused: the table is invalid, or a variable is not set.
         """
-        [name] = [name for name, known in self.sections.items() if known is kind]
+        [name] = [name for name, section in self.sections.items() if section is kind]
         if name not in self.file.values:
             return None
         place = self.file.place((name,))
         table = self.file.values[name]
         try:
-            return msgspec.convert(resolved(table, place) if resolve else table, kind)
+            return msgspec.convert(resolve(table, place) if with_variables else table, kind)
         except msgspec.ValidationError as error:
             raise ConfigRefused(
                 f"{place}, in [{name}]: {error}.{_field_suggestion(error, kind)} Nothing was done. Correct the file."
             ) from error
 
-    def _table(self, words: Keys) -> Mapping[str, Any]:
+    def _table_of(self, words: Keys) -> Mapping[str, Any]:
         """Return the table of a command or a command group."""
         inner = self.file.values
         for word in words:
@@ -155,29 +164,29 @@ class Configuration:
 
     def _check_table(self, words: Keys) -> None:
         options = {option.name: option for option in self.commands.get(words, ())}
-        below = {known[-1] for known in self._tables() if known[:-1] == words}
-        for name, value in self._table(words).items():
+        subtables = {table[-1] for table in self._tables() if table[:-1] == words}
+        for name, value in self._table_of(words).items():
             if name in options:
                 self._check_value((*words, name), options[name], value)
-            elif name not in below:
-                raise self._unknown((*words, name), {*options, *below})
+            elif name not in subtables:
+                raise self._unknown_name((*words, name), {*options, *subtables})
             elif not isinstance(value, Mapping):
-                raise self._no_table((*words, name))
+                raise self._not_a_table((*words, name))
 
     def _check_value(self, keys: Keys, option: Option, value: Any) -> None:
-        if not option.takes(value):
+        if not option.accepts(value):
             raise ConfigRefused(
-                f"{self.file.place(keys)}: {keys[-1]} must be {option.type_name}, not {_NAMES.get(type(value), 'another type')}. "
+                f"{self.file.place(keys)}: {keys[-1]} must be {option.type_name}, not {_TYPE_NAMES.get(type(value), 'another type')}. "
                 "Nothing was done. Correct the file."
             )
 
-    def _unknown(self, keys: Keys, known: Iterable[str]) -> ConfigRefused:
+    def _unknown_name(self, keys: Keys, options: Iterable[str]) -> ConfigRefused:
         table = f" in [{'.'.join(keys[:-1])}]" if len(keys) > 1 else ""
         return ConfigRefused(
-            f"{self.file.place(keys)}: unknown setting {keys[-1]}{table}.{_suggestion(keys[-1], known)} Nothing was done."
+            f"{self.file.place(keys)}: unknown setting {keys[-1]}{table}.{_suggestion(keys[-1], options)} Nothing was done."
         )
 
-    def _no_table(self, keys: Keys) -> ConfigRefused:
+    def _not_a_table(self, keys: Keys) -> ConfigRefused:
         name = ".".join(keys)
         return ConfigRefused(
             f"{self.file.place(keys)}: {name} must be a table, not a value. Nothing was done. Write [{name}] on a line of its own."
@@ -192,5 +201,5 @@ def _field_suggestion(error: msgspec.ValidationError, kind: type[Section]) -> st
 def _suggestion(name: str, options: Iterable[str]) -> str:
     """Return a sentence with the most similar name, or with all names, to append to an error."""
     names = sorted(options)
-    everything = f" Known names: {', '.join(names)}." if names else " No name is allowed here."
-    return did_you_mean(name, names) or everything
+    all_names = f" Known names: {', '.join(names)}." if names else " No name is allowed here."
+    return did_you_mean(name, names) or all_names

@@ -13,12 +13,12 @@ from contextlib import suppress
 
 from .errors import ConfigRefused
 from .toml_file import TomlFile
-from .variables import VariableMissing, resolved
+from .variables import VariableMissing, resolve
 
 TABLE = "environment"
 
 
-def checked(file: TomlFile, options: Mapping[str, str]) -> Mapping[str, str]:
+def checked_variables(file: TomlFile, options: Mapping[str, str]) -> Mapping[str, str]:
     """Return the variables in the file.
 
     Args:
@@ -40,8 +40,8 @@ def checked(file: TomlFile, options: Mapping[str, str]) -> Mapping[str, str]:
     return table
 
 
-def fill(file: TomlFile) -> None:
+def set_missing_variables(file: TomlFile) -> None:
     """Set the missing variables, except those that depend on an unset variable; the processor that needs one reports it."""
     for name, value in file.values.get(TABLE, {}).items():
         with suppress(VariableMissing):
-            os.environ.setdefault(name, resolved(value, file.place((TABLE, name))))
+            os.environ.setdefault(name, resolve(value, file.place((TABLE, name))))

@@ -12,11 +12,11 @@ from ...processors.validation import did_you_mean
 from ...transport.errors import SettingsRefused
 from .errors import ConfigRefused
 from .toml_file import TomlFile
-from .variables import resolved
+from .variables import resolve
 
 TABLE = "kafka-settings"
 
-_OURS = {
+_RESERVED = {
     "bootstrap.servers": "the setting kafka at the top of the file replaces it",
     "metadata.broker.list": "the setting kafka at the top of the file replaces it",
     "group.id": "a processor's group has the processor's name",
@@ -34,7 +34,7 @@ _OURS = {
 }
 """Settings that would break guarantees, with the reason."""
 
-_NAMES = [
+_COMMON = [
     "security.protocol",
     "sasl.mechanism",
     "sasl.mechanisms",
@@ -105,27 +105,27 @@ def kafka_settings(file: TomlFile) -> dict[str, str]:
     """Return librdkafka's settings as text.
 
     Raises:
-        ConfigRefused: as `checked`, or a variable is not set.
+        ConfigRefused: as in `checked_settings`, or a variable is not set.
     """
-    return {name: in_text(value, place_of(file, name)) for name, value in checked(file).items()}
+    return {name: as_text(value, place_of(file, name)) for name, value in checked_settings(file).items()}
 
 
-def in_text(value: Any, place: str) -> str:
+def as_text(value: Any, place: str) -> str:
     """Return a value as text, for librdkafka."""
-    return str(resolved(value, place)) if isinstance(value, str) else str(value).lower()
+    return str(resolve(value, place)) if isinstance(value, str) else str(value).lower()
 
 
-def checked(file: TomlFile) -> dict[str, Any]:
+def checked_settings(file: TomlFile) -> dict[str, Any]:
     """Return librdkafka's settings in the file, by full name.
 
     Raises:
         ConfigRefused: a value is a list or a date; or a setting would break a guarantee.
     """
-    settings = written(file)
+    settings = settings_in_file(file)
     for name, value in settings.items():
-        if name in _OURS:
+        if name in _RESERVED:
             raise ConfigRefused(
-                f"{place_of(file, name)}: {name} cannot be set: {_OURS[name]}. Nothing was done. Remove it."
+                f"{place_of(file, name)}: {name} cannot be set: {_RESERVED[name]}. Nothing was done. Remove it."
             )
         if not isinstance(value, (str, int, float)):
             raise ConfigRefused(
@@ -134,7 +134,7 @@ def checked(file: TomlFile) -> dict[str, Any]:
     return settings
 
 
-def written(file: TomlFile) -> dict[str, Any]:
+def settings_in_file(file: TomlFile) -> dict[str, Any]:
     """Return librdkafka's settings in the file, by full name.
 
     Raises:
@@ -145,7 +145,7 @@ def written(file: TomlFile) -> dict[str, Any]:
         raise ConfigRefused(
             f"{file.place((TABLE,))}: {TABLE} must be a table. Nothing was done. Write [{TABLE}] on a line of its own."
         )
-    return dict(_flat(table))
+    return dict(_flattened(table))
 
 
 def place_of(file: TomlFile, name: str) -> str:
@@ -154,18 +154,18 @@ def place_of(file: TomlFile, name: str) -> str:
     return found if ", line" in found else file.place((TABLE, *name.split(".")))
 
 
-def explained(file: TomlFile, refused: SettingsRefused) -> ConfigRefused:
+def with_place(file: TomlFile, refused: SettingsRefused) -> ConfigRefused:
     """Return librdkafka's error about a setting, with its place in the file and a suggestion."""
-    name = max((one for one in written(file) if one in str(refused)), key=len, default=None)
+    name = max((setting for setting in settings_in_file(file) if setting in str(refused)), key=len, default=None)
     if name is None:
         return ConfigRefused(f"{file.place((TABLE,))}: {refused}")
-    suggestion = "" if name in _NAMES else did_you_mean(name, _NAMES)
+    suggestion = "" if name in _COMMON else did_you_mean(name, _COMMON)
     return ConfigRefused(f"{place_of(file, name)}: {refused}{suggestion}")
 
 
-def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flattened(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", one) for inner, one in _flat(value))
+            yield from ((f"{name}.{inner}", inner_value) for inner, inner_value in _flattened(value))
         else:
             yield name, value

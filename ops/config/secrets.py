@@ -20,9 +20,9 @@ def without_secrets(name: str, value: Any) -> Any:
         value: any TOML value.
     """
     if isinstance(value, dict):
-        return {inner: without_secrets(inner, one) for inner, one in value.items()}
+        return {inner: without_secrets(inner, inner_value) for inner, inner_value in value.items()}
     if isinstance(value, list):
-        return [without_secrets(name, one) for one in value]
+        return [without_secrets(name, item) for item in value]
     if _SECRET.search(name) and not _PUBLIC.search(name):
         return HIDDEN
     return str(Address(value)) if isinstance(value, str) else value

@@ -16,7 +16,7 @@ class VariableMissing(ConfigRefused):
     """An environment variable in a value is not set: set it."""
 
 
-def resolved(value: Any, place: str) -> Any:
+def resolve(value: Any, place: str) -> Any:
     """Return a value with its variables replaced, also in tables and lists; `$${` stands for `${`.
 
     Args:
@@ -27,11 +27,11 @@ def resolved(value: Any, place: str) -> Any:
         VariableMissing: a variable is not set.
     """
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: _of_environment(found, place), value)
+        return _VARIABLE.sub(lambda match: _value_of(match, place), value)
     if isinstance(value, dict):
-        return {name: resolved(inner, place) for name, inner in value.items()}
+        return {name: resolve(inner, place) for name, inner in value.items()}
     if isinstance(value, list):
-        return [resolved(inner, place) for inner in value]
+        return [resolve(inner, place) for inner in value]
     return value
 
 
@@ -40,11 +40,11 @@ def variables_in(value: Any) -> list[str]:
     if isinstance(value, str):
         return [name for escaped, name in _VARIABLE.findall(value) if not escaped]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [name for one in inner for name in variables_in(one)]
+    return [name for item in inner for name in variables_in(item)]
 
 
-def _of_environment(found: re.Match[str], place: str) -> str:
-    escaped, name = found.groups()
+def _value_of(match: re.Match[str], place: str) -> str:
+    escaped, name = match.groups()
     if escaped:
         return f"${{{name}}}"
     if not _NAME.fullmatch(name):

@@ -11,15 +11,15 @@ import msgspec
 _STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 _COLORS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 IDENTITY = ("processor", "worker")
-"""Fields that identify the process."""
+"""The fields that identify the process."""
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields of a line beside its message: `extra`, and the class of a logged error."""
-    given = {name: value for name, value in vars(record).items() if name not in _STANDARD and name not in IDENTITY}
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD and name not in IDENTITY}
     arguments = record.args if isinstance(record.args, tuple) else ()
-    errors = [type(one).__name__ for one in arguments if isinstance(one, BaseException)]
-    return {**given, "error": errors[0]} if errors else given
+    errors = [type(argument).__name__ for argument in arguments if isinstance(argument, BaseException)]
+    return {**extra, "error": errors[0]} if errors else extra
 
 
 class JsonLines(logging.Formatter):
@@ -56,11 +56,11 @@ class PrettyLines(logging.Formatter):
         """Return a line, or several with a stack trace."""
         when = self.formatTime(record, "%Y-%m-%d %H:%M:%S")
         processor = getattr(record, "processor", None)
-        of = f" {processor}:" if processor else ""
+        prefix = f" {processor}:" if processor else ""
         fields = "".join(f" {name}={value}" for name, value in fields_of(record).items() if name != "error")
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{when} {self._shown(record.levelname)}{of} {record.getMessage()}{fields}{trace}"
+        return f"{when} {self._colored_level(record.levelname)}{prefix} {record.getMessage()}{fields}{trace}"
 
-    def _shown(self, level: str) -> str:
+    def _colored_level(self, level: str) -> str:
         color = _COLORS.get(level) if self._colored else None
         return f"\x1b[{color}m{level}\x1b[0m" if color else level

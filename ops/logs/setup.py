@@ -11,7 +11,7 @@ from enum import Enum
 from .lines import JsonLines, PrettyLines
 
 _VERBOSE_LIBRARIES = ("py4j", "urllib3", "requests", "hdfs", "asyncio", "matplotlib")
-"""Libraries that log each request; their details are left out of our own debug output."""
+"""Libraries that log each request. Their levels below WARNING are suppressed."""
 
 
 class LogFormat(Enum):
@@ -46,7 +46,7 @@ class _ToStandardError(logging.Handler):
             self.handleError(record)
 
 
-def set_up(form: LogFormat, level: LogLevel) -> None:
+def configure_logging(form: LogFormat, level: LogLevel) -> None:
     """Write lines from a level on in a format; replaces the previous setup."""
     handler = _ToStandardError()
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else PrettyLines(colored=sys.stderr.isatty()))
@@ -57,7 +57,7 @@ def set_up(form: LogFormat, level: LogLevel) -> None:
         logging.getLogger(library).setLevel(max(level.number, logging.WARNING))
 
 
-def in_json() -> bool:
+def logs_json() -> bool:
     """Return whether log lines are JSON."""
     return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
 
@@ -76,13 +76,13 @@ class _AddFields(logging.Filter):
 
 
 @contextmanager
-def on_each_line(**fields: str) -> Iterator[None]:
+def with_log_fields(**fields: str) -> Iterator[None]:
     """Add fields to each line that this process writes within the context, on all threads."""
-    added, handlers = _AddFields(fields), logging.getLogger().handlers[:]
+    add_fields, handlers = _AddFields(fields), logging.getLogger().handlers[:]
     for handler in handlers:
-        handler.addFilter(added)
+        handler.addFilter(add_fields)
     try:
         yield
     finally:
         for handler in handlers:
-            handler.removeFilter(added)
+            handler.removeFilter(add_fields)

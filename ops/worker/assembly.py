@@ -20,7 +20,7 @@ from ...state.local.folder import RocksStateFolder
 from ...state.protocols import StateFolder
 from ...state.remote import compactor_of, remote_states
 from ...transport.bus import Bus
-from ..logs.setup import on_each_line
+from ..logs.setup import with_log_fields
 from .backups import WorkerBackups
 from .identity import worker_identity
 from .revocation_note import leave_group
@@ -78,7 +78,7 @@ def assembled(
     """
     with (
         worker_identity(around.state, processor.name) as identity,
-        on_each_line(processor=processor.name, worker=identity.name),
+        with_log_fields(processor=processor.name, worker=identity.name),
         ThreadPoolExecutor(OPENING_THREADS) as threads,
         ThreadPoolExecutor(1) as saver,
         ThreadPoolExecutor(1) as asker,

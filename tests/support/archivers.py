@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.backfill.archive.archiver import Archiver
 from penstock.backfill.warehouse.layout import Stored, StoredFile
 from penstock.backfill.warehouse.warehouse import Warehouse
-from penstock.ops.cli.signals import stopping_on_signals
+from penstock.ops.cli.signals import stop_on_signals
 from penstock.state.files.local_files import LocalFileStore
 from penstock.transport.kafka import KafkaBus, KafkaSettings
 
@@ -73,5 +73,5 @@ def _archive(kafka: str, category: str, folder: Path, before: type[Stored] | Non
     archiver = Archiver(
         bus, [readings_of(category)], warehouse, segment_events=SEGMENT, write_every=timedelta(milliseconds=200)
     )
-    with stopping_on_signals(archiver.stop):
+    with stop_on_signals(archiver.stop):
         archiver.run()

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.ops.cli.signals import stopping_on_signals
+from penstock.ops.cli.signals import stop_on_signals
 from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.ops.worker.until_end import UntilEnd
@@ -169,7 +169,7 @@ def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
         targets = ends_of(processor.inputs(), bus)
         with (
             assembled(prepare(processor, bus), bus, job.around(), at_gap=at_gap) as worker,
-            stopping_on_signals(worker.stop),
+            stop_on_signals(worker.stop),
         ):
             at_end = UntilEnd(targets, processor.name, bus)
             if up is not None:

@@ -38,8 +38,8 @@ from penstock.backfill.compare.difference_file import DifferenceFile
 from penstock.backfill.compare.summary import Comparison, ComparisonSummary, FieldSummary
 from penstock.backfill.errors import BackfillRefused, WarehouseError
 from penstock.ops.cli import output
-from penstock.ops.cli.compare import conclude, parse_share, show
-from penstock.ops.cli.times import days_of
+from penstock.ops.cli.compare import parse_share, report_result, show_comparisons
+from penstock.ops.cli.times import parse_days
 from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError
 
@@ -360,9 +360,9 @@ def test_a_share_is_a_percentage() -> None:
 
 def test_days_are_two_ends_or_one_day() -> None:
     """Yesterday is the last complete UTC day."""
-    assert days_of("2013-01-01", "2013-01-31", None) == (date(2013, 1, 1), date(2013, 1, 31))
-    assert days_of(None, None, "2013-01-31") == (date(2013, 1, 31),) * 2
-    assert days_of(None, None, "yesterday", date(2013, 1, 1)) == (date(2012, 12, 31),) * 2
+    assert parse_days("2013-01-01", "2013-01-31", None) == (date(2013, 1, 1), date(2013, 1, 31))
+    assert parse_days(None, None, "2013-01-31") == (date(2013, 1, 31),) * 2
+    assert parse_days(None, None, "yesterday", date(2013, 1, 1)) == (date(2012, 12, 31),) * 2
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_days_are_two_ends_or_one_day() -> None:
 def test_ambiguous_days_are_refused(asked: tuple[str | None, str | None, str | None], says: str) -> None:
     """The error shows the format."""
     with pytest.raises(typer.BadParameter, match=says):
-        days_of(*asked)
+        parse_days(*asked)
 
 
 class Shelf:
@@ -454,16 +454,16 @@ def test_the_exit_code_depends_on_the_allowed_share(counts: dict[str, int], allo
     """A share equal to the allowed one passes, and so do differences within a stated error."""
     if fails:
         with pytest.raises(typer.Exit) as left:
-            conclude([comparison(**counts)], allowed)
+            report_result([comparison(**counts)], allowed)
         assert left.value.exit_code == 1
     else:
-        conclude([comparison(**counts)], allowed)
+        report_result([comparison(**counts)], allowed)
 
 
 def test_differences_are_printed_by_field(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With the share of records and the distances of numbers."""
     monkeypatch.setattr(output.out, "width", 200)
-    show([comparison(different=1)])
+    show_comparisons([comparison(different=1)])
     printed = " ".join(capsys.readouterr().out.split())
 
     assert "9,999 0 0 1 0.0100%" in printed

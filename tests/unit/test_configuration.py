@@ -1,4 +1,4 @@
-"""The configuration: what it may say, what goes before it, and what is told of mistakes in it."""
+"""The configuration: its settings, precedence, and errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.ops.cli.main import app as whole
+from penstock.ops.cli.main import app as penstock_app
 from penstock.ops.cli.options import DEFAULT_FOLDER, BackupEvery, Folder, Kafka, Store
-from penstock.ops.cli.root import Root, commands_of, configuration_of, handed_on, hoisted
+from penstock.ops.cli.root import Root, commands_of, configuration_of, forwarded_options, split_root_options
 from penstock.ops.cli.sections import SECTIONS
 from penstock.ops.config.configuration import Configuration
 from penstock.ops.config.errors import ConfigRefused
@@ -22,7 +22,7 @@ from penstock.ops.config.section import Section
 from penstock.ops.config.toml_file import TomlFile
 from penstock.ops.logs.setup import LogFormat, LogLevel
 
-SECRET = "hunter2"  # noqa: S105 - of nobody
+SECRET = "hunter2"  # noqa: S105 - not a real password
 
 
 class Rule(Section, frozen=True):
@@ -33,7 +33,7 @@ class Rule(Section, frozen=True):
 
 
 class Alerts(Section, frozen=True):
-    """A table that some command reads."""
+    """A table that a command reads."""
 
     poll_every_s: float = 10.0
     rules: tuple[Rule, ...] = ()
@@ -41,13 +41,13 @@ class Alerts(Section, frozen=True):
 
 @pytest.fixture
 def paging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table is known."""
+    """Register the table."""
     monkeypatch.setitem(SECTIONS, "paging", Alerts)
 
 
 @pytest.fixture(autouse=True)
-def in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has a working folder of its own, and nothing set in the environment."""
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has its own working folder, and no Penstock variables."""
     monkeypatch.chdir(tmp_path)
     for variable in ("PENSTOCK_KAFKA", "PENSTOCK_DIR", "PENSTOCK_STORE", "PENSTOCK_CONFIG", "PENSTOCK_LOG_LEVEL"):
         monkeypatch.delenv(variable, raising=False)
@@ -60,11 +60,11 @@ small.add_typer(group, name="group")
 
 @small.callback()
 def begin(config_file: Annotated[Path | None, typer.Option("--config")] = None) -> None:
-    """Do nothing: what is tested is what comes before it."""
+    """Do nothing."""
 
 
 @small.command()
-def tell(
+def report(
     context: typer.Context,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -73,8 +73,8 @@ def tell(
     days: Annotated[list[str] | None, typer.Option("--day")] = None,
     quick: Annotated[bool, typer.Option("--quick")] = False,
 ) -> None:
-    """Print what it is given."""
-    given = {
+    """Print the options."""
+    options = {
         "dir": str(folder),
         "store": store,
         "backup-every": backup_every,
@@ -83,117 +83,122 @@ def tell(
         "kafka": kafka.bootstrap if kafka else None,
         "settings": kafka_settings(configuration_of(context).file),
     }
-    typer.echo(json.dumps(given))
+    typer.echo(json.dumps(options))
 
 
 @group.command()
 def inner(folder: Folder = DEFAULT_FOLDER) -> None:
-    """Print what it is given."""
+    """Print the options."""
     typer.echo(json.dumps(str(folder)))
 
 
-def told(*arguments: str, by: typer.Typer = small) -> Any:
-    """What a command prints."""
-    done = CliRunner().invoke(by, list(arguments), catch_exceptions=False)
+def output_of(*arguments: str, app: typer.Typer = small) -> Any:
+    """Run a command, and return its output."""
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
 
-def written(text: str, name: str = "penstock.toml") -> Path:
-    """A configuration in the working folder."""
+def write_config(text: str, name: str = "penstock.toml") -> Path:
+    """Write a configuration to the working folder."""
     Path(name).write_text(text)
     return Path(name)
 
 
-def refusal(text: str, by: typer.Typer = small, *command: str) -> str:
-    """What is told of a configuration."""
-    written(text)
+def error_of(text: str, app: typer.Typer = small, *command: str) -> str:
+    """Return the error of a configuration."""
+    write_config(text)
     with pytest.raises(ConfigRefused) as refused:
-        CliRunner().invoke(by, list(command or ("tell",)), catch_exceptions=False)
+        CliRunner().invoke(app, list(command or ("report",)), catch_exceptions=False)
     return str(refused.value)
 
 
-def test_a_flag_goes_before_a_variable_and_a_variable_before_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of the three wins over those below it, for each option by itself."""
-    assert told("tell")["dir"] == ".penstock"
+def test_flags_override_variables_and_variables_override_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option has its own precedence."""
+    assert output_of("report")["dir"] == ".penstock"
 
-    written('dir = "of the file"\nkafka = "of-the-file:1"\nstore = "redis://of-the-file"\n')
-    assert [told("tell")[name] for name in ("dir", "kafka", "store")] == [
-        "of the file",
-        "of-the-file:1",
-        "redis://of-the-file",
+    write_config('dir = "from the file"\nkafka = "from-the-file:1"\nstore = "redis://from-the-file"\n')
+    assert [output_of("report")[name] for name in ("dir", "kafka", "store")] == [
+        "from the file",
+        "from-the-file:1",
+        "redis://from-the-file",
     ]
 
-    monkeypatch.setenv("PENSTOCK_DIR", "of the variable")
-    monkeypatch.setenv("PENSTOCK_KAFKA", "of-the-variable:1")
-    given = told("tell", "--kafka", "of-the-flag:1")
-    assert [given[name] for name in ("dir", "kafka", "store")] == [
-        "of the variable",
-        "of-the-flag:1",
-        "redis://of-the-file",
+    monkeypatch.setenv("PENSTOCK_DIR", "from the variable")
+    monkeypatch.setenv("PENSTOCK_KAFKA", "from-the-variable:1")
+    options = output_of("report", "--kafka", "from-the-flag:1")
+    assert [options[name] for name in ("dir", "kafka", "store")] == [
+        "from the variable",
+        "from-the-flag:1",
+        "redis://from-the-file",
     ]
 
 
-def test_a_file_is_named_by_a_flag_anywhere_or_by_a_variable_or_lies_in_the_folder(
+def test_the_file_comes_from_a_flag_a_variable_or_the_working_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The one that is named is the only one that counts."""
-    written('dir = "by default"\nstore = "redis://default"\n')
-    written('dir = "by flag"\n', "flag.toml")
-    written('dir = "by variable"\n', "variable.toml")
+    """A named file is the only one that is read."""
+    write_config('dir = "by default"\nstore = "redis://default"\n')
+    write_config('dir = "by flag"\n', "flag.toml")
+    write_config('dir = "by variable"\n', "variable.toml")
     monkeypatch.setenv("PENSTOCK_CONFIG", "variable.toml")
-    assert told("tell")["dir"] == "by variable"
+    assert output_of("report")["dir"] == "by variable"
 
     for arguments in (
-        ("--config", "flag.toml", "tell"),
-        ("tell", "--config", "flag.toml"),
-        ("tell", "--quick", "--config=flag.toml"),
+        ("--config", "flag.toml", "report"),
+        ("report", "--config", "flag.toml"),
+        ("report", "--quick", "--config=flag.toml"),
     ):
-        assert told(*arguments)["dir"] == "by flag"
-        assert told(*arguments)["store"] is None
+        assert output_of(*arguments)["dir"] == "by flag"
+        assert output_of(*arguments)["store"] is None
 
     monkeypatch.setenv("PENSTOCK_CONFIG", "")
-    assert told("tell")["dir"] == "by default"
+    assert output_of("report")["dir"] == "by default"
 
 
-def test_what_stands_behind_two_dashes_is_nobodys_option() -> None:
-    """As everywhere."""
-    assert hoisted(["run", "--log-level", "info", "--", "--config", "x"]) == (
+def test_arguments_after_two_dashes_are_not_options() -> None:
+    """As in other programs."""
+    assert split_root_options(["run", "--log-level", "info", "--", "--config", "x"]) == (
         ["--log-level", "info"],
         ["run", "--", "--config", "x"],
     )
 
 
-def test_a_table_of_a_command_is_for_it_alone_and_goes_before_what_is_for_all() -> None:
-    """Also that of a command in a group; lists and truths are taken as well."""
-    written('dir = "all"\n[tell]\ndir = "tell"\nquick = true\nday = ["1", "2"]\nbackup-every = 5\n')
-    given = told("tell")
-    assert (given["dir"], given["quick"], given["day"], given["backup-every"]) == ("tell", True, ["1", "2"], 5.0)
-    assert told("group", "inner") == "all"
+def test_a_table_of_a_command_overrides_settings_of_all_commands() -> None:
+    """Commands in groups have tables, too. Lists and booleans are allowed."""
+    write_config('dir = "all"\n[report]\ndir = "report"\nquick = true\nday = ["1", "2"]\nbackup-every = 5\n')
+    options = output_of("report")
+    assert (options["dir"], options["quick"], options["day"], options["backup-every"]) == (
+        "report",
+        True,
+        ["1", "2"],
+        5.0,
+    )
+    assert output_of("group", "inner") == "all"
 
-    written('dir = "all"\n[group.inner]\ndir = "inner"\n')
-    assert told("group", "inner") == "inner"
-    assert told("tell")["dir"] == "all"
+    write_config('dir = "all"\n[group.inner]\ndir = "inner"\n')
+    assert output_of("group", "inner") == "inner"
+    assert output_of("report")["dir"] == "all"
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "says"),
+    ("text", "line", "parts"),
     [
         ('\nkafak = "x"', 2, ("unknown setting kafak", "Did you mean `kafka`?")),
-        ("[tell]\n# so\nquikc = true", 3, ("unknown setting quikc in [tell]", "Did you mean `quick`?")),
-        ('dir = "x"\n[tel]\nquick = true', 2, ("unknown setting tel", "Did you mean `tell`?")),
+        ("[report]\n# so\nquikc = true", 3, ("unknown setting quikc in [report]", "Did you mean `quick`?")),
+        ('dir = "x"\n[repor]\nquick = true', 2, ("unknown setting repor", "Did you mean `report`?")),
         ('[group.iner]\ndir = "x"', 1, ("unknown setting iner in [group]", "Did you mean `inner`?")),
         ('[group]\ndir = "x"', 2, ("unknown setting dir in [group]", "Known names: inner.")),
         ('quick = "yes"', 1, ("unknown setting quick",)),
-        ('[tell]\nquick = "yes"', 2, ("quick must be true or false, not a text",)),
-        ('[tell]\nday = "1"', 2, ("day must be a list of texts, not a text",)),
-        ("dir = [1]", 1, ("dir must be a text or a number, not a list",)),
+        ('[report]\nquick = "yes"', 2, ("quick must be true or false, not a string",)),
+        ('[report]\nday = "1"', 2, ("day must be a list of strings, not a string",)),
+        ("dir = [1]", 1, ("dir must be a string or a number, not a list",)),
         ('backup-every = "soon"', 1, ("backup-every is invalid", "number")),
-        ("[tell]\nbackup-every = 0", 2, ("backup-every is invalid", "1")),
+        ("[report]\nbackup-every = 0", 2, ("backup-every is invalid", "1")),
         ('[environment]\nPENSTOCK_DIR = "x"', 2, ("Write dir = … at the top",)),
         ("[environment]\nX = 3", 2, ("X must be a string",)),
         ("environment = 3", 1, ("Write [environment] on a line of its own",)),
-        ("tell = 3", 1, ("Write [tell] on a line of its own",)),
+        ("report = 3", 1, ("Write [report] on a line of its own",)),
         ("[group]\ninner = 3", 2, ("Write [group.inner] on a line of its own",)),
         ("kafka-settings = 3", 1, ("Write [kafka-settings] on a line of its own",)),
         ('[kafka-settings]\nx = 1\ngroup.id = "mine"', 3, ("group.id cannot be set", "group has the processor's name")),
@@ -206,49 +211,49 @@ def test_a_table_of_a_command_is_for_it_alone_and_goes_before_what_is_for_all() 
         ('dir = "x"\ndir = "y"', 2, ("is not TOML",)),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_what_was_meant(text: str, line: int, says: tuple[str, ...]) -> None:
-    """Before anything is done; and never with a secret that stands there."""
-    message = refusal(text)
+def test_an_error_contains_the_line_and_a_suggestion(text: str, line: int, parts: tuple[str, ...]) -> None:
+    """It precedes every action, and contains no secret."""
+    message = error_of(text)
     assert f"line {line}" in message or "is not TOML" in message
     assert "penstock.toml" in message
     assert "Nothing was done" in message
-    for part in says:
+    for part in parts:
         assert part in message
     assert SECRET not in message
 
 
-def test_a_file_that_is_named_and_not_there_is_told() -> None:
-    """One that nobody has named need not be there."""
-    for arguments in (["tell", "--config", "none.toml"], ["tell", "--config", "."]):
+def test_a_missing_named_file_is_an_error() -> None:
+    """Only the default file may be missing."""
+    for arguments in (["report", "--config", "none.toml"], ["report", "--config", "."]):
         with pytest.raises(ConfigRefused, match="Cannot read the configuration"):
             CliRunner().invoke(small, arguments, catch_exceptions=False)
 
 
-def test_help_is_shown_whatever_the_configuration_says() -> None:
-    """Who mends it may need it."""
-    written("[nonsense")
-    assert CliRunner().invoke(small, ["tell", "--help"]).exit_code == 0
+def test_help_ignores_an_invalid_configuration() -> None:
+    """A user may need it to correct the file."""
+    write_config("[nonsense")
+    assert CliRunner().invoke(small, ["report", "--help"]).exit_code == 0
 
 
-def test_variables_are_asked_only_for_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands without a store need no password of it; `$${` is no variable."""
-    written('dir = "$${HOME}/${WHERE}"\nstore = "redis://:${STORE_PASSWORD}@here"\n')
+def test_only_used_settings_need_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands without a store need no password of a store. `$${` is a literal `${`."""
+    write_config('dir = "$${HOME}/${WHERE}"\nstore = "redis://:${STORE_PASSWORD}@here"\n')
     monkeypatch.setenv("WHERE", "there")
-    assert told("group", "inner") == "${HOME}/there"
+    assert output_of("group", "inner") == "${HOME}/there"
 
     monkeypatch.setenv("STORE_PASSWORD", SECRET)
-    assert told("tell")["store"] == f"redis://:{SECRET}@here"
+    assert output_of("report")["store"] == f"redis://:{SECRET}@here"
 
 
-def test_settings_of_kafka_are_passed_on_by_their_names_quoted_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As librdkafka takes them: all in text."""
+def test_kafka_settings_may_be_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All values are passed to librdkafka as text."""
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
-    written(
+    write_config(
         '[kafka-settings]\nsasl.password = "${KAFKA_PASSWORD}"\n"ssl.key.location" = "k"\nsession.timeout.ms = 6000\n'
         "enable.ssl.certificate.verification = false\n"
     )
 
-    assert told("tell")["settings"] == {
+    assert output_of("report")["settings"] == {
         "sasl.password": SECRET,
         "ssl.key.location": "k",
         "session.timeout.ms": "6000",
@@ -256,37 +261,42 @@ def test_settings_of_kafka_are_passed_on_by_their_names_quoted_or_not(monkeypatc
     }
 
 
-def test_a_name_that_librdkafka_does_not_know_is_told_with_what_was_meant() -> None:
-    """It alone knows all names, and is asked before any broker."""
+def test_an_unknown_kafka_setting_is_an_error_with_a_suggestion() -> None:
+    """Librdkafka checks all names before the first connection."""
     text = f'kafka = "127.0.0.1:1"\n[kafka-settings]\nsecurity.protocol = "SASL_SSL"\nsasl.pasword = "{SECRET}"\n'
-    message = refusal(text, whole, "category", "list")
+    message = error_of(text, penstock_app, "category", "list")
     assert "penstock.toml, line 4" in message
     assert "Did you mean `sasl.password`?" in message
     assert SECRET not in message
 
 
-def test_the_file_has_variables_for_what_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are set already stay; one that depends on one that is not set is left out."""
-    for name in ("MINE", "THEIRS", "NOBODYS"):
-        monkeypatch.setenv(name, "theirs")
-    monkeypatch.delenv("MINE")
-    monkeypatch.delenv("NOBODYS")
-    written(f'[environment]\nMINE = "redis://:{SECRET}@x"\nTHEIRS = "of the file"\nNOBODYS = "${{NOT_SET}}"\n')
-    shown = {one["setting"]: (one["value"], one["source"]) for one in told("config", "show", "--json", by=whole)}
+def test_the_file_sets_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Existing variables are kept. A variable that depends on an unset one is not set."""
+    for name in ("NEW", "EXISTING", "DEPENDENT"):
+        monkeypatch.setenv(name, "existing")
+    monkeypatch.delenv("NEW")
+    monkeypatch.delenv("DEPENDENT")
+    write_config(
+        f'[environment]\nNEW = "redis://:{SECRET}@x"\nEXISTING = "from the file"\nDEPENDENT = "${{NOT_SET}}"\n'
+    )
+    settings = {
+        each["setting"]: (each["value"], each["source"])
+        for each in output_of("config", "show", "--json", app=penstock_app)
+    }
 
-    assert (os.environ["MINE"], os.environ["THEIRS"]) == (f"redis://:{SECRET}@x", "theirs")
-    assert "NOBODYS" not in os.environ
-    assert shown == {
-        "environment: MINE": ("redis://:***@x", "penstock.toml, line 2"),
-        "environment: THEIRS": ("theirs", "THEIRS"),
-        "environment: NOBODYS": (None, "penstock.toml, line 4: ${NOT_SET}, not set"),
+    assert (os.environ["NEW"], os.environ["EXISTING"]) == (f"redis://:{SECRET}@x", "existing")
+    assert "DEPENDENT" not in os.environ
+    assert settings == {
+        "environment: NEW": ("redis://:***@x", "penstock.toml, line 2"),
+        "environment: EXISTING": ("existing", "EXISTING"),
+        "environment: DEPENDENT": (None, "penstock.toml, line 4: ${NOT_SET}, not set"),
     }
 
 
-def test_a_section_is_read_as_its_type(paging: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys have dashes; tables in tables are read as well, with their variables."""
+def test_a_section_is_converted_to_its_type(paging: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys contain dashes. Nested tables and variables are allowed."""
     monkeypatch.setenv("HOOK", "https://hook")
-    path = written('[paging]\npoll-every-s = 2\n[[paging.rules]]\nlag-s = 3\nwebhook = "${HOOK}"\n')
+    path = write_config('[paging]\npoll-every-s = 2\n[[paging.rules]]\nlag-s = 3\nwebhook = "${HOOK}"\n')
     configuration = Configuration(TomlFile.read(path), {}, SECTIONS)
     configuration.check()
 
@@ -295,34 +305,37 @@ def test_a_section_is_read_as_its_type(paging: None, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("[paging]\npoll-evry-s = 1", "Did you mean `poll-every-s`?"),
         ('[paging]\npoll-every-s = "x"', "Expected `float`, got `str` - at `$.poll-every-s`"),
         ("[[paging.rules]]\n", "missing required field `lag-s` - at `$.rules[0]`"),
     ],
 )
-def test_a_section_that_is_not_as_declared_is_told(paging: None, text: str, says: str) -> None:
-    """At every command, so that it is not the night's alert that finds it."""
-    message = refusal(text)
-    assert says in message
-    assert "line 1" in message
+def test_an_invalid_section_is_an_error(paging: None, text: str, message: str) -> None:
+    """Every command checks all sections."""
+    error = error_of(text)
+    assert message in error
+    assert "line 1" in error
 
 
-def test_config_show_tells_what_holds_and_where_it_is_from(paging: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of secrets only that they are set."""
+def test_config_show_prints_settings_and_sources(paging: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Secrets are hidden."""
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
     monkeypatch.setenv("PENSTOCK_DIR", "elsewhere")
     monkeypatch.delenv("UNSET", raising=False)
-    written(
+    write_config(
         f'kafka = "broker:9093"\nstore = "postgresql://me:{SECRET}@db/x"\ndir = "here"\n'
         '[kafka-settings]\nsasl.password = "${KAFKA_PASSWORD}"\nsasl.username = "me"\nssl.key.pem = "${UNSET}"\n'
         f'[run]\nuntil-end = true\n[[paging.rules]]\nlag-s = 1\nwebhook = "https://{SECRET}"\n'
     )
-    shown = {one["setting"]: (one["value"], one["source"]) for one in told("config", "show", "--json", by=whole)}
-    table = CliRunner().invoke(whole, ["config", "show"]).output
+    settings = {
+        each["setting"]: (each["value"], each["source"])
+        for each in output_of("config", "show", "--json", app=penstock_app)
+    }
+    table = CliRunner().invoke(penstock_app, ["config", "show"]).output
 
-    assert shown == {
+    assert settings == {
         "dir": ("elsewhere", "PENSTOCK_DIR"),
         "kafka": ("broker:9093", "penstock.toml, line 1"),
         "store": ("postgresql://me:***@db/x", "penstock.toml, line 2"),
@@ -332,39 +345,39 @@ def test_config_show_tells_what_holds_and_where_it_is_from(paging: None, monkeyp
         "run: until-end": (True, "penstock.toml, line 9"),
         "paging: rules": ([{"lag-s": 1, "webhook": "***"}], "penstock.toml, line 10"),
     }
-    assert SECRET not in json.dumps(shown) + table
+    assert SECRET not in json.dumps(settings) + table
     assert "postgresql://me:***" in table
 
 
-def test_config_show_says_when_nothing_is_set() -> None:
-    """And what would be read."""
-    assert "penstock.toml" in CliRunner().invoke(whole, ["config", "show"]).output
+def test_config_show_without_settings_names_the_file() -> None:
+    """The note names the file that would be read."""
+    assert "penstock.toml" in CliRunner().invoke(penstock_app, ["config", "show"]).output
 
 
-def test_what_is_handed_on_leads_another_process_to_the_same(tmp_path: Path) -> None:
-    """The file by its whole path, and how lines are written, whoever said so."""
-    written("", "some.toml")
-    handed: list[str] = []
-    again = typer.Typer(cls=Root)
+def test_forwarded_options_configure_another_process(tmp_path: Path) -> None:
+    """They contain the absolute path of the file, and the log format and level."""
+    write_config("", "some.toml")
+    forwarded: list[str] = []
+    app = typer.Typer(cls=Root)
 
-    @again.callback()
+    @app.callback()
     def begin(
         config_file: Annotated[Path | None, typer.Option("--config")] = None,
         log_format: Annotated[LogFormat, typer.Option("--log-format")] = LogFormat.PRETTY,
         log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.WARNING,
     ) -> None: ...
 
-    @again.command()
-    def hand(context: typer.Context) -> None:
-        handed.extend(handed_on(context))
+    @app.command()
+    def forward(context: typer.Context) -> None:
+        forwarded.extend(forwarded_options(context))
 
-    CliRunner().invoke(again, ["hand", "--config", "some.toml", "--log-format", "json"], catch_exceptions=False)
-    assert handed == ["--config", str(tmp_path / "some.toml"), "--log-format", "json", "--log-level", "warning"]
+    CliRunner().invoke(app, ["forward", "--config", "some.toml", "--log-format", "json"], catch_exceptions=False)
+    assert forwarded == ["--config", str(tmp_path / "some.toml"), "--log-format", "json", "--log-level", "warning"]
 
 
-def test_no_table_is_called_as_an_option_of_all_commands() -> None:
-    """TOML has one value of a name."""
-    commands = commands_of(typer.main.get_command(whole))
+def test_no_table_has_the_name_of_a_shared_option() -> None:
+    """A name has one value in TOML."""
+    commands = commands_of(typer.main.get_command(penstock_app))
     tables = {words[0] for words in commands if words} | {*SECTIONS, TABLE}
 
     assert not tables & {option.name for option in Configuration(TomlFile(), commands).shared()}

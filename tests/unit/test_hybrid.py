@@ -198,9 +198,9 @@ def test_processors_without_results_are_refused(processor: type[Any], says: str)
     ("options", "says"),
     [
         ({"first": "1970-01-01"}, "Days need --hybrid"),
-        ({"of_both": True, "at": "1970-01-01T10:00", "key": "a"}, "--at and --hybrid exclude each other"),
-        ({"of_both": True, "day": "soon"}, "'soon' is not a day"),
-        ({"of_both": True, "day": "1970-01-01", "batch_until": "soon"}, "'soon' is not a day"),
+        ({"hybrid": True, "at": "1970-01-01T10:00", "key": "a"}, "--at and --hybrid exclude each other"),
+        ({"hybrid": True, "day": "soon"}, "'soon' is not a day"),
+        ({"hybrid": True, "day": "1970-01-01", "batch_until": "soon"}, "'soon' is not a day"),
     ],
 )
 def test_conflicting_options_are_refused(options: dict[str, Any], says: str) -> None:
@@ -212,4 +212,4 @@ def test_conflicting_options_are_refused(options: dict[str, Any], says: str) -> 
 def test_a_file_with_several_processors_needs_a_name() -> None:
     """The error shows the format."""
     with pytest.raises(AppFileError, match=r"has \d processors. Name one, as APP.py:PROCESSOR"):
-        query(__file__, of_both=True, day="1970-01-01")
+        query(__file__, hybrid=True, day="1970-01-01")

@@ -1,4 +1,4 @@
-"""Lines of the log, for people and for programs."""
+"""Log lines as text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.ops.cli import main
-from penstock.ops.cli.output import complain, note
-from penstock.ops.logs.setup import LogFormat, LogLevel, on_each_line, set_up
+from penstock.ops.cli.output import note, print_error
+from penstock.ops.logs.setup import LogFormat, LogLevel, configure_logging, with_log_fields
 from penstock.processors.errors import PenstockError
 from penstock.transport.kafka import KafkaSettings
 
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Other tests find the log as it was."""
+    """Restore the logging configuration after each test."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     yield
@@ -30,15 +30,15 @@ def restored() -> Iterator[None]:
 
 
 def lines(text: str) -> list[dict[str, Any]]:
-    """Lines for programs, read."""
+    """Parse JSON lines."""
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_line_for_programs_says_when_how_grave_whence_for_whom_and_what(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the fields that were given, the kind of an error, and a trace where there is one; each on one line."""
-    set_up(LogFormat.JSON, LogLevel.INFO)
+def test_a_json_line_contains_time_level_logger_processor_and_message(capsys: pytest.CaptureFixture[str]) -> None:
+    """It also contains extra fields, the class of an error, and a stack trace, on one line."""
+    configure_logging(LogFormat.JSON, LogLevel.INFO)
     log = logging.getLogger("penstock.worker")
-    with on_each_line(processor="scorer", worker="ab-0"):
+    with with_log_fields(processor="scorer", worker="ab-0"):
         log.info("saved %d\nevents", 3, extra={"buckets": [1, 2], "place": Path("x")})
         log.warning("%s", PenstockError("It broke."))
         try:
@@ -63,33 +63,33 @@ def test_a_line_for_programs_says_when_how_grave_whence_for_whom_and_what(capsys
     assert "processor" not in alone
 
 
-def test_a_line_for_people_says_of_which_processor_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of several that share a terminal; what was given beside the message is told."""
-    set_up(LogFormat.PRETTY, LogLevel.WARNING)
-    with on_each_line(processor="scorer", worker="ab-0"):
+def test_a_text_line_names_the_processor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Several processors may share a terminal. Extra fields follow the message."""
+    configure_logging(LogFormat.PRETTY, LogLevel.WARNING)
+    with with_log_fields(processor="scorer", worker="ab-0"):
         logging.getLogger("penstock.worker").warning("Late.", extra={"behind_s": 3})
-    logging.getLogger("penstock.worker").info("not grave enough")
+    logging.getLogger("penstock.worker").info("below the level")
 
     assert capsys.readouterr().err.rstrip().endswith("WARNING scorer: Late. behind_s=3")
 
 
-def test_a_level_is_for_all_but_what_libraries_tell_of_each_request(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the user's own code says is told as well."""
-    set_up(LogFormat.PRETTY, LogLevel.DEBUG)
+def test_a_level_applies_to_all_but_verbose_libraries(capsys: pytest.CaptureFixture[str]) -> None:
+    """It includes loggers of the user's code."""
+    configure_logging(LogFormat.PRETTY, LogLevel.DEBUG)
     for name in ("mine", "penstock.state", "py4j.clientserver"):
-        logging.getLogger(name).debug("of %s", name)
-    said = capsys.readouterr().err
+        logging.getLogger(name).debug("from %s", name)
+    errors = capsys.readouterr().err
 
-    assert "of mine" in said
-    assert "of penstock.state" in said
-    assert "py4j" not in said
+    assert "from mine" in errors
+    assert "from penstock.state" in errors
+    assert "py4j" not in errors
 
 
-def test_notes_and_errors_are_lines_for_programs_where_all_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing else comes between."""
-    set_up(LogFormat.JSON, LogLevel.INFO)
+def test_notes_and_errors_are_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard error contains no other lines."""
+    configure_logging(LogFormat.JSON, LogLevel.INFO)
     note("Created.")
-    complain("It broke.")
+    print_error("It broke.")
 
     assert [(line["level"], line["message"]) for line in lines(capsys.readouterr().err)] == [
         ("info", "Created."),
@@ -97,36 +97,36 @@ def test_notes_and_errors_are_lines_for_programs_where_all_is(capsys: pytest.Cap
     ]
 
 
-def test_a_command_that_fails_says_so_in_the_form_that_was_asked_for(
+def test_a_failed_command_logs_its_error_as_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also in the environment's."""
+    """The environment variable selects the format."""
     monkeypatch.delenv("PENSTOCK_KAFKA", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_LOG_FORMAT", "json")
     monkeypatch.setattr(sys, "argv", ["penstock", "category", "list"])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_:
         main()
     [line] = lines(capsys.readouterr().err)
 
-    assert ended.value.code == 1
+    assert exit_.value.code == 1
     assert line["level"] == "error"
     assert line["message"].startswith("No Kafka cluster is named")
 
 
 @pytest.mark.parametrize("level", [LogLevel.DEBUG, LogLevel.WARNING])
-def test_what_the_kafka_client_says_goes_the_same_way(
+def test_lines_of_the_kafka_client_have_the_same_format(
     level: LogLevel, capfd: pytest.CaptureFixture[str], wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """Its attempts to reach a broker, for who wants details; else one line, which is ours."""
-    set_up(LogFormat.JSON, level)
-    producer, said = Producer(KafkaSettings("127.0.0.1:1").for_writer()), []
+    """With DEBUG, they report each connection attempt; otherwise, one line reports the outage."""
+    configure_logging(LogFormat.JSON, level)
+    producer, logged = Producer(KafkaSettings("127.0.0.1:1").for_writer()), []
 
-    def told() -> bool:
+    def is_logged() -> bool:
         producer.poll(0.1)
-        said.extend(lines(capfd.readouterr().err))
-        loggers = {line["logger"] for line in said}
+        logged.extend(lines(capfd.readouterr().err))
+        loggers = {line["logger"] for line in logged}
         return "penstock.kafka" in loggers and (level is not LogLevel.DEBUG or "penstock.kafka.client" in loggers)
 
-    wait_until(told)
-    assert level is LogLevel.DEBUG or {line["logger"] for line in said} == {"penstock.kafka"}
+    wait_until(is_logged)
+    assert level is LogLevel.DEBUG or {line["logger"] for line in logged} == {"penstock.kafka"}

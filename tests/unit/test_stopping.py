@@ -1,4 +1,4 @@
-"""A process that is told to stop ends within its time, whatever its clients wait for."""
+"""A stopped process ends within its time limit, even if a client call blocks."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import sys
 from penstock.ops.cli.signals import NOT_SAVED
 
 LIMIT_S = 60.0
-HANGS = """
+PROGRAM = """
 import sys, threading
-from penstock.ops.cli.signals import ending_within, stopping_on_signals
+from penstock.ops.cli.signals import exit_within, stop_on_signals
 
-told = threading.Event()
-with ending_within(float(sys.argv[1]), "Nothing is lost."), stopping_on_signals(told.set):
+stopped = threading.Event()
+with exit_within(float(sys.argv[1]), "Nothing is lost."), stop_on_signals(stopped.set):
     print("ready", flush=True)
-    {does}
+    {body}
 print("ended", flush=True)
 """
-IN_C = "import ctypes; [ctypes.CDLL(None).sleep(1000) for _ in range(1000)]"
-"""A call that does not come back; one that a signal interrupts is made again before Python handles the signal."""
+BLOCKING_CALL = "import ctypes; [ctypes.CDLL(None).sleep(1000) for _ in range(1000)]"
+"""Calls in C that do not return. Python handles a signal only after them."""
 
 
-def started(does: str, within_s: float) -> subprocess.Popen[str]:
-    code = HANGS.replace("{does}", does)
+def started(body: str, within_s: float) -> subprocess.Popen[str]:
+    """Start the program with a body, and wait until it is ready."""
+    code = PROGRAM.replace("{body}", body)
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(within_s)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -33,22 +34,22 @@ def started(does: str, within_s: float) -> subprocess.Popen[str]:
     return process
 
 
-def test_one_that_hangs_in_a_call_is_ended() -> None:
-    """With an exit code of its own, and what it means for the data."""
-    process = started(IN_C, 0.5)
+def test_a_process_in_a_blocking_call_exits() -> None:
+    """It has its own exit code, and reports the effect on the data."""
+    process = started(BLOCKING_CALL, 0.5)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=LIMIT_S)
+    _, errors = process.communicate(timeout=LIMIT_S)
 
     assert process.returncode == NOT_SAVED
-    assert "has not ended within 0.5 s" in said
-    assert "Nothing is lost." in said
+    assert "did not end within 0.5 s" in errors
+    assert "Nothing is lost." in errors
 
 
-def test_one_that_ends_in_time_is_left_alone() -> None:
-    """It ends as it would have."""
-    process = started("told.wait()", LIMIT_S)
+def test_a_process_that_ends_in_time_is_not_interrupted() -> None:
+    """It ends regularly."""
+    process = started("stopped.wait()", LIMIT_S)
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=LIMIT_S)
+    output, _ = process.communicate(timeout=LIMIT_S)
 
     assert process.returncode == 0
-    assert out == "ended\n"
+    assert output == "ended\n"

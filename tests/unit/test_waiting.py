@@ -1,4 +1,4 @@
-"""Starting while no broker answers."""
+"""Commands that wait for a broker at their start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.ops.cli import waiting
-from penstock.ops.cli.waiting import Waiting
+from penstock.ops.cli.waiting import BrokerWait
 from penstock.ops.worker.assembly import Environment, assembled
 from penstock.ops.worker.preflight import prepare
 from penstock.transport.bus import Ownership
@@ -30,13 +30,13 @@ class Word(ps.Record, frozen=True):
 WORDS = ps.Category("words", Word, key="text", event_time="at", buckets=2)
 
 
-class Counting(ps.Stateless):
-    """Passes nothing on."""
+class Discard(ps.Stateless):
+    """Writes nothing."""
 
     reads = WORDS
 
     def process(self, event: Word) -> Iterable[ps.Record]:
-        """Pass nothing on."""
+        """Write nothing."""
         return ()
 
 
@@ -48,7 +48,7 @@ class LateGroup(MemoryBus):
     def reader(
         self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
     ) -> MemoryReader:
-        """Join a group, if it answers."""
+        """Join a group if it answers."""
         self.attempts += 1
         if self.attempts < 3:
             raise BusUnreachable("The group does not answer.")
@@ -57,31 +57,31 @@ class LateGroup(MemoryBus):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask again at once."""
-    monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.0)
+    """Retry without a pause."""
+    monkeypatch.setattr(waiting, "RETRY_EVERY_S", 0.0)
 
 
 def late_group(folder: Path) -> LateGroup:
-    """Return a bus, for a worker whose predecessor died while it let go of buckets."""
+    """Return a bus for a worker whose predecessor died while it left its group."""
     bus = LateGroup()
     bus.create(CategorySpec.of(WORDS))
-    note = folder / "state" / Counting.name / "workers" / "0.letting-go"
+    note = folder / "state" / Discard.name / "workers" / "0.letting-go"
     note.parent.mkdir(parents=True)
     note.touch()
     return bus
 
 
 def assemble(bus: LateGroup, folder: Path, *, fail_fast: bool) -> None:
-    """Start a worker, and end it."""
-    around = Environment(folder / "state")
-    with assembled(prepare(Counting, bus), bus, around, when_answered=Waiting(fail_fast=fail_fast)):
+    """Start and stop a worker."""
+    environment = Environment(folder / "state")
+    with assembled(prepare(Discard, bus), bus, environment, when_answered=BrokerWait(fail_fast=fail_fast)):
         pass
 
 
-def test_a_worker_waits_for_the_group_that_its_predecessor_has_to_leave(
+def test_a_worker_waits_until_its_predecessor_has_left_the_group(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The note stays until the group has answered."""
+    """The predecessor's note remains until the group answers."""
     bus = late_group(tmp_path)
     with caplog.at_level(logging.WARNING):
         assemble(bus, tmp_path, fail_fast=False)
@@ -92,19 +92,19 @@ def test_a_worker_waits_for_the_group_that_its_predecessor_has_to_leave(
     assert not list(tmp_path.rglob("*.letting-go"))
 
 
-def test_with_fail_fast_it_does_not_wait(tmp_path: Path) -> None:
-    """And the next one leaves the group instead."""
+def test_with_fail_fast_the_command_fails(tmp_path: Path) -> None:
+    """The note remains for the next worker."""
     with pytest.raises(BusUnreachable, match="The group does not answer"):
         assemble(late_group(tmp_path), tmp_path, fail_fast=True)
 
     assert list(tmp_path.rglob("*.letting-go"))
 
 
-def test_a_refusal_is_not_waited_out() -> None:
+def test_a_rejection_is_not_retried() -> None:
     """A wrong password stays wrong."""
 
     def refuse() -> None:
         raise BusRefuses("The password is wrong.")
 
     with pytest.raises(BusRefuses):
-        Waiting(fail_fast=False)(refuse)
+        BrokerWait(fail_fast=False)(refuse)
