@@ -1,4 +1,4 @@
-"""The command line: what a user types, and nothing else."""
+"""The command line: parsing of options and output of results."""
 
 from .main import main
 

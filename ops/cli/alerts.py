@@ -10,6 +10,7 @@ from typing import Annotated
 from uuid import uuid4
 
 import typer
+from msgspec.structs import asdict
 
 from ...processors.declare.alerts import Alert
 from ...processors.declare.apps import AppName
@@ -18,7 +19,15 @@ from ...transport.bus import Bus
 from ...transport.errors import BusError
 from ..alerting.alert_evaluator import AlertEvaluator
 from ..alerting.alert_loop import AWAY_AFTER_S, AlertLoop
-from ..alerting.alert_states import ActiveAlert, SilencedAlert, alerts_on, keep, silence_message, unsilence_message
+from ..alerting.alert_states import (
+    ActiveAlert,
+    Alerts,
+    SilencedAlert,
+    alerts_on,
+    keep,
+    silence_message,
+    unsilence_message,
+)
 from ..alerting.notifications import CategoryOfAlerts, Command, Delivery, Notification, Recipient, Webhook
 from ..alerting.rules import Alerting, rules_of
 from ..clock import SystemClock
@@ -150,7 +159,7 @@ def _internal(bus: Bus, category: str | None) -> list[Recipient]:
 
 def _show(notification: Notification, *, json: bool) -> None:
     if json:
-        print_json({name: getattr(notification, name) for name in Notification.__struct_fields__})
+        print_json(asdict(notification))
     else:
         note(f"{format_time(notification.at_ms)} {notification.status}: {notification.rule}: {notification.says}")
 
@@ -167,20 +176,21 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
     if json:
         print_json(
             {
-                "alerts": [
-                    {
-                        **{name: getattr(alert, name) for name in ActiveAlert.__struct_fields__},
-                        "silenced": alerts.silenced(alert, now_ms),
-                    }
-                    for alert in active
-                ],
-                "silences": [
-                    {name: getattr(silence, name) for name in SilencedAlert.__struct_fields__}
-                    for silence in alerts.silences.values()
-                ],
+                "alerts": [{**asdict(alert), "silenced": alerts.silenced(alert, now_ms)} for alert in active],
+                "silences": [asdict(silence) for silence in alerts.silences.values()],
             }
         )
         return
+    _show_active(alerts, active, now_ms)
+    silences = [silence for silence in alerts.silences.values() if silence.until_ms > now_ms]
+    if silences:
+        print_table(
+            ["silence", "alert", "processor", "until (UTC)", "reason"],
+            [[each.id, each.rule, each.processor, format_time(each.until_ms), each.why] for each in silences],
+        )
+
+
+def _show_active(alerts: Alerts, active: Sequence[ActiveAlert], now_ms: int) -> None:
     if not active:
         note("No alert is active.")
     else:
@@ -195,12 +205,6 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
             for alert in active
         ]
         print_table(["", "alert", "processor", "for", "message"], rows)
-    silences = [silence for silence in alerts.silences.values() if silence.until_ms > now_ms]
-    if silences:
-        print_table(
-            ["silence", "alert", "processor", "until (UTC)", "reason"],
-            [[each.id, each.rule, each.processor, format_time(each.until_ms), each.why] for each in silences],
-        )
 
 
 @app.command()

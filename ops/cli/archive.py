@@ -1,4 +1,4 @@
-"""`penstock archive`: archives categories to the warehouse."""
+"""`penstock archive`: archives categories in the warehouse."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from .times import format_time, parse_day, parse_span
 from .waiting import BrokerWait, FailFast
 
 if TYPE_CHECKING:
+    from ...backfill.archive.category_archive import ArchiveMetrics
     from ...backfill.archive.status import DayStatus
 
 app = typer.Typer(help="Archive categories to the warehouse, as Parquet files by day.", no_args_is_help=True)
@@ -99,14 +100,17 @@ def run(
             f"The run was shorter than --idle-after {idle_after}, so buckets without new events still delay the completion of days. "
             "No event is missing. If no more events arrive, run it again with --idle-after 0s; otherwise, leave `penstock archive run` running."
         )
+    _show_metrics(archiver.tally, location, json=json)
+
+
+def _show_metrics(metrics: ArchiveMetrics, location: str, *, json: bool) -> None:
     if json:
-        print_json(asdict(archiver.tally))
+        print_json(asdict(metrics))
         return
-    tally = archiver.tally
-    note(f"Archived {tally.events:,} events to {location} in {tally.files:,} files.")
-    if tally.undecodable:
+    note(f"Archived {metrics.events:,} events to {location} in {metrics.files:,} files.")
+    if metrics.undecodable:
         note(
-            f"{tally.undecodable:,} messages do not decode and are not in the warehouse. Their bytes are still in Kafka."
+            f"{metrics.undecodable:,} messages do not decode and are not in the warehouse. Their bytes are still in Kafka."
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import date
 from json import dumps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import typer
 
@@ -19,6 +19,14 @@ if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
     from ...backfill.run.store_backfill import StoreBackfillResult, StoreTarget
     from ...backfill.warehouse.warehouse import Warehouse
     from ...transport.bus import Bus
+
+
+class BootstrapOptions(TypedDict):
+    """Options of both kinds of bootstrap."""
+
+    master: str
+    overwrite: bool
+    allow_missing: bool
 
 
 def has_remote_state(app: AppName) -> bool:
@@ -63,10 +71,8 @@ def bootstrap_remote_store(
     bus: Bus,
     store: str | None,
     first: date | None,
+    options: BootstrapOptions,
     *,
-    master: str,
-    overwrite: bool,
-    allow_missing: bool,
     json: bool,
 ) -> None:
     """Fill a remote store from the archive, and print its content."""
@@ -80,10 +86,8 @@ def bootstrap_remote_store(
             warehouse,
             destination,
             first=first,
-            master=master,
-            overwrite=overwrite,
-            allow_missing=allow_missing,
             progress=show,
+            **options,
         )
     _show_result(done, json=json)
     if not json:

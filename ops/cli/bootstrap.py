@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from json import dumps
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.apps import AppName
 from ...state.files.file_store import open_file_store
-from .backfill_into_store import bootstrap_remote_store, has_remote_state
+from .backfill_into_store import BootstrapOptions, bootstrap_remote_store, has_remote_state
 from .batch_progress import batch_progress
 from .options import (
     DEFAULT_FOLDER,
@@ -31,6 +31,9 @@ from .options import (
 from .output import note, print_json, print_table
 from .signals import interruptible
 from .times import NOW, parse_day
+
+if TYPE_CHECKING:  # Spark is slow to import, and most commands do without
+    from ...backfill.run.bootstrap import BootstrapResult
 
 
 def bootstrap(
@@ -78,22 +81,13 @@ def bootstrap(
     app, bus = AppName.parse(target), connect(kafka, folder)
     archive = open_warehouse(warehouse_location(warehouse, folder), webhdfs)
     since = None if first is None else parse_day(first)
+    options: BootstrapOptions = {"master": master, "overwrite": overwrite, "allow_missing": allow_missing}
     if has_remote_state(app):
         if until == NOW:
             raise typer.BadParameter(
-                "--to now and a remote store exclude each other: its values come from the archive."
+                "--to now and a remote store exclude each other: the values of a store come from the archive."
             )
-        bootstrap_remote_store(
-            app,
-            archive,
-            bus,
-            store,
-            since,
-            master=master,
-            overwrite=overwrite,
-            allow_missing=allow_missing,
-            json=json,
-        )
+        bootstrap_remote_store(app, archive, bus, store, since, options, json=json)
         return
     if backup is None:
         raise typer.BadParameter(
@@ -109,12 +103,14 @@ def bootstrap(
             archive,
             BootstrapTarget(bus, open_file_store(backup, webhdfs), webhdfs),
             first=since,
-            master=master,
-            overwrite=overwrite,
             until_now=bus if until == NOW else None,
-            allow_missing=allow_missing,
             progress=show,
+            **options,
         )
+    _show(done, f"penstock run {target} --backup {backup}", json=json)
+
+
+def _show(done: BootstrapResult, run_command: str, *, json: bool) -> None:
     if json:
         print_json(asdict(done))
         return
@@ -127,4 +123,4 @@ def bootstrap(
         note(f"{text}.")
     if done.rejected:
         note(f"{done.rejected:,} events were rejected and skipped, as {done.processor} declares.")
-    note(f"{done.processor} continues from there: penstock run {target} --backup {backup}")
+    note(f"{done.processor} continues from there: {run_command}")

@@ -100,24 +100,18 @@ def compare(
     from ...backfill.compare.comparison import compare as compare_outputs  # noqa: PLC0415 - Spark is slow to import, and most commands do without
     from ...backfill.compare.explanation import explain  # noqa: PLC0415 - as above
 
-    days, allowed = parse_days(first, last, day), parse_share(fail_over)
-    locations = warehouse_location(warehouse, folder), batch_output_location(output, folder)
+    app, days, allowed = AppName.parse(target), parse_days(first, last, day), parse_share(fail_over)
+    archive = open_warehouse(warehouse_location(warehouse, folder), webhdfs)
+    batch = batch_output_location(output, folder)
     if key is not None:
-        explanation = explain(
-            AppName.parse(target),
-            open_warehouse(locations[0], webhdfs),
-            open_warehouse(locations[1], webhdfs),
-            key,
-            Days(*days),
-            limit=limit,
-        )
+        explanation = explain(app, archive, open_warehouse(batch, webhdfs), key, Days(*days), limit=limit)
         _show_key(explanation, key, limit, json=json)
         return
     with interruptible("Nothing was compared."), err.status("Comparing …"):
         found = compare_outputs(
-            AppName.parse(target),
-            open_warehouse(locations[0], webhdfs),
-            locations[1],
+            app,
+            archive,
+            batch,
             *days,
             master=master,
             differences=differences,
@@ -203,6 +197,13 @@ def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
             }
         )
         return
+    _show_events_and_outputs(found, key)
+    for has_more, kind in ((found.more_events, "events"), (found.more_outputs, "outputs")):
+        if has_more:
+            note(f"Only the first {limit:,} {kind} are shown. Name fewer days, or increase --limit.")
+
+
+def _show_events_and_outputs(found: Explanation, key: str) -> None:
     rows = [
         (
             e.category,
@@ -226,9 +227,6 @@ def _show_key(found: Explanation, key: str, limit: int, *, json: bool) -> None:
         for category, pair in found.outputs
     ]
     print_table((f"outputs of {key} in", "event time", "", "stream", "batch"), outputs)
-    for has_more, kind in ((found.more_events, "events"), (found.more_outputs, "outputs")):
-        if has_more:
-            note(f"Only the first {limit:,} {kind} are shown. Name fewer days, or increase --limit.")
 
 
 def _lag(lag_ms: int) -> str:

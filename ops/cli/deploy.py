@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from ...processors.declare.apps import AppName
+from ...processors.declare.processor import Processor
 from ...transport.kafka import KafkaBus
 from ..config.kafka_settings import TABLE
 from ..config.variables import variables_in
@@ -95,7 +96,7 @@ def deploy(
 ) -> None:
     """Deploy the current version of a processor, or of all processors of an app, and keep it running.
 
-    The workers of an existing deployment are replaced one by one. If the new version does not start, the old one is restored.
+    The workers of an existing deployment are replaced one by one. If the new version does not become ready, the old version is restored.
 
     Example: penstock deploy examples/flights/app.py:Scorer --workers 2
     """
@@ -117,14 +118,15 @@ def deploy(
         pods=_pods(where, image, namespace, cpu, memory, disk),
     )
     environment = {**os.environ, **({STORE: store} if store else {})}
-    in_file = [variable for variable in variables_in(file.values) if variable in environment]
+    in_file = {variable for variable in variables_in(file.values) if variable in environment}
+    requests = [
+        DeploymentRequest(
+            name.path.resolve(), processor, _with_variables(settings, processor, in_file), workers, take_over
+        )
+        for processor in app.processors
+    ]
     with interruptible(INTERRUPTED), deployment_lock(folder, note):
-        plans = []
-        for processor in app.processors:
-            variables = tuple(sorted({*required_variables(processor), *in_file}))
-            own = msgspec.structs.replace(settings, variables=variables)
-            request = DeploymentRequest(name.path.resolve(), processor, own, workers, take_over)
-            plans.append(plan_deployment(request, bus, environment, note))
+        plans = [plan_deployment(request, bus, environment, note) for request in requests]
         for plan in plans:
             _note_plan(plan)
         if dry_run:
@@ -133,6 +135,12 @@ def deploy(
         for plan in plans:
             apply_plan(plan, note, patience)
     _show([deployment_status(folder, find_deployment(folder, plan.version.name)) for plan in plans], json=json)
+
+
+def _with_variables(settings: DeploymentSettings, processor: type[Processor], in_file: set[str]) -> DeploymentSettings:
+    """Return the settings with the variables of a processor and of the configuration file."""
+    variables = tuple(sorted({*required_variables(processor), *in_file}))
+    return msgspec.structs.replace(settings, variables=variables)
 
 
 def _pods(

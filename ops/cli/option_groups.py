@@ -1,4 +1,4 @@
-"""Groups of options: dataclasses that several commands take as one parameter.
+"""Groups of options: dataclasses that several commands declare as a single parameter.
 
 @dataclass(frozen=True)
 class Connection(OptionGroup):      kafka, folder           --kafka, --dir
@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """Options that belong together; each field is one option. A field without a default is required."""
+    """Related options; each field is an option. A field without a default is required."""
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:

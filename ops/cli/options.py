@@ -181,7 +181,7 @@ def connect(kafka: KafkaCluster | None, folder: Path) -> KafkaBus:
     cluster = kafka or KafkaCluster()
     bus = KafkaBus(KafkaSettings(cluster.bootstrap or _local_kafka(folder), kafka_settings(cluster.file)))
     try:
-        bus.catalog  # noqa: B018 - opens the client here, where the place of each setting is known
+        bus.catalog  # noqa: B018 - opens the client here, so that an error contains the place of the setting
     except SettingsRefused as error:
         raise with_place(cluster.file, error) from error
     return bus

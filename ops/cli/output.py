@@ -49,7 +49,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Return a table. Numbers are aligned to the right, with separators."""
+    """Return a table. Numbers are right-aligned, with separators."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)

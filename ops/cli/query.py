@@ -168,7 +168,7 @@ def _show(found: Sequence[Result], limit: int, *, json: bool) -> None:
         print_table(["key", "event time", "record", "from"], rows)
     if len(found) > limit:
         note(
-            f"These are the first {limit:,} of {len(found):,} results. Choose fewer days or one key, or raise --limit."
+            f"Only the first {limit:,} of {len(found):,} results are shown. Name fewer days or a key, or increase --limit."
         )
 
 
@@ -177,7 +177,7 @@ def _aggregator(target: str) -> type[Aggregator]:
     if len(processors) == 1 and issubclass(processors[0], Aggregator) and is_remote(processors[0]):
         return processors[0]
     raise AppFileError(
-        f"{target} is not an aggregator with `store = penstock.RemoteStore(…)`, so it has no store to query. Name one, as "
+        f"{target} is not an aggregator with `store = penstock.RemoteStore(…)`, so it has no store to query. Name an aggregator, as "
         "APP.py:PROCESSOR. For local state, use `penstock state inspect`."
     )
 

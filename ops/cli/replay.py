@@ -1,4 +1,4 @@
-"""`penstock replay`: runs a processor over past events, beside the live processor and without side effects."""
+"""`penstock replay`: runs a processor over past events, without effects on the live processor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def replay(
     warehouse: Warehouse = None,
     json: AsJson = False,
 ) -> None:
-    """Run a processor over past events, beside the live one and without side effects.
+    """Run a processor over past events, without effects on the live processor.
 
     A replay joins no consumer group and uses temporary state. It writes nothing to the processor's categories, stores or backups. Lookup joins
     read the current rows. The same replay produces the same outputs.
@@ -40,7 +40,7 @@ def replay(
     run = ReplayRun(
         AppName(AppName.parse(target).path, processor.__name__),
         processor,
-        # A comparison needs an end: two replays of a span without one would not end at the same event.
+        # A comparison needs an end, because two open-ended replays would end at different events.
         events.select(processor, backups, default_until=None if is_open_ended else "now"),
         events,
         outputs,

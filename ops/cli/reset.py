@@ -42,7 +42,7 @@ def reset(
     state: Annotated[
         StatePolicy | None,
         typer.Option(
-            help="The state at the new position. auto (default): the current state, a backup, or one rebuilt from Kafka. empty: an empty "
+            help="The state at the new position. auto (default): the current state, a backup, or a state rebuilt from Kafka. empty: an empty "
             "state. keep: the current state, without the skipped events.",
             show_default=False,
         ),
@@ -60,7 +60,7 @@ def reset(
     """
     processor, bus = only_processor(target), connection.open()
     if not dry_run:
-        require_idle(processor, bus)  # before the user is asked
+        require_idle(processor, bus)  # before the confirmation
     environment = MaintenanceEnvironment(bus, connection.states, backups.open(), store)
     plan = plan_reset(processor, environment, _parse_target(to, processor), state)
     consumers = _consumers(AppName.parse(target), processor)

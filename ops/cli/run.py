@@ -192,6 +192,11 @@ def _run_one(
             return stop_options.until_end and at_end(worker)
 
         worker.run(finished, keep_place=stop_options.keep_place)
+    _report(processor, worker, ages, json=json)
+
+
+def _report(processor: type[Processor], worker: Worker, ages: BackupAges, *, json: bool) -> None:
+    """Print the metrics of a run; exit with NOT_SAVED if its last checkpoint was not saved."""
     if json:
         print_json({"processor": processor.name, **asdict(worker.metrics), **_described(ages)})
     else:

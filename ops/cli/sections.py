@@ -6,4 +6,4 @@ from ..alerting.rules import Alerting
 from ..config.section import Section
 
 SECTIONS: dict[str, type[Section]] = {"alerting": Alerting}
-"""Types by name. A command reads one with `configuration_of(context).section(…)`. All are checked before every command."""
+"""Types by name. A command reads a section with `configuration_of(context).section(…)`. Every command checks all sections."""

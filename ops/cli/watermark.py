@@ -16,7 +16,7 @@ from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, print_json, print_table
 from .times import format_time, parse_time_ms
 
-app = typer.Typer(help="Show watermarks, and set those of categories with external writers.", no_args_is_help=True)
+app = typer.Typer(help="Show watermarks, and set the watermarks of external writers.", no_args_is_help=True)
 
 
 @app.command("set")

@@ -64,7 +64,7 @@ class Option:
 
 
 Commands = Mapping[Keys, tuple[Option, ...]]
-"""The options of every command, by its words on the command line; no words stand for `penstock` itself."""
+"""The options of every command, by its words on the command line; empty for `penstock` itself."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def checked_variables(file: TomlFile, options: Mapping[str, str]) -> Mapping[str
 
 
 def set_missing_variables(file: TomlFile) -> None:
-    """Set the missing variables, except those that depend on an unset variable; the processor that needs one reports it."""
+    """Set the missing variables. Variables that depend on an unset variable stay unset, and the processor that needs one reports it."""
     for name, value in file.values.get(TABLE, {}).items():
         with suppress(VariableMissing):
             os.environ.setdefault(name, resolve(value, file.place((TABLE, name))))

@@ -1,6 +1,6 @@
 """`[kafka-settings]`: settings of librdkafka, by their own names, with or without quotes.
 
-security.protocol = "SASL_SSL"    TOML reads a nested table, librdkafka one name
+security.protocol = "SASL_SSL"    a nested table in TOML, a single name in librdkafka
 """
 
 from __future__ import annotations

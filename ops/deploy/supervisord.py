@@ -67,10 +67,10 @@ class Supervisord:
     def set_worker_count(self, name: str, workers: int) -> None:
         """Keep the first workers of a deployment running, and stop the others."""
         (self._folder / "logs" / name).mkdir(parents=True, exist_ok=True)
-        wanted = {self._program(name, worker): worker_config(self._folder, name, worker) for worker in range(workers)}
-        for path in self._programs_of(name) - set(wanted):
+        configs = {self._program(name, worker): worker_config(self._folder, name, worker) for worker in range(workers)}
+        for path in self._programs_of(name) - set(configs):
             path.unlink()
-        for path, config in wanted.items():
+        for path, config in configs.items():
             replace_file(path, config.encode())
         if workers or self._daemon.process() is not None:
             self._start_daemon()

@@ -40,7 +40,21 @@ REWRITES = {
 }
 """Rewrites by regular expression; each matches whole words, in any case."""
 
-REWRITTEN = ("README.md", "CHANGELOG.md", "docs", "examples/*.md")
+REWRITTEN = (
+    "README.md",
+    "CHANGELOG.md",
+    "docs",
+    "examples/*.md",
+    "ops/autoscaling",
+    "ops/cli",
+    "ops/config",
+    "ops/deploy",
+    "ops/dev_services",
+    "ops/logs",
+    "ops/clock.py",
+    "ops/humanize.py",
+    "ops/testing.py",
+)
 """Clean folders and files. Add `processors`, `transport`, `state`, `backfill` and `ops` when each is clean."""
 
 NOT_SCANNED = ("docs/decisions/",)
