@@ -48,7 +48,7 @@ backup-every = 5
 
 [[alerting.rule]]
 name = "backlog"
-measure = "behind_events"
+metric = "backlog_events"
 above = 20000
 duration-s = 1
 """
@@ -265,7 +265,7 @@ def versions() -> list[int]:
 
 def caught_up() -> bool:
     """Tell whether no processor has anything left."""
-    return all(each["behind"] == 0 for each in shown("status", str(APP))["processors"])
+    return all(each["backlog_events"] == 0 for each in shown("status", str(APP))["processors"])
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:

@@ -1,1 +1,1 @@
-"""Telling somebody when something is wrong: rules, what they have come to, and where that is sent."""
+"""Alerting: rules, active alerts, and notifications about them."""

@@ -1,21 +1,21 @@
-"""Who watches: looks, judges, keeps and tells. Several may be started; one of them at a time does.
+"""The alert evaluator: evaluates the rules, stores alerts, and sends notifications. Of several evaluators, one is active.
 
-They are members of one consumer group on the one bucket of `penstock.alerts`: whoever owns it watches, and when that one dies
-another takes over, with all that was raised. What is raised is read from there once, at that moment: from then on nobody else changes it,
-and one's own notes may come back later than the next look. Silences are read all the time, for anybody asks for them.
+Evaluators are members of one consumer group on the single bucket of `penstock.alerts`. The owner of the bucket is active. If it dies, another
+takes over with all active alerts. It reads active alerts once, when it becomes active: from then on only it changes them, and its own writes
+may arrive later than its next evaluation. It reads silences at every evaluation, because users add them at any time.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from threading import Thread
 
 from msgspec.structs import replace
 
 from ...processors.declare.alerts import Alert
-from ...transport.bus import Bus
+from ...transport.bus import Bus, Reader, Writer
 from ...transport.errors import BusError
 from ...transport.internal_topics import create_missing_categories
 from ...transport.messages import Bucket, Outgoing
@@ -23,134 +23,186 @@ from ..monitoring.observer import Observer
 from .alert_states import (
     ALERTS,
     ActiveAlert,
+    AlertKey,
+    AlertReader,
     Alerts,
-    KeptAlerts,
-    Subject,
-    over_message,
-    raised_message,
+    alert_message,
+    resolved_message,
     unsilence_message,
 )
-from .evaluation import Change, judged
+from .evaluation import AlertChange, evaluate
 from .notifications import Delivery, Notification
 
 _LOG = logging.getLogger("penstock.alerts")
 GROUP = "penstock.alerts"
 POLL_S = 0.1
-LAST_NOTES_S = 5.0
-"""How long one that ends waits until its last notes are on the bus."""
+LAST_WRITES_S = 5.0
+"""How long an evaluator that closes waits until its last writes are durable."""
+
+
+class GroupMembership:
+    """The ownership of the single bucket of the group; see `penstock.transport.bus.Ownership`."""
+
+    def __init__(self) -> None:
+        self.is_active = False
+        """Whether this member owns the bucket."""
+        self.is_loaded = False
+        """Whether it has read the active alerts since it owns the bucket."""
+
+    def assigned(self, buckets: Sequence[Bucket]) -> None:
+        """Become active."""
+        self.is_active = self.is_active or bool(buckets)
+
+    def revoked(self, buckets: Sequence[Bucket]) -> None:
+        """Become inactive."""
+        self.is_active = self.is_active and not buckets
+        self.is_loaded = self.is_loaded and self.is_active
+
+    def lost(self, buckets: Sequence[Bucket]) -> None:
+        """Become inactive: another member may own the bucket already."""
+        self.revoked(buckets)
 
 
 class AlertEvaluator:
-    """Watches processors while the watch is its own. One thread; close it.
+    """Evaluates alert rules while it is active. One thread; open it with `open`, and close it.
 
     Args:
-        bus: where they are.
-        observer: looks at them; closed with this.
-        rules: those that hold.
-        delivery: tells people.
+        bus: the bus of the processors.
+        observer: observes the processors; closed with this.
+        rules: the rules.
+        delivery: delivers notifications.
+        membership: the membership in the group.
+        reader: the group's reader.
+        alerts: reads alerts and silences.
+        writer: writes alerts.
     """
 
-    def __init__(self, bus: Bus, observer: Observer, rules: Sequence[Alert], delivery: Delivery) -> None:
-        create_missing_categories(bus, ALERTS)
+    def __init__(
+        self,
+        bus: Bus,
+        observer: Observer,
+        rules: Sequence[Alert],
+        delivery: Delivery,
+        *,
+        membership: GroupMembership,
+        reader: Reader,
+        alerts: AlertReader,
+        writer: Writer,
+    ) -> None:
         self._bus = bus
         self._observer = observer
         self._rules = rules
         self._delivery = delivery
-        self._on_watch = False
-        self._knows = False
-        self._kept = KeptAlerts(bus)
-        self._raised: dict[Subject, ActiveAlert] = {}
-        self._writer = bus.writer()
-        self._reader = bus.reader(GROUP, [ALERTS.name], self)
+        self._membership = membership
+        self._reader = reader
+        self._stored = alerts
+        self._writer = writer
+        self._active: dict[AlertKey, ActiveAlert] = {}
+
+    @classmethod
+    def open(cls, bus: Bus, observer: Observer, rules: Sequence[Alert], delivery: Delivery) -> AlertEvaluator:
+        """Join the group of evaluators. Creates the category of alerts if it is missing. The observer stays open after an error.
+
+        Raises:
+            BusError: Kafka does not answer.
+        """
+        create_missing_categories(bus, ALERTS)
+        membership = GroupMembership()
+        with ExitStack() as opened:
+            alerts = opened.enter_context(closing(AlertReader.open(bus)))
+            writer = opened.enter_context(closing(bus.writer()))
+            reader = bus.reader(GROUP, [ALERTS.name], membership)
+            opened.pop_all()
+        return cls(bus, observer, rules, delivery, membership=membership, reader=reader, alerts=alerts, writer=writer)
 
     @property
-    def on_watch(self) -> bool:
-        """Whether the watch is its own."""
-        return self._on_watch
+    def is_active(self) -> bool:
+        """Whether this evaluator sends notifications."""
+        return self._membership.is_active
 
-    def silences(self, raised: ActiveAlert, now_ms: int) -> bool:
-        """Tell whether nobody is to be told of an alert, as far as is known."""
-        return self._kept.alerts.silenced(raised, now_ms)
+    def is_silenced(self, alert: ActiveAlert, now_ms: int) -> bool:
+        """Return whether a silence covers an alert, as of the last evaluation."""
+        return self._stored.alerts.is_silenced(alert, now_ms)
 
-    def assigned(self, buckets: Sequence[Bucket]) -> None:
-        """Take the watch over."""
-        self._on_watch = self._on_watch or bool(buckets)
+    def run_once(self) -> list[Notification]:
+        """Evaluate the rules once if active; return the notifications that were sent or attempted.
 
-    def revoked(self, buckets: Sequence[Bucket]) -> None:
-        """Leave it to another."""
-        self._on_watch = self._on_watch and not buckets
-        self._knows = self._knows and self._on_watch
-
-    def lost(self, buckets: Sequence[Bucket]) -> None:
-        """Note that another has it."""
-        self.revoked(buckets)
-
-    def turn(self) -> list[Notification]:
-        """Look once, if the watch is its own; return what people are told now."""
+        Raises:
+            BusError: Kafka does not answer.
+        """
         self._reader.poll(POLL_S)
-        if not self._on_watch:
+        if not self.is_active:
             return []
-        alerts = self._alerts()
-        picture = self._observer.look()
-        told = list[Notification]()
-        messages = [unsilence_message(one.id) for one in alerts.silences.values() if one.until_ms <= picture.at_ms]
-        for change in judged(self._rules, picture, alerts):
-            messages += self._changed(change, alerts, picture.at_ms, told)
-        messages += self._told_of(alerts, picture.at_ms, told)
-        self._keep(messages)
-        return told
+        alerts = self._load()
+        cluster = self._observer.observe()
+        sent: list[Notification] = []
+        messages = [
+            unsilence_message(silence.id) for silence in alerts.silences.values() if silence.until_ms <= cluster.at_ms
+        ]
+        for change in evaluate(self._rules, cluster, alerts):
+            messages += self._apply(change, alerts, cluster.at_ms, sent)
+        messages += self._notify_firing(alerts, cluster.at_ms, sent)
+        self._store(messages)
+        return sent
 
-    def _alerts(self) -> Alerts:
-        """Return what is raised and silenced."""
-        if not self._knows:
-            self._writer.flush()  # what this one has noted itself, when the watch was its own before
-            self._kept.close()
-            self._kept = KeptAlerts(self._bus)
-            self._raised = dict(self._kept.read().raised)
-            self._knows = True
-        return Alerts(self._raised, self._kept.read().silences)
+    def _load(self) -> Alerts:
+        """Return the active alerts and the silences."""
+        if not self._membership.is_loaded:
+            self._writer.flush()  # its own writes of an earlier active time
+            self._stored.close()
+            self._stored = AlertReader.open(self._bus)
+            self._active = dict(self._stored.read().active)
+            self._membership.is_loaded = True
+        return Alerts(self._active, self._stored.read().silences)
 
-    def _changed(self, change: Change, alerts: Alerts, now_ms: int, told: list[Notification]) -> list[Outgoing]:
-        """Note a change, and tell people of what is over; return what is to be kept."""
-        subject, now, before = change
-        if now is not None:
-            alerts.raised[subject] = now
-            return [raised_message(now)]
-        if before is not None and before.told and not self._tell(Notification.of(before, "resolved", now_ms), told):
-            return []  # it is over when everybody knows
-        alerts.raised.pop(subject, None)
-        return [over_message(subject)]
+    def _apply(self, change: AlertChange, alerts: Alerts, now_ms: int, sent: list[Notification]) -> list[Outgoing]:
+        """Apply a change, and notify if an alert has resolved; return the messages to store."""
+        key, after, before = change
+        if after is not None:
+            alerts.active[key] = after
+            return [alert_message(after)]
+        if before is not None and before.notified and not self._send(Notification.of(before, "resolved", now_ms), sent):
+            return []  # it stays active until all recipients have the notification
+        alerts.active.pop(key, None)
+        return [resolved_message(key)]
 
-    def _told_of(self, alerts: Alerts, now_ms: int, told: list[Notification]) -> list[Outgoing]:
-        """Tell people of what fires, as far as they do not know; return what is to be kept."""
+    def _notify_firing(self, alerts: Alerts, now_ms: int, sent: list[Notification]) -> list[Outgoing]:
+        """Notify about firing alerts without a notification; return the messages to store."""
         messages = []
-        for raised in list(alerts.raised.values()):
-            untold = raised.firing and not raised.told and not alerts.silenced(raised, now_ms)
-            if untold and self._tell(Notification.of(raised, "firing", now_ms), told):
-                alerts.raised[raised.subject] = replace(raised, told=True)
-                messages.append(raised_message(alerts.raised[raised.subject]))
+        for alert in list(alerts.active.values()):
+            is_due = alert.firing and not alert.notified and not alerts.is_silenced(alert, now_ms)
+            if is_due and self._send(Notification.of(alert, "firing", now_ms), sent):
+                alerts.active[alert.key] = replace(alert, notified=True)
+                messages.append(alert_message(alerts.active[alert.key]))
         return messages
 
-    def _tell(self, notice: Notification, told: list[Notification]) -> bool:
-        told.append(notice)
-        return self._delivery.tell(notice)
+    def _send(self, notification: Notification, sent: list[Notification]) -> bool:
+        sent.append(notification)
+        return self._delivery.deliver(notification)
 
-    def _keep(self, messages: Sequence[Outgoing]) -> None:
+    def _store(self, messages: Sequence[Outgoing]) -> None:
         try:
             self._writer.send(ALERTS.name, messages)
         except BusError as error:
-            _LOG.warning("Whoever watches next does not know of %d changes: %s", len(messages), error)
+            _LOG.warning(
+                "%d changes of alerts were not stored. The next active alert process may repeat notifications. %s",
+                len(messages),
+                error,
+            )
 
     def close(self) -> None:
-        """Watch no more."""
-        with closing(self._observer), closing(self._kept), closing(self._writer), closing(self._reader):
+        """Leave the group, so that another evaluator becomes active at once, and close the observer."""
+        with closing(self._observer), closing(self._stored), closing(self._writer), closing(self._reader):
             self._reader.leave()
-            telling = Thread(target=self._flush, daemon=True)  # a bus that does not answer keeps nobody from ending
-            telling.start()
-            telling.join(LAST_NOTES_S)
+            flush = Thread(target=self._flush, daemon=True)  # without an answer from Kafka, the process still ends
+            flush.start()
+            flush.join(LAST_WRITES_S)
 
     def _flush(self) -> None:
         try:
             self._writer.flush()
         except BusError as error:
-            _LOG.info("Whoever watches next does not know of the last changes: %s", error)
+            _LOG.info(
+                "The last changes of alerts were not stored. The next active alert process may repeat notifications. %s",
+                error,
+            )

@@ -1,14 +1,16 @@
-"""A watch that outlives the bus: while that does not answer, this is what people are told, and watching goes on when it does.
+"""The alert loop: runs the evaluator, also through outages of Kafka, and sends notifications about them.
 
-    the bus answers --not for `away_after_s`--> told by whoever has the watch --it answers--> told that it is over
+Kafka answers --no answer for `unreachable_after_s`--> firing (notification) --Kafka answers--> resolved (notification)
 
-Nobody can take the watch over meanwhile, and no category can be written: it is told to whom the bus is not needed for.
+During an outage no other process can take over, and no category accepts a notification. The active process sends it by webhook and command.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -16,124 +18,166 @@ from ...transport.bus import Bus
 from ...transport.errors import BusError, BusUnreachable
 from ..clock import SystemClock
 from ..humanize import human_duration
-from ..monitoring.outages import Outage, Outages
 from .alert_evaluator import AlertEvaluator
 from .alert_states import ActiveAlert
 from .notifications import Delivery, Notification
 
-BUS_AWAY = "bus away"
-"""The rule's name, by which it is silenced."""
-THE_BUS = "the bus"
-"""What stands in the place of a processor."""
-AWAY_AFTER_S = 30.0
-"""After how long without an answer somebody is told: a broker that is started again takes less."""
+_LOG = logging.getLogger("penstock.alerts")
+UNREACHABLE_RULE = "kafka unreachable"
+"""The name of the rule, for silences."""
+UNREACHABLE_PROCESSOR = "kafka"
+"""The value of the field `processor` in notifications about outages."""
+UNREACHABLE_AFTER_S = 30.0
+"""The default duration of an outage before a notification. A restart of a broker takes less."""
+
+
+class _Outage(NamedTuple):
+    """An outage of Kafka.
+
+    Args:
+        since_ms: the start of the first request without an answer (milliseconds since 1970, UTC).
+        reason: the error of that request.
+        was_active: whether this process was the active one. Only the active process sends notifications.
+    """
+
+    since_ms: int
+    reason: str
+    was_active: bool
 
 
 class AlertLoop:
-    """Has a watchman look, again and again. One thread; close it.
+    """Evaluates the rules again and again, and reports outages of Kafka. One thread; open it with `open`, and close it.
 
     Args:
-        bus: where it looks.
-        open_watchman: gives one who joins those that watch; called anew where one cannot go on after an outage.
-        delivery: tells people without the bus.
-        away_after_s: after how long without an answer of the bus they are told.
-        now_ms: tells the time, in milliseconds since 1970, UTC.
-
-    Raises:
-        BusError: the bus does not answer at the very beginning.
+        bus: the bus of the processors.
+        evaluator: evaluates the rules; closed with this.
+        open_evaluator: opens another evaluator. Called if one cannot continue after an outage.
+        delivery: delivers notifications about outages, without Kafka.
+        unreachable_after_s: the duration of an outage before a notification, in seconds.
+        now_ms: returns the time in milliseconds since 1970, UTC.
     """
 
     def __init__(
         self,
         bus: Bus,
-        open_watchman: Callable[[], AlertEvaluator],
+        evaluator: AlertEvaluator,
+        open_evaluator: Callable[[], AlertEvaluator],
         delivery: Delivery,
         *,
-        away_after_s: float = AWAY_AFTER_S,
-        now_ms: Callable[[], int] | None = None,
+        unreachable_after_s: float,
+        now_ms: Callable[[], int],
     ) -> None:
         self._bus = bus
-        self._open_watchman = open_watchman
+        self._evaluator = evaluator
+        self._open_evaluator = open_evaluator
         self._delivery = delivery
-        self._away_after_s = away_after_s
-        self._now_ms = now_ms or SystemClock().now_ms
-        self._outages = Outages()
-        self._tells = False
-        self._raised: ActiveAlert | None = None
-        self._untold: list[Notification] = []
-        self._watchman = open_watchman()
-        self._is_spent = False
+        self._unreachable_after_s = unreachable_after_s
+        self._now_ms = now_ms
+        self._is_evaluator_closed = False
+        self._outage: _Outage | None = None
+        self._outage_alert: ActiveAlert | None = None
+        self._pending: list[Notification] = []
+
+    @classmethod
+    def open(
+        cls,
+        bus: Bus,
+        open_evaluator: Callable[[], AlertEvaluator],
+        delivery: Delivery,
+        *,
+        unreachable_after_s: float = UNREACHABLE_AFTER_S,
+        now_ms: Callable[[], int] | None = None,
+    ) -> AlertLoop:
+        """Return a loop with an evaluator; see `AlertLoop`.
+
+        Raises:
+            BusError: Kafka does not answer.
+        """
+        now_ms = now_ms or SystemClock().now_ms
+        evaluator = open_evaluator()
+        return cls(bus, evaluator, open_evaluator, delivery, unreachable_after_s=unreachable_after_s, now_ms=now_ms)
 
     @property
-    def on_watch(self) -> bool:
-        """Whether the watch is its own."""
-        return self._watchman.on_watch
+    def is_active(self) -> bool:
+        """Whether this process sends notifications."""
+        return self._evaluator.is_active
 
-    def turn(self) -> list[Notification]:
-        """Look once, if the watch is its own and the bus answers; return what people are told now."""
-        began_ms = self._now_ms()
+    def run_once(self) -> list[Notification]:
+        """Evaluate the rules once if active and Kafka answers; return the new notifications."""
+        started_ms = self._now_ms()
         try:
-            self._expect_answer()
-            news = [*self._watchman.turn()]
+            self._recover()
+            evaluated = self._evaluator.run_once()
         except BusError as error:
-            news = self._without(error, began_ms)
+            notifications = self._on_error(error, started_ms)
         else:
-            news = [*self._back(), *news]
-        while self._untold and self._delivery.tell(self._untold[0]):
-            del self._untold[0]
-        return news
+            notifications = [*self._on_answer(), *evaluated]
+        while self._pending and self._delivery.deliver(self._pending[0]):
+            del self._pending[0]
+        return notifications
 
-    def _expect_answer(self) -> None:
-        """Ask whether the bus is back, where it was away: a watchman that has lost the watch meanwhile would not notice."""
-        if self._outages.now is None:
+    def _recover(self) -> None:
+        """Check during an outage whether Kafka answers: an evaluator that became inactive meanwhile would not notice.
+
+        Raises:
+            BusError: Kafka does not answer.
+        """
+        if self._outage is None:
             return
         self._bus.catalog.names()
-        if self._is_spent:
-            self._watchman, self._is_spent = self._open_watchman(), False
+        if self._is_evaluator_closed:
+            self._evaluator, self._is_evaluator_closed = self._open_evaluator(), False
 
-    def _without(self, error: BusError, since_ms: int) -> list[Notification]:
-        """Note that the bus did not answer since then; return what people are told of it."""
-        begins = self._outages.now is None
-        outage = self._outages.note(error, since_ms)
-        if begins:
-            self._tells = self._watchman.on_watch
+    def _on_error(self, error: BusError, started_ms: int) -> list[Notification]:
+        """Record an outage; return a notification if it has lasted too long."""
+        if self._outage is None:
+            self._outage = _Outage(started_ms, str(error), self._evaluator.is_active)
+            _LOG.warning("Kafka does not answer, so no alert is evaluated. Retrying until it does. %s", error)
         if not isinstance(error, BusUnreachable):
-            self.close()  # he would meet the same error again and again: another takes his place
-        return self._away(outage)
+            self.close()  # the error would repeat: the loop opens another evaluator
+        return self._notify_outage(self._outage)
 
-    def _away(self, outage: Outage) -> list[Notification]:
+    def _notify_outage(self, outage: _Outage) -> list[Notification]:
         now_ms = self._now_ms()
-        lasted_s = (now_ms - outage.since_ms) / 1000
-        if not self._tells or self._raised is not None or lasted_s < self._away_after_s:
+        duration_s = (now_ms - outage.since_ms) / 1000
+        if not outage.was_active or self._outage_alert is not None or duration_s < self._unreachable_after_s:
             return []
-        says = f"The bus has not answered for {human_duration(lasted_s)}, so nobody knows how any processor is doing. {outage.why}"
-        limit = f"above {self._away_after_s:g}"
-        raised = ActiveAlert(
-            BUS_AWAY, THE_BUS, "bus_away_seconds", limit, lasted_s, outage.since_ms, firing=True, says=says
+        alert = ActiveAlert(
+            rule=UNREACHABLE_RULE,
+            processor=UNREACHABLE_PROCESSOR,
+            metric="kafka_unreachable_seconds",
+            limit=f"above {self._unreachable_after_s:g}",
+            value=duration_s,
+            since_ms=outage.since_ms,
+            firing=True,
+            message=f"Kafka has not answered for {human_duration(duration_s)}, so the status of all processors is unknown. {outage.reason}",
         )
-        if self._watchman.silences(raised, now_ms):
+        if self._evaluator.is_silenced(alert, now_ms):
             return []
-        self._raised = raised
-        return self._told(Notification.of(raised, "firing", now_ms))
+        self._outage_alert = alert
+        return self._enqueue(Notification.of(alert, "firing", now_ms))
 
-    def _back(self) -> list[Notification]:
-        """Note that the bus answers; return what people are told of that."""
+    def _on_answer(self) -> list[Notification]:
+        """End an outage; return a notification if one was sent about it."""
+        outage, self._outage = self._outage, None
+        alert, self._outage_alert = self._outage_alert, None
+        if outage is None:
+            return []
         now_ms = self._now_ms()
-        self._outages.end(now_ms)
-        raised, self._raised = self._raised, None
-        if raised is None:
+        duration_s = (now_ms - outage.since_ms) / 1000
+        message = f"Kafka answers again, after {human_duration(duration_s)}."
+        _LOG.warning(message)
+        if alert is None:
             return []
-        lasted_s = (now_ms - raised.since_ms) / 1000
-        over = replace(raised, figure=lasted_s, says=f"The bus answers again, after {human_duration(lasted_s)}.")
-        return self._told(Notification.of(over, "resolved", now_ms))
+        return self._enqueue(Notification.of(replace(alert, value=duration_s, message=message), "resolved", now_ms))
 
-    def _told(self, notice: Notification) -> list[Notification]:
-        self._untold.append(notice)
-        return [notice]
+    def _enqueue(self, notification: Notification) -> list[Notification]:
+        self._pending.append(notification)
+        return [notification]
 
     def close(self) -> None:
-        """Watch no more."""
-        if not self._is_spent:
-            self._is_spent = True
-            with suppress(BusError):  # what it had to say is said
-                self._watchman.close()
+        """Close the evaluator."""
+        if not self._is_evaluator_closed:
+            self._is_evaluator_closed = True
+            with suppress(BusError):  # the outage is reported already
+                self._evaluator.close()

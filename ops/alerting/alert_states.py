@@ -1,7 +1,7 @@
-"""What alerts have come to, and who asked for silence; kept on the bus, so that whoever watches next goes on.
+"""Active alerts and silences. They are stored in Kafka, so another alert process can take over.
 
-penstock.alerts, compacted    key  alert/rule/processor    value  an alert as JSON; none when it is over
-                              key  silence/id              value  a silence as JSON; none when it is over
+penstock.alerts, compacted    key  alert/rule/processor    value  an alert as JSON; none after it has resolved
+                              key  silence/id              value  a silence as JSON; none after it has ended
 """
 
 from __future__ import annotations
@@ -16,94 +16,94 @@ import msgspec
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
 from ...transport.messages import Outgoing
-from ...transport.tables.bus_table import BusTable, KeyFormat
+from ...transport.tables.bus_table import BusTable, KeyFormat, TableReader
 
 ALERTS = CategorySpec("penstock.alerts", buckets=1, compacted=True)
-"""Where they are kept."""
-SILENCE_LIMIT_S = 15.0
-"""How long the first read waits for the bus."""
+"""The category of alerts and silences."""
+FIRST_READ_LIMIT_S = 15.0
+"""How long the first read waits for the next message from Kafka."""
 
-Subject = tuple[str, str]
-"""A rule and a processor, by name."""
+AlertKey = tuple[str, str]
+"""The names of a rule and a processor."""
 
 
 class ActiveAlert(msgspec.Struct, frozen=True, tag_field="kind", tag="alert"):
-    """A figure that is, or was just now, beyond its limit.
+    """A metric that violates its limit, or has violated it recently.
 
     Args:
-        rule: the rule's name.
-        processor: the processor's.
-        measure: the figure's.
+        rule: the name of the rule.
+        processor: the name of the processor.
+        metric: the name of the metric.
         limit: the limit in words.
-        figure: the figure as it is; the last that was known.
-        since_ms: since when it has been beyond the limit (milliseconds since 1970, UTC).
-        firing: whether that has lasted long enough to tell somebody.
-        fine_since_ms: since when it is within the limit again; None while it is not.
-        told: whether somebody was told.
-        says: what is wrong, in words.
+        value: the latest known value of the metric.
+        since_ms: the start of the violation (milliseconds since 1970, UTC).
+        firing: whether the violation has lasted for the rule's duration.
+        recovering_since_ms: the time since which the metric respects the limit again; None during a violation.
+        notified: whether all recipients have the notification that it fires.
+        message: the problem in words.
     """
 
     rule: str
     processor: str
-    measure: str
+    metric: str
     limit: str
-    figure: float
+    value: float
     since_ms: int
     firing: bool = False
-    fine_since_ms: int | None = None
-    told: bool = False
-    says: str = ""
+    recovering_since_ms: int | None = None
+    notified: bool = False
+    message: str = ""
 
     @property
-    def subject(self) -> Subject:
-        """The rule and the processor."""
+    def key(self) -> AlertKey:
+        """The names of the rule and the processor."""
         return self.rule, self.processor
 
 
-class SilencedAlert(msgspec.Struct, frozen=True, tag_field="kind", tag="silence"):
-    """Somebody knows, and wants to hear no more for a while.
+class Silence(msgspec.Struct, frozen=True, tag_field="kind", tag="silence"):
+    """A time without notifications of some alerts.
 
     Args:
-        id: by which it is ended.
-        rule: the rules' names; "*" stands for anything.
-        processor: the processors', likewise.
-        until_ms: when it ends by itself (milliseconds since 1970, UTC).
-        why: for others.
+        id: the ID that ends it.
+        rule: the names of the rules; "*" matches any text.
+        processor: the names of the processors; "*" matches any text.
+        until_ms: its end (milliseconds since 1970, UTC).
+        reason: the reason, for other users.
     """
 
     id: str
     rule: str
     processor: str
     until_ms: int
-    why: str = ""
+    reason: str = ""
 
-    def covers(self, raised: ActiveAlert, now_ms: int) -> bool:
-        """Tell whether nobody is to be told of an alert."""
+    def covers(self, alert: ActiveAlert, now_ms: int) -> bool:
+        """Return whether it silences an alert now."""
         return (
             now_ms < self.until_ms
-            and fnmatchcase(raised.rule, self.rule)
-            and fnmatchcase(raised.processor, self.processor)
+            and fnmatchcase(alert.rule, self.rule)
+            and fnmatchcase(alert.processor, self.processor)
         )
 
 
 @dataclass
 class Alerts:
-    """All that is raised, and all that is silenced.
+    """All active alerts and silences.
 
     Args:
-        raised: by rule and processor.
-        silences: by id.
+        active: the alerts, by rule and processor.
+        silences: the silences, by ID.
     """
 
-    raised: dict[Subject, ActiveAlert] = field(default_factory=dict)
-    silences: dict[str, SilencedAlert] = field(default_factory=dict)
+    active: dict[AlertKey, ActiveAlert] = field(default_factory=dict)
+    silences: dict[str, Silence] = field(default_factory=dict)
 
-    def silenced(self, raised: ActiveAlert, now_ms: int) -> bool:
-        """Tell whether nobody is to be told of an alert."""
-        return any(silence.covers(raised, now_ms) for silence in self.silences.values())
+    def is_silenced(self, alert: ActiveAlert, now_ms: int) -> bool:
+        """Return whether a silence covers an alert now."""
+        return any(silence.covers(alert, now_ms) for silence in self.silences.values())
 
 
-def _decode_key(key: bytes) -> Subject | str:
+def _decode_key(key: bytes) -> AlertKey | str:
     kind, _, rest = key.decode().partition("/")
     if kind == "silence":
         return rest
@@ -111,26 +111,26 @@ def _decode_key(key: bytes) -> Subject | str:
     return rule, processor
 
 
-def _encode_key(key: Subject | str) -> bytes:
+def _encode_key(key: AlertKey | str) -> bytes:
     return (f"silence/{key}" if isinstance(key, str) else f"alert/{key[0]}/{key[1]}").encode()
 
 
-_TABLE: BusTable[Subject | str, ActiveAlert | SilencedAlert] = BusTable(
-    ALERTS, KeyFormat(_encode_key, _decode_key), msgspec.json.Decoder(ActiveAlert | SilencedAlert).decode
+_TABLE: BusTable[AlertKey | str, ActiveAlert | Silence] = BusTable(
+    ALERTS, KeyFormat(_encode_key, _decode_key), msgspec.json.Decoder(ActiveAlert | Silence).decode
 )
 
 
-def raised_message(raised: ActiveAlert) -> Outgoing:
+def alert_message(alert: ActiveAlert) -> Outgoing:
     """Return the message that stores an alert."""
-    return _TABLE.put(raised.subject, raised)
+    return _TABLE.put(alert.key, alert)
 
 
-def over_message(subject: Subject) -> Outgoing:
+def resolved_message(key: AlertKey) -> Outgoing:
     """Return the message that deletes an alert."""
-    return _TABLE.delete(subject)
+    return _TABLE.delete(key)
 
 
-def silence_message(silence: SilencedAlert) -> Outgoing:
+def silence_message(silence: Silence) -> Outgoing:
     """Return the message that stores a silence."""
     return _TABLE.put(silence.id, silence)
 
@@ -140,47 +140,53 @@ def unsilence_message(id_: str) -> Outgoing:
     return _TABLE.delete(id_)
 
 
-class KeptAlerts:
-    """Follows the alerts and silences on a bus. One thread; close it.
+class AlertReader:
+    """Reads the alerts and silences in Kafka, and their changes. One thread; close it.
 
     Args:
-        bus: where the category is, which exists.
+        reader: reads the category of alerts.
     """
 
-    def __init__(self, bus: Bus) -> None:
-        self._reader = _TABLE.follow(bus)
+    def __init__(self, reader: TableReader[AlertKey | str, ActiveAlert | Silence]) -> None:
+        self._reader = reader
         self.alerts = Alerts()
+        """The alerts and silences of the last read."""
+
+    @classmethod
+    def open(cls, bus: Bus) -> AlertReader:
+        """Return a reader of all alerts and silences. The category must exist."""
+        return cls(_TABLE.follow(bus))
 
     def read(self) -> Alerts:
-        """Return the present alerts and silences; waits only the first time.
+        """Return the current alerts and silences. The first call waits for all of them.
 
         Raises:
-            BusUnreachable: the bus sent nothing for `SILENCE_LIMIT_S`.
+            BusUnreachable: Kafka sent nothing for `FIRST_READ_LIMIT_S`.
         """
-        for key, value, _ in self._reader.read_to_end(SILENCE_LIMIT_S):
+        for key, value, _ in self._reader.read_to_end(FIRST_READ_LIMIT_S):
             if isinstance(value, ActiveAlert):
-                self.alerts.raised[value.subject] = value
-            elif isinstance(value, SilencedAlert):
+                self.alerts.active[value.key] = value
+            elif isinstance(value, Silence):
                 self.alerts.silences[value.id] = value
             elif isinstance(key, str):
                 self.alerts.silences.pop(key, None)
             else:
-                self.alerts.raised.pop(key, None)
+                self.alerts.active.pop(key, None)
         return self.alerts
 
     def close(self) -> None:
-        """Stop reading."""
+        """Close the reader."""
         self._reader.close()
 
 
-def alerts_on(bus: Bus) -> Alerts:
-    """Return the alerts and silences on a bus."""
+def read_alerts(bus: Bus) -> Alerts:
+    """Return the current alerts and silences; none if the category is missing."""
     if not bus.catalog.topics([ALERTS.name]):
         return Alerts()
-    with closing(KeptAlerts(bus)) as kept:
-        return kept.read()
+    with closing(AlertReader.open(bus)) as reader:
+        return reader.read()
 
 
-def keep(bus: Bus, messages: Iterable[Outgoing]) -> None:
+def write_alerts(bus: Bus, messages: Iterable[Outgoing]) -> None:
     """Store or delete alerts and silences; durable on return."""
     _TABLE.write(bus, messages)

@@ -1,88 +1,89 @@
-"""From figures to alerts: pure, and without flapping.
+"""The evaluation of alert rules. It is pure, and short excursions of a metric change nothing.
 
-within the limit --beyond--> pending --for `duration`--> firing (told) --within again for `duration`--> over (told)
-
-A figure that crosses its limit for less than that, either way, changes nothing that anybody hears of.
+limit respected --violated--> pending --for the rule's duration--> firing (notification)
+firing --limit respected for the duration, and at least a minute--> resolved (notification)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ...processors.declare.alerts import Alert
-from ..monitoring.measures import OF_PROCESSOR
+from ..monitoring.metrics import PROCESSOR_METRICS
 from ..monitoring.status import ClusterStatus, ProcessorStatus
-from .alert_states import ActiveAlert, Alerts, Subject
+from .alert_states import ActiveAlert, AlertKey, Alerts
 
-LEAST_SETTLING_MS = 60_000
-"""How long a figure has to be within its limit again before that counts, however short `duration` is."""
+MIN_RECOVERY_MS = 60_000
+"""The shortest time that a metric must respect its limit before its alert resolves, however short the rule's duration is."""
 
 
-class Change(NamedTuple):
-    """What has become of an alert.
+class AlertChange(NamedTuple):
+    """The change of an alert by an evaluation.
 
     Args:
-        subject: the rule and the processor.
-        now: the alert as it is; None where it is over.
-        before: as it was; None where there was none.
+        key: the rule and the processor.
+        after: the new alert; None if it has resolved.
+        before: the earlier alert; None if it is new.
     """
 
-    subject: Subject
-    now: ActiveAlert | None
+    key: AlertKey
+    after: ActiveAlert | None
     before: ActiveAlert | None
 
 
-def judged(rules: Sequence[Alert], picture: ClusterStatus, alerts: Alerts) -> list[Change]:
-    """Return what a look changes about alerts.
+def evaluate(rules: Iterable[Alert], cluster: ClusterStatus, alerts: Alerts) -> list[AlertChange]:
+    """Return the changes of alerts. An alert without a rule resolves.
 
     Args:
-        rules: those that hold.
-        picture: what was seen.
-        alerts: what there was.
+        rules: the rules.
+        cluster: the current status.
+        alerts: the alerts so far.
     """
-    seen = dict(_breaches(rules, picture))
     by_name = {rule.name: rule for rule in rules}
+    violations = dict(_violations(by_name.values(), cluster))
     changes = []
-    for subject in sorted(seen.keys() | alerts.raised.keys()):
-        before, rule = alerts.raised.get(subject), by_name.get(subject[0])
-        now = None if rule is None else _next(rule, before, seen.get(subject), picture.at_ms)
-        if now != before:
-            changes.append(Change(subject, now, before))
+    for key in sorted(violations.keys() | alerts.active.keys()):
+        before, rule = alerts.active.get(key), by_name.get(key[0])
+        after = None if rule is None else _next_state(rule, before, violations.get(key), cluster.at_ms)
+        if after != before:
+            changes.append(AlertChange(key, after, before))
     return changes
 
 
-def _breaches(rules: Iterable[Alert], picture: ClusterStatus) -> Iterator[tuple[Subject, ActiveAlert]]:
+def _violations(rules: Iterable[Alert], cluster: ClusterStatus) -> Iterator[tuple[AlertKey, ActiveAlert]]:
     for rule in rules:
-        for standing in picture.standings:
-            name = standing.node.name
-            figure = OF_PROCESSOR[rule.measure].of(standing) if fnmatchcase(name, rule.processors) else None
-            if figure is not None and rule.is_beyond(figure):
-                says = _said(rule, standing, figure, picture)
+        for status in cluster.processors:
+            name = status.node.name
+            value = PROCESSOR_METRICS[rule.metric].of(status) if fnmatchcase(name, rule.processors) else None
+            if value is not None and rule.is_beyond(value):
+                message = _message(rule, status, value, cluster)
                 yield (
                     (rule.name, name),
-                    ActiveAlert(rule.name, name, rule.measure, rule.limit, float(figure), picture.at_ms, says=says),
+                    ActiveAlert(rule.name, name, rule.metric, rule.limit, float(value), cluster.at_ms, message=message),
                 )
 
 
-def _said(rule: Alert, standing: ProcessorStatus, figure: float, picture: ClusterStatus) -> str:
-    """Return the figure, and what is known to be wrong with the processor."""
-    found = " ".join(finding.message for finding in picture.findings if finding.processor == standing.node.name)
-    return f"{rule.measure} of {standing.node.name} is {figure:,.6g}, {rule.limit}. {found}".rstrip()
+def _message(rule: Alert, status: ProcessorStatus, value: float, cluster: ClusterStatus) -> str:
+    """Return the value, the limit, and the findings of the processor."""
+    findings = " ".join(finding.message for finding in cluster.findings if finding.processor == status.node.name)
+    return f"{rule.metric} of {status.node.name} is {value:,.6g}, {rule.limit}. {findings}".rstrip()
 
 
-def _next(rule: Alert, before: ActiveAlert | None, breach: ActiveAlert | None, now_ms: int) -> ActiveAlert | None:
-    lasting_ms = rule.duration.total_seconds() * 1000
-    if breach is not None:
+def _next_state(
+    rule: Alert, before: ActiveAlert | None, violation: ActiveAlert | None, now_ms: int
+) -> ActiveAlert | None:
+    duration_ms = rule.duration.total_seconds() * 1000
+    if violation is not None:
         since_ms = now_ms if before is None else before.since_ms
-        firing = (before is not None and before.firing) or now_ms - since_ms >= lasting_ms
-        return replace(breach, since_ms=since_ms, firing=firing, told=before is not None and before.told)
+        firing = (before is not None and before.firing) or now_ms - since_ms >= duration_ms
+        return replace(violation, since_ms=since_ms, firing=firing, notified=before is not None and before.notified)
     if before is None or not before.firing:
         return None
-    fine_since_ms = now_ms if before.fine_since_ms is None else before.fine_since_ms
-    if now_ms - fine_since_ms >= max(lasting_ms, LEAST_SETTLING_MS):
+    recovering_since_ms = now_ms if before.recovering_since_ms is None else before.recovering_since_ms
+    if now_ms - recovering_since_ms >= max(duration_ms, MIN_RECOVERY_MS):
         return None
-    return replace(before, fine_since_ms=fine_since_ms)
+    return replace(before, recovering_since_ms=recovering_since_ms)

@@ -1,4 +1,4 @@
-"""Where people are told: a webhook, a command, a category."""
+"""Notifications of alerts, and their recipients: a webhook, a command, a category."""
 
 from __future__ import annotations
 
@@ -16,70 +16,72 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...processors.errors import PenstockError
-from ...transport.bus import Bus
+from ...transport.bus import Bus, Writer
 from ...transport.messages import Outgoing
 from .alert_states import ActiveAlert
 
 _LOG = logging.getLogger("penstock.alerts")
 ANSWER_LIMIT_S = 10.0
+"""How long a webhook may take to answer."""
 COMMAND_LIMIT_S = 30.0
-GIVEN_UP_AFTER_S = 3_600.0
-"""How long a notice is tried again that could not be delivered."""
+"""How long a command may run."""
+RETRY_LIMIT_S = 3_600.0
+"""How long a failed notification is retried."""
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What people are told.
+    """A notification that an alert fires or has resolved.
 
     Args:
         status: "firing" or "resolved".
-        rule: the rule's name.
-        processor: the processor's.
-        measure: the figure's.
-        limit: its limit in words.
-        figure: as it is, or was last.
-        since_ms: since when it was beyond the limit (milliseconds since 1970, UTC).
-        at_ms: when this was said.
-        says: what is wrong, in words.
+        rule: the name of the rule.
+        processor: the name of the processor.
+        metric: the name of the metric.
+        limit: the limit in words.
+        value: the latest known value of the metric.
+        since_ms: the start of the violation (milliseconds since 1970, UTC).
+        at_ms: the time of the notification.
+        message: the problem in words.
     """
 
     status: str
     rule: str
     processor: str
-    measure: str
+    metric: str
     limit: str
-    figure: float
+    value: float
     since_ms: int
     at_ms: int
-    says: str
+    message: str
 
     @staticmethod
-    def of(raised: ActiveAlert, status: str, at_ms: int) -> Notification:
-        """Return what is told of an alert."""
+    def of(alert: ActiveAlert, status: str, at_ms: int) -> Notification:
+        """Return a notification of an alert."""
         return Notification(
-            status,
-            raised.rule,
-            raised.processor,
-            raised.measure,
-            raised.limit,
-            raised.figure,
-            raised.since_ms,
-            at_ms,
-            raised.says,
+            status=status,
+            rule=alert.rule,
+            processor=alert.processor,
+            metric=alert.metric,
+            limit=alert.limit,
+            value=alert.value,
+            since_ms=alert.since_ms,
+            at_ms=at_ms,
+            message=alert.message,
         )
 
 
 class NotificationFailed(PenstockError):
-    """A notice did not arrive: it is tried again."""
+    """A recipient did not accept a notification. It is retried."""
 
 
 class Recipient(Protocol):
-    """Somebody who is told."""
+    """A recipient of notifications. One thread. It may get a notification twice."""
 
-    def tell(self, notice: Notification) -> None:
-        """Deliver a notice.
+    def send(self, notification: Notification) -> None:
+        """Deliver a notification; blocks until the recipient accepts it.
 
         Raises:
-            NotificationFailed: it did not arrive.
+            NotificationFailed: the recipient did not accept it.
         """
         ...
 
@@ -88,25 +90,26 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Webhook:
-    """An address that is sent each notice as JSON by POST.
+    """A web address. It receives each notification as JSON by POST.
 
     Args:
-        url: may hold a secret: only its host is shown.
+        url: the address. It may contain a secret, so errors name its host only.
+
+    Raises:
+        PenstockError: it is not an http or https address.
     """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PenstockError(
-                "The webhook is no address of the web: give http://… or https://… . Nothing is watched."
-            )
+            raise PenstockError("The webhook is not an http:// or https:// address. No rule was evaluated.")
         self._url = url
         self._host = parts.hostname
 
-    def tell(self, notice: Notification) -> None:
-        """Send a notice; any answer but 2xx is a failure."""
+    def send(self, notification: Notification) -> None:
+        """Post a notification; any answer but 2xx is a failure."""
         request = urllib.request.Request(  # noqa: S310 - http and https alone
-            self._url, _encode(notice), {"Content-Type": "application/json", "User-Agent": "penstock"}
+            self._url, _encode(notification), {"Content-Type": "application/json", "User-Agent": "penstock"}
         )
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_LIMIT_S):  # noqa: S310 - as above
@@ -118,90 +121,113 @@ class Webhook:
 
 
 class Command:
-    """A program that is started for each notice, which it is given as JSON on its standard input.
+    """A command that runs for each notification, with JSON on its standard input.
 
     Args:
-        line: as a shell would split it; no shell is used.
+        line: the command and its arguments, quoted as for a shell. It runs without a shell.
     """
 
     def __init__(self, line: str) -> None:
         self._arguments = shlex.split(line)
 
-    def tell(self, notice: Notification) -> None:
-        """Run the program; it has to end with 0."""
+    def send(self, notification: Notification) -> None:
+        """Run the command; any exit code but 0 is a failure."""
         name = self._arguments[0]
         try:
             done = subprocess.run(
-                self._arguments, input=_encode(notice), capture_output=True, timeout=COMMAND_LIMIT_S, check=False
+                self._arguments, input=_encode(notification), capture_output=True, timeout=COMMAND_LIMIT_S, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NotificationFailed(f"{name} was not run to its end: {error}.") from error
+            raise NotificationFailed(f"The command {name} did not complete: {error}.") from error
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()[-300:]
-            raise NotificationFailed(f"{name} ended with {done.returncode}: {said}")
+            output = done.stderr.decode(errors="replace").strip()[-300:]
+            raise NotificationFailed(f"The command {name} exited with {done.returncode}: {output}")
 
 
-class CategoryOfAlerts:
-    """A category that is written each notice, as JSON, by rule and processor.
+class CategoryRecipient:
+    """A category. It receives each notification as JSON, with rule and processor as the key.
 
     Args:
-        bus: where it is.
-        name: an existing category.
+        name: the category.
+        writer: writes to it.
     """
 
-    def __init__(self, bus: Bus, name: str) -> None:
-        bus.catalog.describe(name)
+    def __init__(self, name: str, writer: Writer) -> None:
         self._name = name
-        self._writer = bus.writer()
+        self._writer = writer
 
-    def tell(self, notice: Notification) -> None:
-        """Write a notice; it is durable on return."""
+    @classmethod
+    def open(cls, bus: Bus, name: str) -> CategoryRecipient:
+        """Return the recipient of a category.
+
+        Raises:
+            MissingCategory: the category does not exist.
+        """
+        bus.catalog.describe(name)
+        return cls(name, bus.writer())
+
+    def send(self, notification: Notification) -> None:
+        """Write a notification; it is durable on return."""
+        key = f"{notification.rule}/{notification.processor}".encode()
         try:
-            self._writer.send(self._name, [Outgoing(f"{notice.rule}/{notice.processor}".encode(), _encode(notice))])
+            self._writer.send(self._name, [Outgoing(key, _encode(notification))])
             self._writer.flush()
         except PenstockError as error:
             raise NotificationFailed(str(error)) from error
 
 
 class Delivery:
-    """Delivers notices; who could not be told is tried again when the notice is given again. One thread.
+    """Delivers notifications to all recipients. One thread.
 
     Args:
-        recipients: who is told.
-        now_s: tells how long something is tried.
+        recipients: the recipients.
+        now_s: returns monotonic seconds, for the time limit of retries.
     """
 
     def __init__(self, recipients: Sequence[Recipient], now_s: Callable[[], float] = time.monotonic) -> None:
         self._recipients = recipients
         self._now_s = now_s
-        self._left: dict[tuple[str, str, str, int], _Left] = {}
+        self._pending: dict[tuple[str, str, str, int], _PendingDelivery] = {}
 
-    def tell(self, notice: Notification) -> bool:
-        """Tell everybody who was not told of this yet; return whether nobody is left, be it that he was given up."""
-        key = (notice.status, notice.rule, notice.processor, notice.since_ms)
-        left = self._left.setdefault(key, _Left(self._now_s(), list(self._recipients)))
-        left.recipients = [one for one in left.recipients if not self._is_told(one, notice, left.since_s)]
-        if not left.recipients:
-            del self._left[key]
-        return not left.recipients
+    def deliver(self, notification: Notification) -> bool:
+        """Send a notification to each recipient that has not accepted it yet.
 
-    def _is_told(self, recipient: Recipient, notice: Notification, since_s: float) -> bool:
+        Returns:
+            Whether no recipient is pending. If one is, the caller calls again. After `RETRY_LIMIT_S`, a failing recipient is no longer pending.
+        """
+        key = (notification.status, notification.rule, notification.processor, notification.since_ms)
+        delivery = self._pending.setdefault(key, _PendingDelivery(self._now_s(), list(self._recipients)))
+        delivery.recipients = [
+            recipient
+            for recipient in delivery.recipients
+            if not self._is_done(recipient, notification, delivery.started_s)
+        ]
+        if not delivery.recipients:
+            del self._pending[key]
+        return not delivery.recipients
+
+    def _is_done(self, recipient: Recipient, notification: Notification, started_s: float) -> bool:
+        """Send a notification; return whether it was accepted, or is not retried."""
         try:
-            recipient.tell(notice)
+            recipient.send(notification)
         except NotificationFailed as error:
-            tried_s = self._now_s() - since_s
-            goes_on = tried_s < GIVEN_UP_AFTER_S
-            what = f"{notice.rule} of {notice.processor} is {notice.status}"
-            _LOG.warning(
-                "%s Not told%s: %s.", error, " yet" if goes_on else f" after {tried_s / 60:.0f} min, given up", what
-            )
-            return not goes_on
+            tried_s = self._now_s() - started_s
+            is_retried = tried_s < RETRY_LIMIT_S
+            action = "It is retried" if is_retried else f"It is dropped after {tried_s / 60:.0f} min"
+            alert = f"{notification.rule} of {notification.processor} is {notification.status}"
+            _LOG.warning("%s The notification that %s was not delivered. %s.", error, alert, action)
+            return not is_retried
         return True
 
 
 @dataclass
-class _Left:
-    """Who is still to be told of something, and since when that is tried."""
+class _PendingDelivery:
+    """A notification that some recipients have not accepted.
 
-    since_s: float
+    Args:
+        started_s: the time of the first attempt, in monotonic seconds.
+        recipients: these recipients.
+    """
+
+    started_s: float
     recipients: list[Recipient]

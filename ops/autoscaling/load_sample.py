@@ -20,7 +20,7 @@ def overloaded_workers(status: ProcessorStatus) -> set[str]:
 
 
 def _is_overloaded(shard: ShardStatus) -> bool:
-    return (shard.behind_s or 0.0) >= OVERLOADED_S
+    return (shard.lag_s or 0.0) >= OVERLOADED_S
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ class LoadSample(NamedTuple):
     @property
     def read_rate(self) -> float:
         """Events per second that all workers read."""
-        return self.status.total("rate_in")
+        return self.status.total("events_in_per_s")
 
     @property
     def cpu_per_worker(self) -> float:
         """The mean CPU usage of a worker, in cores."""
-        return self.status.total("cpu") / self.workers
+        return self.status.total("cpu_cores") / self.workers
 
     @property
     def is_io_bound(self) -> bool:
@@ -116,7 +116,7 @@ class LoadSample(NamedTuple):
     def can_redistribute(self) -> bool:
         """Whether another worker could take a bucket from an overloaded one."""
         overloaded = overloaded_workers(self.status)
-        active = Counter(shard.owner for shard in self.status.shards if shard.rate_in or _is_overloaded(shard))
+        active = Counter(shard.owner for shard in self.status.shards if shard.events_in_per_s or _is_overloaded(shard))
         return any(active[name] > 1 for name in overloaded) or not overloaded
 
     @property

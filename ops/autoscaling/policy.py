@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import exp
 
 from ..humanize import human_duration
-from ..monitoring.reports import RATES_OVER_S
+from ..monitoring.reports import RATE_WINDOW_S
 from ..monitoring.status import ProcessorStatus
 from .load_sample import LoadSample, ScalingDecision, ScalingLimits, overloaded_workers
 from .scaling_trial import ScalingTrials
@@ -32,11 +32,11 @@ class ScalingPolicy:
 
     Args:
         limits: the limits of the decisions.
-        rates_over_s: the time over which the rates in the status are measured; the shortest duration of a trial.
+        rate_window_s: the time over which the rates in the status are measured; the shortest duration of a trial.
     """
 
     limits: ScalingLimits
-    rates_over_s: float = RATES_OVER_S
+    rate_window_s: float = RATE_WINDOW_S
     _capacity: float = 0.0
     _trials: ScalingTrials = field(default_factory=ScalingTrials)
     _previous: ProcessorStatus | None = None
@@ -50,9 +50,9 @@ class ScalingPolicy:
             status: the processor's current status.
             workers: the number of workers in its deployment; some may be starting or stopping.
         """
-        if status.behind is None or status.behind_s is None:
+        if status.backlog_events is None or status.lag_s is None:
             return ScalingDecision(workers, change=False, reason="The backlog is unknown, so nothing changes.")
-        previous, input_rate = self._previous, self._input_rate(status, status.behind)
+        previous, input_rate = self._previous, self._input_rate(status, status.backlog_events)
         self._measure_capacity(status)
         self._previous = status
         correction = self._within_limits(status, workers)
@@ -60,12 +60,12 @@ class ScalingPolicy:
             return correction
         if previous is None:
             return ScalingDecision(workers, change=False, reason="First status: the input rate is still unknown.")
-        if len(status.running) != workers:
+        if len(status.running_workers) != workers:
             self._restart_waits()
-            reason = f"{len(status.running)} of {workers} workers run; waiting for the others."
+            reason = f"{len(status.running_workers)} of {workers} workers run; waiting for the others."
             return ScalingDecision(workers, change=False, reason=reason)
         return self._decide_by_load(
-            LoadSample(status, status.behind, status.behind_s, workers, input_rate, self._capacity, self.limits)
+            LoadSample(status, status.backlog_events, status.lag_s, workers, input_rate, self._capacity, self.limits)
         )
 
     def _within_limits(self, status: ProcessorStatus, workers: int) -> ScalingDecision | None:
@@ -82,15 +82,15 @@ class ScalingPolicy:
     def _input_rate(self, status: ProcessorStatus, backlog: int) -> float:
         """Return the arriving events per second since the previous status with a backlog."""
         previous = self._previous
-        if previous is None or previous.behind is None or status.at_ms == previous.at_ms:
-            return status.total("rate_in")
-        growth = (backlog - previous.behind) / ((status.at_ms - previous.at_ms) / 1000)
-        return max(0.0, status.total("rate_in") + growth)
+        if previous is None or previous.backlog_events is None or status.at_ms == previous.at_ms:
+            return status.total("events_in_per_s")
+        growth = (backlog - previous.backlog_events) / ((status.at_ms - previous.at_ms) / 1000)
+        return max(0.0, status.total("events_in_per_s") + growth)
 
     def _measure_capacity(self, status: ProcessorStatus) -> None:
         """Update the capacity of a worker from the rates of overloaded workers."""
         overloaded = overloaded_workers(status)
-        rates = [worker.rate_in for worker in status.running if worker.worker in overloaded]
+        rates = [worker.events_in_per_s for worker in status.running_workers if worker.worker in overloaded]
         if rates:
             previous_ms = status.at_ms if self._previous is None else self._previous.at_ms
             decayed = self._capacity * exp((previous_ms - status.at_ms) / 1000 / CAPACITY_DECAY_S)
@@ -108,7 +108,7 @@ class ScalingPolicy:
         since_ms = self._overload_since_ms = self._overload_since_ms or sample.status.at_ms
         duration_s = (sample.status.at_ms - since_ms) / 1000
         if self._trials.baseline(sample):
-            return self._on_trial(sample, max(self.limits.scale_up_after_s, self.rates_over_s) - duration_s)
+            return self._on_trial(sample, max(self.limits.scale_up_after_s, self.rate_window_s) - duration_s)
         if sample.is_at_maximum:
             return _at_maximum(sample)
         if not sample.can_redistribute:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from threading import Event
 from typing import Annotated
@@ -16,24 +16,22 @@ from ...processors.declare.alerts import Alert
 from ...processors.declare.apps import AppName
 from ...processors.errors import PenstockError
 from ...transport.bus import Bus
-from ...transport.errors import BusError
+from ...transport.kafka.client_log import quiet_outages
 from ..alerting.alert_evaluator import AlertEvaluator
-from ..alerting.alert_loop import AWAY_AFTER_S, AlertLoop
+from ..alerting.alert_loop import UNREACHABLE_AFTER_S, AlertLoop
 from ..alerting.alert_states import (
     ActiveAlert,
     Alerts,
-    SilencedAlert,
-    alerts_on,
-    keep,
+    Silence,
+    read_alerts,
     silence_message,
     unsilence_message,
+    write_alerts,
 )
-from ..alerting.notifications import CategoryOfAlerts, Command, Delivery, Notification, Recipient, Webhook
+from ..alerting.notifications import CategoryRecipient, Command, Delivery, Notification, Recipient, Webhook
 from ..alerting.rules import Alerting, rules_of
 from ..clock import SystemClock
 from ..humanize import human_duration
-from ..monitoring.observer import Observer
-from ..monitoring.outages import said_once
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, print_json, print_table
 from .root import configuration_of
@@ -81,10 +79,12 @@ def run(
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", help="The interval between evaluations.", min=0.5)
     ] = 10.0,
-    bus_away: Annotated[
+    unreachable_after: Annotated[
         str,
-        typer.Option("--bus-away", metavar="SPAN", help="Notify after this time without an answer from Kafka."),
-    ] = f"{AWAY_AFTER_S:.0f}s",
+        typer.Option(
+            "--unreachable-after", metavar="SPAN", help="Notify after this time without an answer from Kafka."
+        ),
+    ] = f"{UNREACHABLE_AFTER_S:.0f}s",
     fail_fast: FailFast = False,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -104,34 +104,22 @@ def run(
     delivery, stopped = Delivery([*external, *internal]), Event()
 
     def open_loop() -> AlertLoop:
-        away_after_s = parse_span(bus_away).total_seconds()
-        return AlertLoop(
+        return AlertLoop.open(
             bus,
-            lambda: _evaluator(bus, open_observer, rules, delivery),
+            lambda: AlertEvaluator.open(bus, open_observer(bus), rules, delivery),
             Delivery(external),
-            away_after_s=away_after_s,
+            unreachable_after_s=parse_span(unreachable_after).total_seconds(),
         )
 
     with (
-        said_once(),
+        quiet_outages(),
         closing(BrokerWait(fail_fast=fail_fast)(open_loop)) as loop,
         stop_on_signals(stopped.set),
     ):
         while not stopped.is_set():
-            for notification in loop.turn():
+            for notification in loop.run_once():
                 _show(notification, json=json)
-            stopped.wait(every if loop.on_watch else STAND_BY_S)
-
-
-def _evaluator(
-    bus: Bus, open_observer: Callable[[Bus], Observer], rules: Sequence[Alert], delivery: Delivery
-) -> AlertEvaluator:
-    observer = open_observer(bus)
-    try:
-        return AlertEvaluator(bus, observer, rules, delivery)
-    except BusError:
-        observer.close()
-        raise
+            stopped.wait(every if loop.is_active else STAND_BY_S)
 
 
 def _app_alerts(target: str | None) -> Sequence[Alert]:
@@ -154,14 +142,14 @@ def _external(webhook: str | None, command: str | None) -> list[Recipient]:
 
 
 def _internal(bus: Bus, category: str | None) -> list[Recipient]:
-    return [] if category is None else [CategoryOfAlerts(bus, category)]
+    return [] if category is None else [CategoryRecipient.open(bus, category)]
 
 
 def _show(notification: Notification, *, json: bool) -> None:
     if json:
         print_json(asdict(notification))
     else:
-        note(f"{format_time(notification.at_ms)} {notification.status}: {notification.rule}: {notification.says}")
+        note(f"{format_time(notification.at_ms)} {notification.status}: {notification.rule}: {notification.message}")
 
 
 @app.command("list")
@@ -171,12 +159,12 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
     Example: penstock alerts list
     """
     now_ms = SystemClock().now_ms()
-    alerts = alerts_on(connect(kafka, folder))
-    active = sorted(alerts.raised.values(), key=lambda alert: alert.since_ms)
+    alerts = read_alerts(connect(kafka, folder))
+    active = sorted(alerts.active.values(), key=lambda alert: alert.since_ms)
     if json:
         print_json(
             {
-                "alerts": [{**asdict(alert), "silenced": alerts.silenced(alert, now_ms)} for alert in active],
+                "alerts": [{**asdict(alert), "silenced": alerts.is_silenced(alert, now_ms)} for alert in active],
                 "silences": [asdict(silence) for silence in alerts.silences.values()],
             }
         )
@@ -186,7 +174,7 @@ def list_(kafka: Kafka = None, folder: Folder = DEFAULT_FOLDER, json: AsJson = F
     if silences:
         print_table(
             ["silence", "alert", "processor", "until (UTC)", "reason"],
-            [[each.id, each.rule, each.processor, format_time(each.until_ms), each.why] for each in silences],
+            [[each.id, each.rule, each.processor, format_time(each.until_ms), each.reason] for each in silences],
         )
 
 
@@ -196,11 +184,11 @@ def _show_active(alerts: Alerts, active: Sequence[ActiveAlert], now_ms: int) -> 
     else:
         rows = [
             [
-                "silenced" if alerts.silenced(alert, now_ms) else "firing" if alert.firing else "pending",
+                "silenced" if alerts.is_silenced(alert, now_ms) else "firing" if alert.firing else "pending",
                 alert.rule,
                 alert.processor,
                 human_duration((now_ms - alert.since_ms) / 1000),
-                alert.says,
+                alert.message,
             ]
             for alert in active
         ]
@@ -217,9 +205,9 @@ def rules(
     Example: penstock alerts rules examples/flights/app.py
     """
     print_table(
-        ["alert", "figure", "limit", "for", "processors"],
+        ["alert", "metric", "limit", "for", "processors"],
         [
-            [rule.name, rule.measure, rule.limit, human_duration(rule.duration.total_seconds()), rule.processors]
+            [rule.name, rule.metric, rule.limit, human_duration(rule.duration.total_seconds()), rule.processors]
             for rule in rules_of(_app_alerts(target), _configured_alerts(context))
         ],
     )
@@ -241,8 +229,8 @@ def silence(
     Example: penstock alerts silence lag --processor scorer --for 2h --why "the backlog of Monday"
     """
     until_ms = int((time.time() + parse_span(duration).total_seconds()) * 1000)
-    silenced = SilencedAlert(uuid4().hex[:8], rule, processor, until_ms, why)
-    keep(connect(kafka, folder), [silence_message(silenced)])
+    silenced = Silence(uuid4().hex[:8], rule, processor, until_ms, why)
+    write_alerts(connect(kafka, folder), [silence_message(silenced)])
     note(f"Silenced until {format_time(until_ms)} UTC. `penstock alerts unsilence {silenced.id}` ends it earlier.")
 
 
@@ -257,9 +245,9 @@ def unsilence(
     Example: penstock alerts unsilence 3f2a9c01
     """
     bus = connect(kafka, folder)
-    if id_ not in alerts_on(bus).silences:
+    if id_ not in read_alerts(bus).silences:
         raise PenstockError(
             f"There is no silence {id_}. Nothing was changed. `penstock alerts list` shows all silences."
         )
-    keep(bus, [unsilence_message(id_)])
+    write_alerts(bus, [unsilence_message(id_)])
     note(f"Silence {id_} ended.")

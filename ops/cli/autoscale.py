@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from pathlib import Path
 from threading import Event
@@ -10,7 +11,9 @@ from typing import Annotated
 import typer
 
 from ...processors.errors import PenstockError
+from ...processors.retry import OutageLog
 from ...transport.errors import BusError
+from ...transport.kafka.client_log import quiet_outages
 from ..autoscaling.load_sample import ScalingDecision, ScalingLimits
 from ..autoscaling.policy import ScalingPolicy
 from ..clock import SystemClock
@@ -18,16 +21,17 @@ from ..deploy.deployments import scale_deployment
 from ..deploy.errors import SupervisorUnavailable, WorkerFailed
 from ..deploy.registry import Deployment, find_deployment
 from ..deploy.version import Target
+from ..humanize import human_duration
 from ..monitoring.observer import Observer
-from ..monitoring.outages import Outages, said_once
-from ..monitoring.reports import RATES_OVER_S, REPORT_EVERY_S
-from ..monitoring.status import ProcessorStatus
+from ..monitoring.reports import RATE_WINDOW_S, REPORT_INTERVAL_S
+from ..monitoring.status import ClusterStatus
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, print_error, print_json
 from .signals import stop_on_signals
 from .times import format_time, parse_span
 from .waiting import BrokerWait, FailFast
 
+_LOG = logging.getLogger("penstock.autoscale")
 REPORTS_IN_A_RATE = 2
 """The smallest number of a worker's reports for a rate."""
 
@@ -64,27 +68,29 @@ def autoscale(
     limits = _limits(min_workers, max_workers, lag, catch_up, scale_up_after, scale_down_after)
     _expect_scalable(find_deployment(folder, name), apply=apply)
     # Not longer than the wait before a change, so that rates during a trial exclude the time before it.
-    rates_over_s = min(RATES_OVER_S, max(REPORTS_IN_A_RATE * REPORT_EVERY_S, limits.scale_up_after_s))
-    policy, stopped, outages = ScalingPolicy(limits, rates_over_s), Event(), Outages()
+    rate_window_s = min(RATE_WINDOW_S, max(REPORTS_IN_A_RATE * REPORT_INTERVAL_S, limits.scale_up_after_s))
+    policy, stopped, outage = ScalingPolicy(limits, rate_window_s), Event(), OutageLog()
     bus = connect(kafka, folder)
     if not apply:
         note("Decisions are only reported. Use --apply to apply them.")
     waiting = BrokerWait(fail_fast=fail_fast)
 
     def open_observer() -> Observer:
-        return Observer(bus, rates_over_s=rates_over_s)
+        return Observer.open(bus, rate_window_s=rate_window_s)
 
-    with said_once(), closing(waiting(open_observer)) as observer, stop_on_signals(stopped.set):
+    with quiet_outages(), closing(waiting(open_observer)) as observer, stop_on_signals(stopped.set):
         while not stopped.is_set():
-            status = _status(observer, name, outages)
-            if status is None and outages.now is None:
-                note(f"{name}: none of its workers has reported on this Kafka cluster yet.")
-            elif status is not None:
-                workers = find_deployment(folder, name).workers
-                decision = policy.decide(status, workers)
-                _report(name, workers, decision, json=json)
-                if decision.change and apply:
-                    _change(folder, name, decision.workers)
+            cluster = _observed(observer, outage)
+            if cluster is not None:
+                status = next((one for one in cluster.processors if one.node.name == name and one.shards), None)
+                if status is None:
+                    note(f"{name}: none of its workers has reported on this Kafka cluster yet.")
+                else:
+                    workers = find_deployment(folder, name).workers
+                    decision = policy.decide(status, workers)
+                    _report(name, workers, decision, json=json)
+                    if decision.change and apply:
+                        _change(folder, name, decision.workers)
             stopped.wait(every)
 
 
@@ -110,15 +116,18 @@ def _expect_scalable(deployment: Deployment, *, apply: bool) -> None:
         )
 
 
-def _status(observer: Observer, name: str, outages: Outages) -> ProcessorStatus | None:
-    """Return the processor's status; None before its workers have reported, or if Kafka does not answer."""
+def _observed(observer: Observer, outage: OutageLog) -> ClusterStatus | None:
+    """Return the current status; None if Kafka does not answer."""
     try:
-        standings = observer.look().standings
+        cluster = observer.observe()
     except BusError as error:
-        outages.note(error, SystemClock().now_ms())
+        if outage.is_due():
+            _LOG.warning("Kafka does not answer, so the number of workers stays. Retrying until it does. %s", error)
         return None
-    outages.end(SystemClock().now_ms())
-    return next((status for status in standings if status.node.name == name and status.shards), None)
+    outage_s = outage.end()
+    if outage_s is not None:
+        _LOG.warning("Kafka answers again, after %s.", human_duration(outage_s))
+    return cluster
 
 
 def _change(folder: Path, name: str, workers: int) -> None:

@@ -52,8 +52,8 @@ def dashboard(
         from ..dashboard.access import Access  # noqa: PLC0415
         from ..dashboard.broadcast import Broadcaster  # noqa: PLC0415
         from ..dashboard.poller import Poller  # noqa: PLC0415
-        from ..dashboard.serving import address_of, listening_at, server_of  # noqa: PLC0415
-        from ..dashboard.site import Shown  # noqa: PLC0415
+        from ..dashboard.serving import create_server, listening_at, url_of  # noqa: PLC0415
+        from ..dashboard.site import SiteContent  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise DashboardMissing(
             f"The dashboard needs the package {error.name}, which is not installed. Nothing was started. Install it with `pip install "
@@ -63,14 +63,16 @@ def dashboard(
     app = None if target is None else AppName.parse(target)
     bus = connect(kafka, folder)
     open_observer = observer_factory(target)
-    shown = Shown(bus, app, folder / "state", title=target or bus.settings.bootstrap)
+    content = SiteContent(bus, app, folder / "state", title=target or bus.settings.bootstrap)
     with (
         listening_at(host, port) as listener,
-        closing(Broadcaster(BrokerWait(fail_fast=fail_fast)(lambda: Poller(bus, open_observer(bus))))) as watch,
+        closing(
+            Broadcaster(BrokerWait(fail_fast=fail_fast)(lambda: Poller.open(bus, open_observer(bus))))
+        ) as broadcaster,
     ):
-        server = server_of(shown, watch, access)
+        server = create_server(content, broadcaster, access)
         with stop_on_signals(server.stop):
-            watch.start()
+            broadcaster.start()
             login = "it requires the token; " if token is not None else ""
-            note(f"The dashboard is at {address_of(listener)} ({login}Ctrl-C ends it)")
+            note(f"The dashboard is at {url_of(listener)} ({login}Ctrl-C ends it)")
             server.run(sockets=[listener])

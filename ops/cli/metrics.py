@@ -32,12 +32,12 @@ def metrics(
     """
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server  # noqa: PLC0415 - of one command
 
-    from ..monitoring.prometheus import Scraped  # noqa: PLC0415 - as above
+    from ..monitoring.prometheus import StatusCollector  # noqa: PLC0415 - as above
 
     bus = connect(kafka, folder)
-    with closing(BrokerWait(fail_fast=fail_fast or once)(lambda: Observer(bus))) as observer:
+    with closing(BrokerWait(fail_fast=fail_fast or once)(lambda: Observer.open(bus))) as observer:
         registry = CollectorRegistry()
-        registry.register(Scraped(observer))
+        registry.register(StatusCollector(observer))
         if once:
             typer.echo(generate_latest(registry).decode(), nl=False)
             return

@@ -18,11 +18,11 @@ from ...processors.declare.apps import AppName
 from ...transport.bus import Bus
 from ..humanize import UNKNOWN, human_duration, human_duration_or_unknown
 from ..monitoring.finding import Finding, Severity
-from ..monitoring.graph import Drawing, drawn
+from ..monitoring.graph import GraphFormat, draw_graph
 from ..monitoring.observer import Observer
 from ..monitoring.reports import node_of
 from ..monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
-from ..monitoring.status_json import described
+from ..monitoring.status_json import status_to_json
 from .options import DEFAULT_FOLDER, AsJson, Folder, Kafka, connect
 from .output import note, out, print_json, table_of
 from .times import format_time
@@ -59,7 +59,7 @@ def status(
     wait = BrokerWait(fail_fast=fail_fast or not watch)
     with closing(wait(lambda: open_observer(bus))) as observer, suppress(KeyboardInterrupt):
         if not watch:
-            _show(observer.look(), buckets=buckets, workers=workers, json=json)
+            _show(observer.observe(), buckets=buckets, workers=workers, json=json)
         elif json or not out.is_terminal:
             for cluster in _clusters(observer, every):
                 _show(cluster, buckets=buckets, workers=workers, json=json)
@@ -81,32 +81,32 @@ def observer_of(target: str | None, bus: Bus) -> Observer:
 def observer_factory(target: str | None) -> Callable[[Bus], Observer]:
     """Return a function that creates such observers. It loads the app once."""
     if target is None:
-        return Observer
+        return Observer.open
     nodes = list(map(node_of, AppName.parse(target).load().processors))
-    return lambda bus: Observer(bus, nodes, others=False)
+    return lambda bus: Observer.open(bus, nodes, include_others=False)
 
 
 def _clusters(observer: Observer, every_s: float) -> Iterator[ClusterStatus]:
     while True:
-        yield observer.look()
+        yield observer.observe()
         time.sleep(every_s)
 
 
 def _show(cluster: ClusterStatus, *, buckets: bool, workers: bool, json: bool) -> None:
     if json:
-        print_json(described(cluster))
-    elif not cluster.standings:
+        print_json(status_to_json(cluster))
+    elif not cluster.processors:
         note("No processor has reported within the last hour. `penstock status APP` shows an app's processors anyway.")
     else:
         out.print(_layout(cluster, buckets=buckets, workers=workers))
 
 
 def _layout(cluster: ClusterStatus, *, buckets: bool, workers: bool) -> RenderableType:
-    parts: list[RenderableType] = [_findings(cluster.findings), _processors(cluster.standings)]
+    parts: list[RenderableType] = [_findings(cluster.findings), _processors(cluster.processors)]
     if workers:
-        parts += ["", _workers(cluster.standings)]
+        parts += ["", _workers(cluster.processors)]
     if buckets:
-        parts += ["", _buckets(cluster.standings)]
+        parts += ["", _buckets(cluster.processors)]
     return Group(*parts)
 
 
@@ -125,17 +125,17 @@ def _processors(processors: tuple[ProcessorStatus, ...]) -> Table:
 
 
 def _processor(status: ProcessorStatus) -> dict[str, object]:
-    saved = [worker.saved_s for worker in status.running if worker.saved_s is not None]
+    saved = [worker.checkpoint_age_s for worker in status.running_workers if worker.checkpoint_age_s is not None]
     return {
         "processor": status.node.name,
-        "workers": len(status.running),
-        "in/s": round(status.total("rate_in")),
-        "out/s": round(status.total("rate_out")),
-        "backlog (events)": UNKNOWN if status.behind is None else status.behind,
-        "lag (time)": human_duration_or_unknown(status.behind_s) if status.behind != 0 else "",
-        "event time (UTC)": _time(status.low_ms),
+        "workers": len(status.running_workers),
+        "in/s": round(status.total("events_in_per_s")),
+        "out/s": round(status.total("events_out_per_s")),
+        "backlog (events)": UNKNOWN if status.backlog_events is None else status.backlog_events,
+        "lag (time)": human_duration_or_unknown(status.lag_s) if status.backlog_events != 0 else "",
+        "event time (UTC)": _time(status.low_watermark_ms),
         "held back by": _holder(status)
-        if status.shards and (status.low_ms is not None or status.holder.held_by)
+        if status.shards and (status.low_watermark_ms is not None or status.slowest_shard.held_by)
         else "",
         "saved": f"{human_duration(max(saved))} ago" if saved else "",
         "backup": "" if status.backup_age_s is None else f"{human_duration(status.backup_age_s)} ago",
@@ -160,15 +160,15 @@ def _worker(status: ProcessorStatus, worker: WorkerStatus) -> dict[str, object]:
         "worker": f"{status.node.name}/{worker.worker}",
         "host": worker.host,
         "process": str(worker.pid),
-        "runs for": "ended" if worker.ended else human_duration((status.at_ms - worker.started_ms) / 1000),
+        "runs for": "ended" if worker.end_reason else human_duration((status.at_ms - worker.started_ms) / 1000),
         "version": worker.deployment.rpartition("@")[2],
         "buckets": " ".join(map(str, worker.buckets)),
-        "in/s": round(worker.rate_in),
-        "MB/s": round(worker.bytes_in / 1e6, 2),
-        "out/s": round(worker.rate_out),
-        "cpu": round(worker.cpu, 2),
+        "in/s": round(worker.events_in_per_s),
+        "MB/s": round(worker.bytes_in_per_s / 1e6, 2),
+        "out/s": round(worker.events_out_per_s),
+        "cpu": round(worker.cpu_cores, 2),
         "MB": round(worker.memory_bytes / 1e6),
-        "checkpoint": f"{worker.saving_s * 1000:.0f} ms",
+        "checkpoint": f"{worker.checkpoint_duration_s * 1000:.0f} ms",
         "restarts": worker.restarts or "",
     }
 
@@ -181,11 +181,11 @@ def _bucket(status: ProcessorStatus, shard: ShardStatus) -> dict[str, object]:
     return {
         "shard": f"{status.node.name}/{shard.bucket}",
         "owner": shard.owner or "none",
-        "in/s": round(shard.rate_in),
-        "out/s": round(shard.rate_out),
-        "backlog (events)": UNKNOWN if shard.behind is None else shard.behind,
-        "lag (time)": human_duration_or_unknown(shard.behind_s) if shard.behind != 0 else "",
-        "event time (UTC)": _time(shard.low_ms),
+        "in/s": round(shard.events_in_per_s),
+        "out/s": round(shard.events_out_per_s),
+        "backlog (events)": UNKNOWN if shard.backlog_events is None else shard.backlog_events,
+        "lag (time)": human_duration_or_unknown(shard.lag_s) if shard.backlog_events != 0 else "",
+        "event time (UTC)": _time(shard.low_watermark_ms),
         "": "catching up" if shard.catching_up else "idle" if shard.idle else shard.held_by,
         "backup": "" if shard.backup_age_s is None else f"{human_duration(shard.backup_age_s)} ago",
     }
@@ -196,13 +196,13 @@ def _time(time_ms: int | None) -> str:
 
 
 def _holder(status: ProcessorStatus) -> str:
-    holder = status.holder
+    holder = status.slowest_shard
     return f"bucket {holder.bucket}" + (f", by {holder.held_by}" if holder.held_by else "")
 
 
 def graph(
     target: Watched = None,
-    form: Annotated[Drawing, typer.Option("--format", help="The format of the drawing.")] = Drawing.TEXT,
+    form: Annotated[GraphFormat, typer.Option("--format", help="The format of the drawing.")] = GraphFormat.TEXT,
     kafka: Kafka = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
@@ -211,8 +211,8 @@ def graph(
     Example: penstock graph examples/flights/app.py --format mermaid
     """
     with closing(_observer(target, kafka, folder)) as observer:
-        cluster = observer.look()
-    if not cluster.standings:
+        cluster = observer.observe()
+    if not cluster.processors:
         note("No processor has reported within the last hour. `penstock graph APP` draws an app's processors anyway.")
         return
-    out.out(drawn(cluster.standings, form), highlight=False)
+    out.out(draw_graph(cluster.processors, form), highlight=False)

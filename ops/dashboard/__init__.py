@@ -1,7 +1,7 @@
-"""A page on which a deployment is watched: what is wrong, the graph, plots over the last hour, and each processor's insides.
+"""The dashboard: a web page with findings, the graph, plots of the last hour, and each processor's state and dead letters.
 
-observer --every 2 s--> picture --> history --> one stream of events to each browser
-state folder, dead letters --when somebody asks--> what a processor keeps, and what it would make of an event now
+observer --every 2 s--> status --> history --> one event stream to each browser
+state folder, dead letters --on request--> the content of a processor's state, and dry runs of its dead letters
 
-It reads; nothing here writes to the bus, to a state or to a store.
+It only reads: nothing here writes to Kafka, to a state or to a store.
 """

@@ -1,8 +1,8 @@
-"""Who is let in: everybody on this machine, and from elsewhere whoever knows the token.
+"""Access control of the dashboard: free access from this machine, and a token for other machines.
 
-Host header    without a token, only this machine's own names: a page from elsewhere whose name was made to lead here is refused
-token          ?token=… or a form at the first visit, a cookie from then on; or Authorization: Bearer …
-POST           only from our own pages
+Host header    without a token, only names of this machine: another name may be a DNS rebinding attack
+token          in ?token=… or a form at the first visit, in a cookie afterwards; or in the header Authorization: Bearer …
+POST           only from the dashboard's own pages
 """
 
 from __future__ import annotations
@@ -21,94 +21,95 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...processors.errors import PenstockError
 
-SHORTEST_TOKEN = 16
-"""How many characters a token has at least: it is all that stands between a network and the data."""
-_HEADERS = {
+MIN_TOKEN_LENGTH = 16
+"""The shortest token, in characters. The token alone protects the data from the network."""
+_SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-_ASKS = """<!doctype html>
+_LOGIN_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Penstock: token</title></head>
 <body><main><h1>Penstock</h1><form method="get" action="./"><p><label>Token
 <input name="token" type="password" autocomplete="current-password" autofocus required></label>
-<button>Enter</button></p></form><p>It is the one that <code>penstock dashboard</code> was started with.</p></main></body></html>
+<button>Enter</button></p></form><p>Enter the token that <code>penstock dashboard</code> was started with.</p></main></body></html>
 """
 
 
 class AccessRefused(PenstockError):
-    """The dashboard would be open to whoever reaches it: give it a token."""
+    """Other machines could open the dashboard without a token, or guess the token: set a longer one."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What is asked of whoever comes.
+    """The access rules of a dashboard.
 
     Args:
-        token: what they have to know; None on this machine alone.
+        token: the token of visitors; None for a dashboard that only this machine can reach.
     """
 
     token: str | None = field(default=None, repr=False)
 
     @staticmethod
     def at(host: str, token: str | None) -> Access:
-        """Return what is asked at an address.
+        """Return the access rules at an address.
 
         Raises:
-            AccessRefused: other machines reach it and there is no token, or it is one that can be guessed.
+            AccessRefused: other machines can reach the address and there is no token, or the token is too short.
         """
-        if token is None and not is_own(host):
+        if token is None and not is_loopback(host):
             raise AccessRefused(
-                f"Other machines may reach {host}, and the dashboard shows what your events and states hold, so it asks them for a "
-                "token. Nothing was started. Give one in the environment variable PENSTOCK_DASHBOARD_TOKEN (a good one: "
-                '`python -c "import secrets; print(secrets.token_urlsafe())"`), or leave --host out and come through `ssh -L`.'
+                f"Other machines may reach {host}, and the dashboard shows the content of events and states. It was not started. Set a "
+                "token in the environment variable PENSTOCK_DASHBOARD_TOKEN (generate one with "
+                '`python -c "import secrets; print(secrets.token_urlsafe())"`), or omit --host and connect through `ssh -L`.'
             )
-        if token is not None and len(token) < SHORTEST_TOKEN:
+        if token is not None and len(token) < MIN_TOKEN_LENGTH:
             raise AccessRefused(
-                f"The token has {len(token)} characters, and could be guessed: give one of at least {SHORTEST_TOKEN}. Nothing was started."
+                f"The token has {len(token)} characters, so it could be guessed. The dashboard was not started. Set a token of at least "
+                f"{MIN_TOKEN_LENGTH} characters."
             )
         return Access(token)
 
     @property
-    def proof(self) -> str:
-        """What a cookie holds: the same for one token, and not the token."""
+    def cookie_value(self) -> str:
+        """The value of the cookie: a hash of the token."""
         return "" if self.token is None else hmac.new(self.token.encode(), b"penstock dashboard", sha256).hexdigest()
 
     @property
-    def cookie(self) -> str:
-        """Its name: two dashboards of one machine, on two ports, do not take each other's."""
-        return f"penstock_{self.proof[:8]}"
+    def cookie_name(self) -> str:
+        """The name of the cookie. It depends on the token, because browsers share cookies between the ports of a machine."""
+        return f"penstock_{self.cookie_value[:8]}"
 
-    def knows(self, given: str | None) -> bool:
-        """Tell whether that is the token, in a time that does not depend on how near it is."""
-        return self.token is not None and given is not None and _same(given, self.token)
+    def accepts_token(self, token: str | None) -> bool:
+        """Return whether this is the token. The time does not depend on the similarity."""
+        return self.token is not None and token is not None and _is_equal(token, self.token)
 
-    def showed_proof(self, cookies: str) -> bool:
-        """Tell whether a Cookie header holds what was set at the first visit."""
+    def accepts_cookies(self, cookies: str) -> bool:
+        """Return whether a Cookie header contains the cookie of the first visit."""
         try:
-            morsel = SimpleCookie(cookies).get(self.cookie)
+            morsel = SimpleCookie(cookies).get(self.cookie_name)
         except CookieError:
             return False
-        return morsel is not None and _same(morsel.value, self.proof)
+        return morsel is not None and _is_equal(morsel.value, self.cookie_value)
 
 
-def is_own(host: str) -> bool:
-    """Tell whether only this machine itself reaches a host of this name."""
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine itself can reach an address or a name."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-class Guard:
-    """Lets requests through to the site, or answers in its place; adds the headers that keep browsers careful.
+class AccessMiddleware:
+    """Passes permitted requests to the site, answers all others, and adds security headers.
 
     Args:
-        site: behind it.
-        access: what is asked.
+        site: the site.
+        access: the access rules.
     """
 
     def __init__(self, site: ASGIApp, access: Access) -> None:
@@ -121,51 +122,50 @@ class Guard:
             await self._site(scope, receive, send)
             return
 
-        async def careful(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
             await send(message)
 
-        answer = self._answer(Request(scope)) or self._site
-        await answer(scope, receive, careful)
+        respond = self._answer(Request(scope)) or self._site
+        await respond(scope, receive, send_with_headers)
 
     def _answer(self, request: Request) -> Response | None:
-        """Return what is said instead of letting a request through."""
+        """Return the answer to a request that does not reach the site; None for a permitted request."""
         if self._access.token is None:
-            if not is_own(_host_of(request)):
+            if not is_loopback(_host_of(request)):
                 return PlainTextResponse(
-                    "This dashboard answers to this machine's own names alone: open it as 127.0.0.1 or localhost.\n",
-                    403,
+                    "This dashboard accepts only names of this machine. Open it as 127.0.0.1 or localhost.\n", 403
                 )
-        elif self._access.knows(request.query_params.get("token")):
-            return self._welcome()
-        elif not (self._access.showed_proof(request.headers.get("cookie", "")) or self._has_bearer(request)):
-            return HTMLResponse(_ASKS, 401)
-        if request.method not in {"GET", "HEAD"} and not _is_from_here(request):
-            return PlainTextResponse("Only the dashboard's own pages may ask for this.\n", 403)
+        elif self._access.accepts_token(request.query_params.get("token")):
+            return self._log_in()
+        elif not (self._access.accepts_cookies(request.headers.get("cookie", "")) or self._has_bearer_token(request)):
+            return HTMLResponse(_LOGIN_PAGE, 401)
+        if request.method not in {"GET", "HEAD"} and not _is_same_origin(request):
+            return PlainTextResponse("Only the dashboard's own pages may send this request.\n", 403)
         return None
 
-    def _has_bearer(self, request: Request) -> bool:
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        return kind.lower() == "bearer" and self._access.knows(given)
+    def _has_bearer_token(self, request: Request) -> bool:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        return kind.lower() == "bearer" and self._access.accepts_token(token)
 
-    def _welcome(self) -> Response:
-        """Set the cookie, and lead away from the address that has the token in it."""
-        welcome = RedirectResponse("./", 303)
-        # Lax: whoever follows a link to the page from a chat is let in. What is more than looking asks for our own origin.
-        welcome.set_cookie(self._access.cookie, self._access.proof, httponly=True, samesite="lax")
-        return welcome
+    def _log_in(self) -> Response:
+        """Set the cookie, and redirect to a URL without the token."""
+        response = RedirectResponse("./", 303)
+        # Lax: a link from another site, such as a chat, opens the page. Requests other than GET need the page's own origin.
+        response.set_cookie(self._access.cookie_name, self._access.cookie_value, httponly=True, samesite="lax")
+        return response
 
 
 def _host_of(request: Request) -> str:
     return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
 
 
-def _is_from_here(request: Request) -> bool:
-    """Tell whether a browser sent this from a page of the same host."""
+def _is_same_origin(request: Request) -> bool:
+    """Return whether a browser sent the request from a page of the same host."""
     origin = urlsplit(request.headers.get("origin", ""))
     return bool(origin.netloc) and origin.netloc == request.headers.get("host", "")
 
 
-def _same(given: str, right: str) -> bool:
-    return hmac.compare_digest(given.encode(), right.encode())
+def _is_equal(text: str, expected: str) -> bool:
+    return hmac.compare_digest(text.encode(), expected.encode())

@@ -1,4 +1,4 @@
-"""One look for all browsers: a thread looks every few seconds, and tells whoever listens."""
+"""The event streams of the dashboard: one thread polls the status, and all browsers receive it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
@@ -13,156 +14,172 @@ import msgspec
 
 from ...processors.errors import PenstockError
 from ..clock import SystemClock
-from .history import History, moment_of
+from .history import History, Sample
 from .poller import PolledStatus
 
 _LOG = logging.getLogger("penstock.dashboard")
-EVERY_S = 2.0
-WAITING_LIMIT = 30
-"""How many messages wait for a slow browser before the oldest is dropped: the newest picture is the one that counts."""
+POLL_INTERVAL_S = 2.0
+"""The interval between two polls."""
+QUEUE_LIMIT = 30
+"""The number of messages that a slow browser may have in its queue. Beyond it, the oldest one is dropped."""
+HEARTBEAT_S = 5.0
+"""The time without a message after which a browser gets a heartbeat, so that a slow answer of Kafka is not a lost connection."""
 
 
-class Looks(Protocol):
-    """Gives what is seen. One thread; closed at the end."""
+class StatusSource(Protocol):
+    """The source of the status. One thread; closed at the end."""
 
-    def look(self) -> PolledStatus:
-        """Return how everything stands now.
+    def poll(self) -> PolledStatus:
+        """Return the current status.
 
         Raises:
-            PenstockError: the bus does not answer.
+            PenstockError: Kafka does not answer.
         """
         ...
 
     def close(self) -> None:
-        """Look no more."""
+        """Release its connections."""
         ...
 
 
+class MessageKind(str, Enum):
+    """The kind of a message to a browser; the name of the server-sent event."""
+
+    TITLE = "title"
+    """The title of the page."""
+    HISTORY = "history"
+    """The figures of the last hour."""
+    STATUS = "status"
+    """The current status."""
+    FAILURE = "failure"
+    """The reason why there is no current status, and the time of the first such failure."""
+    HEARTBEAT = "heartbeat"
+    """Nothing new."""
+
+
 class Message(NamedTuple):
-    """What browsers are told.
+    """A message to a browser.
 
     Args:
-        kind: title, history, picture, trouble or nothing.
-        content: as JSON has it.
+        kind: its kind.
+        content: its content, as JSON values.
     """
 
-    kind: str
+    kind: MessageKind
     content: Any
 
     def encoded(self) -> bytes:
         """Return it as a server-sent event."""
-        return b"event: %s\ndata: %s\n\n" % (self.kind.encode(), msgspec.json.encode(self.content))
+        return b"event: %s\ndata: %s\n\n" % (self.kind.value.encode(), msgspec.json.encode(self.content))
 
 
-QUIET_S = 5.0
-"""After how long a browser is told that there is nothing new: a bus that is slow to answer is no lost connection."""
-
-
-class Listener:
-    """One browser's messages, in the loop that it was made in."""
+class Subscription:
+    """The queue of messages for one browser. Create it in the event loop that reads it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
 
-    def tell(self, message: bytes | None) -> None:
-        """Hand a message over, None for the end; any thread."""
+    def send(self, message: bytes | None) -> None:
+        """Append a message; None ends the stream. Any thread."""
         self._loop.call_soon_threadsafe(self._put, message)
 
     def _put(self, message: bytes | None) -> None:
-        if self._waiting.qsize() >= WAITING_LIMIT:
-            self._waiting.get_nowait()
-        self._waiting.put_nowait(message)
+        if self._queue.qsize() >= QUEUE_LIMIT:
+            self._queue.get_nowait()
+        self._queue.put_nowait(message)
 
     async def next(self) -> bytes | None:
-        """Return the next message, when there is one, or after a while that there is none; None at the end."""
+        """Return the next message, or a heartbeat after `HEARTBEAT_S`; None at the end of the stream."""
         try:
-            return await asyncio.wait_for(self._waiting.get(), QUIET_S)
+            return await asyncio.wait_for(self._queue.get(), HEARTBEAT_S)
         except asyncio.TimeoutError:
-            return Message("nothing", None).encoded()
+            return Message(MessageKind.HEARTBEAT, None).encoded()
 
 
 class Broadcaster:
-    """Looks again and again in a thread of its own. Start it once; close it.
+    """Polls the status in its own thread, and sends it to all browsers. Start it once; close it.
 
     Args:
-        looks: gives the pictures.
-        every_s: how long to wait between two.
+        source: returns the status; closed with this.
+        interval_s: the pause between two polls.
     """
 
-    def __init__(self, looks: Looks, every_s: float = EVERY_S) -> None:
-        self._looks = looks
-        self._every_s = every_s
+    def __init__(self, source: StatusSource, interval_s: float = POLL_INTERVAL_S) -> None:
+        self._source = source
+        self._interval_s = interval_s
         self._history = History()
-        self._newest: Message | None = None
-        self._listeners: set[Listener] = set()
-        self._told = Lock()
-        self._ended = Event()
-        self._thread = Thread(target=self._look_on, name="dashboard", daemon=True)
+        self._latest: Message | None = None
+        self._subscriptions: set[Subscription] = set()
+        self._lock = Lock()
+        """Guards the history, the latest message and the subscriptions, so that a browser misses no message and gets none twice."""
+        self._closed = Event()
+        self._thread = Thread(target=self._run, name="dashboard", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to poll."""
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
-        self._ended.set()
+        """Stop to poll, and close the source."""
+        self._closed.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._looks.close()
+        self._source.close()
 
     @property
-    def newest(self) -> Message | None:
-        """What was told last: a picture, or what is in its way; None before the first look."""
-        return self._newest
+    def latest(self) -> Message | None:
+        """The latest status, or the latest failure; None before the first poll."""
+        return self._latest
 
     @contextmanager
-    def listening(self) -> Iterator[Listener]:
-        """Give what comes from now on, after the history and the newest message. In an event loop."""
-        listener = Listener()
-        with self._told:
-            listener.tell(Message("history", self._history.columns()).encoded())
-            if self._newest is not None:
-                listener.tell(self._newest.encoded())
-            self._listeners.add(listener)
+    def subscribed(self) -> Iterator[Subscription]:
+        """Yield a subscription to the history, the latest message, and all later messages. In an event loop."""
+        subscription = Subscription()
+        with self._lock:
+            subscription.send(Message(MessageKind.HISTORY, self._history.to_json()).encoded())
+            if self._latest is not None:
+                subscription.send(self._latest.encoded())
+            self._subscriptions.add(subscription)
         try:
-            yield listener
+            yield subscription
         finally:
-            with self._told:
-                self._listeners.discard(listener)
+            with self._lock:
+                self._subscriptions.discard(subscription)
 
     def end_streams(self) -> None:
-        """Tell whoever listens that no more comes."""
-        with self._told:
-            for listener in self._listeners:
-                listener.tell(None)
+        """End the streams of all browsers."""
+        with self._lock:
+            for subscription in self._subscriptions:
+                subscription.send(None)
 
-    def _look_on(self) -> None:
-        while not self._ended.is_set():
-            self._tell(self._looked())
-            self._ended.wait(self._every_s)
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._send(self._poll())
+            self._closed.wait(self._interval_s)
 
-    def _looked(self) -> Message:
+    def _poll(self) -> Message:
         try:
-            seen = self._looks.look()
+            polled = self._source.poll()
         except PenstockError as error:
-            return self._trouble(str(error))
+            return self._failure(str(error))
         except Exception as error:  # noqa: BLE001 - logged
-            # A page that stands still without a word would be worse than one that says this.
-            _LOG.exception("The dashboard could not look")
-            return self._trouble(f"The dashboard itself failed: {type(error).__name__}: {error}.")
-        with self._told:
-            self._history.add(moment_of(seen.picture))
-        return Message("picture", seen.content())
+            # Without this message, the page would show an outdated status without a reason.
+            _LOG.exception("The dashboard failed to poll the status.")
+            return self._failure(f"The dashboard itself failed: {type(error).__name__}: {error}.")
+        with self._lock:
+            self._history.add(Sample.of(polled.cluster))
+        return Message(MessageKind.STATUS, polled.to_json())
 
-    def _trouble(self, says: str) -> Message:
-        before = self._newest
-        since_ms = before.content["since_ms"] if before and before.kind == "trouble" else SystemClock().now_ms()
-        return Message("trouble", {"says": says, "since_ms": since_ms})
+    def _failure(self, message: str) -> Message:
+        latest = self._latest
+        is_repeated = latest is not None and latest.kind is MessageKind.FAILURE
+        since_ms = latest.content["since_ms"] if latest is not None and is_repeated else SystemClock().now_ms()
+        return Message(MessageKind.FAILURE, {"message": message, "since_ms": since_ms})
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         encoded = message.encoded()
-        with self._told:
-            self._newest = message
-            for listener in self._listeners:
-                listener.tell(encoded)
+        with self._lock:
+            self._latest = message
+            for subscription in self._subscriptions:
+                subscription.send(encoded)

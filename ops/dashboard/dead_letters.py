@@ -1,4 +1,4 @@
-"""The newest dead letters of a processor, as people read them."""
+"""The newest dead letters of a processor, decoded for the page."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from ...transport.messages import Bucket, Position
 from ...transport.tables.schemas import Schemas
 
 READ_LIMIT_S = 15.0
-"""How long the bus may take to give them."""
+"""How long a read of dead letters may take."""
 
 
 class NoSuchDeadLetter(PenstockError):
-    """It is not among the dead letters: look again."""
+    """There is no dead letter at this offset: reload the list."""
 
 
 @dataclass(frozen=True)
-class ShownDeadLetter:
-    """A dead letter as people read it.
+class DecodedDeadLetter:
+    """A dead letter with its decoded message.
 
     Args:
-        number: its own offset among the dead letters.
-        category: where the message was read.
-        bucket: its bucket there.
-        offset: its offset there.
-        reason: why it was not processed.
-        key: the message's key as text; None where it had none.
-        value: what it holds: decoded where that can be, else its bytes as text.
-        at_ms: when it was set aside (milliseconds since 1970, UTC).
+        dead_letter_offset: its offset in the category of dead letters.
+        category: the category of the rejected message.
+        bucket: the bucket of that message.
+        offset: the offset of that message.
+        reason: the reason for the rejection.
+        key: the key of the message as text; None without a key.
+        value: the decoded value of the message; its bytes as text if it does not decode.
+        at_ms: the time of the rejection (milliseconds since 1970, UTC).
     """
 
-    number: int
+    dead_letter_offset: int
     category: str
     bucket: int
     offset: int
@@ -50,43 +50,43 @@ class ShownDeadLetter:
     at_ms: int
 
 
-def newest_dead_letters(bus: Bus, category: str, limit: int) -> list[ShownDeadLetter]:
-    """Return the last dead letters, the newest first; none where the category is not there yet."""
+def newest_dead_letters(bus: Bus, category: str, limit: int) -> list[DecodedDeadLetter]:
+    """Return the last dead letters, the newest first; none if the category does not exist."""
     try:
-        found = bus.catalog.describe(category)
+        state = bus.catalog.describe(category)
     except MissingCategory:
         return []
-    begin = max(found.starts[0], found.ends[0] - limit)
+    start = max(state.starts[0], state.ends[0] - limit)
     schemas = Schemas(bus)
-    return [_shown(number, letter, schemas) for number, letter in _letters(bus, category, begin)][::-1]
+    return [_decoded(offset, letter, schemas) for offset, letter in _read(bus, category, start)][::-1]
 
 
-def dead_letter_at(bus: Bus, category: str, number: int) -> DeadLetter:
+def dead_letter_at(bus: Bus, category: str, offset: int) -> DeadLetter:
     """Return the dead letter at an offset.
 
     Raises:
         NoSuchDeadLetter: there is none.
     """
     try:
-        first = next(_letters(bus, category, number), None)
+        first = next(_read(bus, category, offset), None)
     except OffsetOutOfRange:
         first = None
-    if first is not None and first[0] == number:
+    if first is not None and first[0] == offset:
         return first[1]
     raise NoSuchDeadLetter(
-        f"There is no dead letter at offset {number} of {category}: it may have left the bus. Look at the list again."
+        f"There is no dead letter at offset {offset} of {category}; it may have expired. Reload the list."
     )
 
 
-def _letters(bus: Bus, category: str, begin: int) -> Iterator[tuple[int, DeadLetter]]:
-    """Give dead letters from an offset up to the end as of now."""
+def _read(bus: Bus, category: str, start: int) -> Iterator[tuple[int, DeadLetter]]:
+    """Yield dead letters with their offsets, from an offset to the current end."""
     deadline_s = time.monotonic() + READ_LIMIT_S
-    with closing(bus.scanner([Position(Bucket(category, 0), begin)])) as scanner:
+    with closing(bus.scanner([Position(Bucket(category, 0), start)])) as scanner:
         ended = False
         while not ended:
             if time.monotonic() > deadline_s:
                 raise BusError(
-                    f"The bus did not give the dead letters of {category} within {READ_LIMIT_S:.0f} s: ask again."
+                    f"Kafka did not return the dead letters of {category} within {READ_LIMIT_S:.0f} s. Retry."
                 )
             polled = scanner.poll(0.2)
             for message in (message for batch in polled.batches for message in batch.messages):
@@ -96,21 +96,21 @@ def _letters(bus: Bus, category: str, begin: int) -> Iterator[tuple[int, DeadLet
             ended = bool(polled.ended)
 
 
-def _shown(number: int, letter: DeadLetter, schemas: Schemas) -> ShownDeadLetter:
-    return ShownDeadLetter(
-        number,
-        letter.category,
-        letter.bucket,
-        letter.offset,
-        letter.reason,
-        None if letter.key is None else letter.key.decode(errors="backslashreplace"),
-        _content(letter.value, schemas),
-        letter.at,
+def _decoded(offset: int, letter: DeadLetter, schemas: Schemas) -> DecodedDeadLetter:
+    return DecodedDeadLetter(
+        dead_letter_offset=offset,
+        category=letter.category,
+        bucket=letter.bucket,
+        offset=letter.offset,
+        reason=letter.reason,
+        key=None if letter.key is None else letter.key.decode(errors="backslashreplace"),
+        value=_decode_value(letter.value, schemas),
+        at_ms=letter.at,
     )
 
 
-def _content(value: bytes | None, schemas: Schemas) -> Any:
+def _decode_value(value: bytes | None, schemas: Schemas) -> Any:
     try:
         return decode_any(value, schemas)
-    except Exception:  # noqa: BLE001 - that it does not decode may be why it is here
+    except Exception:  # noqa: BLE001 - that it does not decode may be the reason for the rejection
         return None if value is None else value.decode(errors="backslashreplace")

@@ -1,6 +1,6 @@
-"""A dry run of one message: a replay of one event over the saved state, which stays unchanged.
+"""A dry run of a dead letter: processes its message again with the saved state, and stores nothing.
 
-bytes -> decode -> the shard over the saved state --> the records it would write and the state it would change; or the reason it would not
+bytes -> decode -> process with the saved state --> the outputs and the state changes of the message, or the reason of another rejection
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from ...transport.codecs.json_codec import JsonCodec
 from ..clock import SystemClock
 
 TIMERS_SHOWN = 20
+"""The largest number of timers in a result."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """A record that would be written.
+class OutputRecord:
+    """A record that a worker would write.
 
     Args:
-        category: where.
-        key: under which key.
-        record: as JSON has it.
+        category: its category.
+        key: its key.
+        record: the record, as JSON values.
     """
 
     category: str
@@ -55,12 +56,12 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Change:
-    """A key whose values would change.
+class StateChange:
+    """A change that a worker would make to the values of a key.
 
     Args:
-        before: what is saved of it.
-        after: what would be.
+        before: the saved values.
+        after: the new values.
     """
 
     before: Sequence[StateEntry]
@@ -69,55 +70,56 @@ class Change:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What would become of a message.
+    """The result of a dry run.
 
     Args:
-        processed: whether it would be processed.
-        says: what would happen, in words.
-        over: over which state.
-        trace: where in the processor's code it failed; may be empty.
-        written: what would be written.
-        changes: what would change in the state.
-        timers: the key's timers as they would be then.
+        processed: whether a worker would process the message.
+        message: the result in words.
+        state_source: the state that the dry run used; empty for a stateless processor.
+        traceback: the traceback of an error in the processor's code; empty without one.
+        outputs: the records that a worker would write.
+        state_changes: the changes that a worker would make to the state.
+        timers: the timers of the key after the message.
     """
 
     processed: bool
-    says: str
-    over: str = ""
-    trace: str = ""
-    written: Sequence[Written] = ()
-    changes: Sequence[Change] = ()
+    message: str
+    state_source: str = ""
+    traceback: str = ""
+    outputs: Sequence[OutputRecord] = ()
+    state_changes: Sequence[StateChange] = ()
     timers: Sequence[Due] = field(default=())
 
 
 def dry_run(processor: type[Processor], letter: DeadLetter, bus: Bus, root: Path) -> DryRun:
-    """Take a dead letter's message through a processor as if it came now, and keep nothing of it.
+    """Process the message of a dead letter as if it arrived now, and discard all results.
 
     Args:
-        processor: as it is declared now.
-        letter: the message.
-        bus: where the schemas of Avro messages are; nothing is written there.
+        processor: the current declaration of the processor.
+        letter: the dead letter.
+        bus: the bus of the Avro schemas; nothing is written to it.
         root: the folder of states.
     """
-    category = next((one for one in processor.inputs() if one.name == letter.category), None)
+    category = next((category for category in processor.inputs() if category.name == letter.category), None)
     if category is None:
         return DryRun(
-            processed=False, says=f"It was read from {letter.category}, which {processor.__name__} reads no more."
+            processed=False,
+            message=f"{processor.__name__} no longer reads {letter.category}, the category of this message.",
         )
     if letter.truncated_bytes:
         return DryRun(
             processed=False,
-            says=f"{letter.truncated_bytes:,} bytes of the message were too many for its dead letter. The whole message is at offset {letter.offset:,} of "
-            f"{letter.category}/{letter.bucket}, as long as that keeps it.",
+            message=f"The dead letter omits {letter.truncated_bytes:,} bytes of the message because of its size. Until it expires, the whole message is "
+            f"at offset {letter.offset:,} of {letter.category}/{letter.bucket}.",
         )
     try:
         with _opened(processor) as opened:
-            step = _Step(opened, category, letter, Codecs(bus))
-            return _over_state(step, ShardName(processor.name, letter.bucket).folder(root))
+            step = _DryRunStep(opened, category, letter, Codecs(bus))
+            return _run_with_saved_state(step, ShardName(processor.name, letter.bucket).folder(root))
     except PenstockError as error:
-        return DryRun(processed=False, says=str(error))
+        return DryRun(processed=False, message=str(error))
     except SystemExit as error:
-        return DryRun(processed=False, says=f"It would end the process: {error!r}.")
+        return DryRun(processed=False, message=f"It would end the worker's process: {error!r}.")
 
 
 @contextmanager
@@ -135,32 +137,36 @@ def _opened(processor: type[Processor]) -> Iterator[Processor]:
         opened.close()
 
 
-def _over_state(step: _Step, shard: Path) -> DryRun:
-    """Try it over what is saved of the shard on this machine."""
+def _run_with_saved_state(step: _DryRunStep, shard: Path) -> DryRun:
+    """Run a step with the state of the shard on this machine, or with an empty state."""
     processor = type(step.processor)
     if processor.state_shape() is None:
-        return step.over(EmptyState())
+        return step.run(EmptyState())
     if is_remote(processor):
-        return replace(step.over(EmptyState()), over="no state: its own is in a store, which is left alone")
-    measure = inspection(processor, None, 0)
+        return replace(
+            step.run(EmptyState()), state_source="an empty state, because the processor's state is in a remote store"
+        )
+    inspect = inspection(processor, None, 0)
 
-    def over_saved(state: RocksShardState) -> DryRun:
-        return replace(step.over(state), over=f"its state as it is saved now, at {measure(state).position}")
+    def run_with(state: RocksShardState) -> DryRun:
+        return replace(step.run(state), state_source=f"the saved state at {inspect(state).position}")
 
-    seen = read_database(shard, over_saved)
-    return seen or replace(step.over(EmptyState()), over="no state: there is none of this bucket on this machine")
+    return read_database(shard, run_with) or replace(
+        step.run(EmptyState()), state_source="an empty state, because this machine has no state of the bucket"
+    )
 
 
 @dataclass(frozen=True)
-class _Step:
-    """One message on its way through a processor's pure step."""
+class _DryRunStep:
+    """One message for an opened processor."""
 
     processor: Processor
     category: AnyCategory
     letter: DeadLetter
     codecs: Codecs
 
-    def over(self, saved: StateReader) -> DryRun:
+    def run(self, saved: StateReader) -> DryRun:
+        """Process the message with a state, which stays unchanged."""
         decoded = self.codecs.of(self.category).decode([self.letter.value])
         now_ms, letter = SystemClock().now_ms(), self.letter
         batch = accept_batch(decoded, self.category, [now_ms], self.processor)
@@ -177,55 +183,57 @@ class _Step:
         self, result: StepResult, outputs: list[Any], overlay: Overlay, saved: StateReader, events: list[Any]
     ) -> DryRun:
         try:
-            written = list(self._written(outputs))
+            records = list(self._output_records(outputs))
         except TypeError as error:
-            return DryRun(processed=False, says=str(error))
+            return DryRun(processed=False, message=str(error))
         [key] = self.category.keys_of(events)
         return DryRun(
             processed=True,
-            says=_summary(result, len(written)),
-            written=written,
-            changes=list(self._changes(overlay.changes, saved)),
+            message=_summary(result, len(records)),
+            outputs=records,
+            state_changes=list(self._state_changes(overlay.changes, saved)),
             timers=pending(overlay, key, TIMERS_SHOWN),
         )
 
-    def _written(self, outputs: Sequence[Any]) -> Iterator[Written]:
+    def _output_records(self, outputs: Sequence[Any]) -> Iterator[OutputRecord]:
         for category, records in Routes(type(self.processor)).split(outputs):
-            # Raises for what does not fit its own type, whatever the codec: that of Avro would tell the bus its schema.
+            # JSON checks the types of records, whatever the codec of the category: the Avro codec would publish its schema.
             JsonCodec(category).encode(records)
             for key, record in zip(category.keys_of(records), records, strict=True):
-                yield Written(category.name, key, shown(record))
+                yield OutputRecord(category.name, key, shown(record))
 
-    def _changes(self, changes: Changes, saved: StateReader) -> Iterator[Change]:
-        """Give what would change of keys' own values; nothing where none are kept, or in a store."""
+    def _state_changes(self, changes: Changes, saved: StateReader) -> Iterator[StateChange]:
+        """Yield the changes of keys' values; none for a stateless processor or a remote store."""
         processor, keys = type(self.processor), list(changes)
         with suppress(StateError):
             for key, value in zip(keys, saved.fetch(keys), strict=True):
                 after = own_values(processor, [(key, changes[key])])
                 if after:
-                    yield Change(own_values(processor, [(key, value)]), after)
+                    yield StateChange(own_values(processor, [(key, value)]), after)
 
 
 def _rejected(event: RejectedEvent) -> DryRun:
     cause = event.cause
     if isinstance(cause, Deferred | Halted):
-        return DryRun(processed=False, says=str(cause))
-    action = "The worker would stop there" if event.stops else "It would be set aside again"
-    return DryRun(processed=False, says=f"{action}: {event.reason}.", trace="" if cause is None else _trace(cause))
+        return DryRun(processed=False, message=str(cause))
+    action = "The worker would stop" if event.stops else "It would become a dead letter again"
+    return DryRun(
+        processed=False, message=f"{action}: {event.reason}.", traceback="" if cause is None else _user_traceback(cause)
+    )
 
 
-def _trace(error: Exception) -> str:
-    """Return where it was raised, from the user's own code on."""
+def _user_traceback(error: Exception) -> str:
+    """Return the traceback from the first frame of the user's code on."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("penstock."):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))
 
 
-def _summary(result: StepResult, written: int) -> str:
+def _summary(result: StepResult, records: int) -> str:
     if result.dropped:
-        return "It would be processed, but comes too late for every window: it would be in none."
+        return "It would be dropped: it is too late for every window."
     if result.unmatched:
-        return "It would be left out: nothing was found outside that belongs to it."
-    late = ", as a late event" if result.late else ""
-    return f"It would be processed{late}, and give {written or 'no'} record{'s' * (written != 1)}."
+        return "It would be dropped: its lookup finds no row."
+    late = " as a late event" if result.late else ""
+    return f"It would be processed{late}, and write {records or 'no'} record{'s' * (records != 1)}."

@@ -1,4 +1,4 @@
-"""Tries messages aside: each in a process of its own, which has its time and no more."""
+"""Dry runs in separate processes, each with a time limit."""
 
 from __future__ import annotations
 
@@ -18,106 +18,102 @@ from ...transport.bus import Bus
 from ...transport.codecs.avro import BODY_AT, MARKER
 from ...transport.tables.schemas import Schema, Schemas, UnknownSchema
 from .dry_run import DryRun
-from .dry_run_process import Asked
+from .dry_run_process import DryRunRequest
 
-LIMIT_S = 10.0
-"""How long a trial may take."""
+RUN_LIMIT_S = 10.0
+"""How long a dry run may take."""
 START_LIMIT_S = 20.0
-"""How much longer its process may take to start."""
-AT_ONCE = 2
-"""How many are tried at a time; others wait."""
+"""How long its process may take to start, in addition."""
+MAX_PROCESSES = 2
+"""The number of dry runs at a time; further ones wait."""
 
-_BROKEN_OFF = b"Timeout ("
-_OURS = Path(__file__).parents[2]
+_TIMEOUT_MARKER = b"Timeout ("
+"""The start of the traceback that `faulthandler` writes after the time limit."""
+_PACKAGE = Path(__file__).parents[2]
 _FRAME = re.compile(r'  File "(?P<file>.*)", line \d+ in .*')
 
 
-class DryRunRequest(Protocol):
-    """Tries messages; several threads may ask. Waits for the answer."""
+class DryRunner(Protocol):
+    """Runs dry runs. Any thread; blocks until the result is there."""
 
-    def answer(self, asked: Asked) -> bytes:
-        """Return a trial as JSON, also where the user's code takes too long or ends its process."""
+    def run(self, request: DryRunRequest) -> bytes:
+        """Return the result (`DryRun`) as JSON, also if the user's code exceeds the time limit or ends its process."""
         ...
 
 
 class DryRunPool:
-    """Tries each message in a process of its own."""
+    """Runs each dry run in its own process."""
 
     def __init__(self) -> None:
-        self._free = Semaphore(AT_ONCE)
+        self._free = Semaphore(MAX_PROCESSES)
 
-    def answer(self, asked: Asked) -> bytes:
-        """Return a trial as JSON."""
+    def run(self, request: DryRunRequest) -> bytes:
+        """Return the result as JSON."""
         with self._free:
-            return _answered(asked)
+            return _run_process(request)
 
 
-def asking(app: AppName, processor: str, letter: DeadLetter, bus: Bus, root: Path) -> Asked:
-    """Return what is to be tried, with all that is needed of the bus.
+def new_request(app: AppName, processor: str, letter: DeadLetter, bus: Bus, root: Path) -> DryRunRequest:
+    """Return a request that contains all that its process needs from Kafka.
 
     Args:
-        app: where the processor is.
-        processor: its name.
-        letter: a message that it has set aside.
-        bus: where the schemas of Avro messages are.
+        app: the app of the processor.
+        processor: the name of the processor.
+        letter: one of its dead letters.
+        bus: the bus of the Avro schemas.
         root: the folder of states.
     """
-    return Asked(str(app.path), processor, letter, _schemas(letter.value, bus), str(root), LIMIT_S)
+    return DryRunRequest(str(app.path), processor, letter, _schemas(letter.value, bus), str(root), RUN_LIMIT_S)
 
 
 def _schemas(value: bytes | None, bus: Bus) -> dict[str, Schema]:
-    """Return the schema that a message names; none where it names none, or one that nobody knows, which the trial will say."""
+    """Return the Avro schema of a message, by fingerprint; none for another format. The dry run reports an unknown schema."""
     if value is None or not value.startswith(MARKER) or len(value) < BODY_AT:
         return {}
-    prints = value[len(MARKER) : BODY_AT]
+    fingerprint = value[len(MARKER) : BODY_AT]
     with suppress(UnknownSchema):
-        return {prints.hex(): Schemas(bus).find(prints)}
+        return {fingerprint.hex(): Schemas(bus).find(fingerprint)}
     return {}
 
 
-def _answered(asked: Asked) -> bytes:
+def _run_process(request: DryRunRequest) -> bytes:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "penstock.ops.dashboard.dry_run_process"],
-            input=msgspec.json.encode(asked),
+            input=msgspec.json.encode(request),
             capture_output=True,
-            timeout=asked.limit_s + START_LIMIT_S,
+            timeout=request.limit_s + START_LIMIT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return msgspec.json.encode(_broken_off(asked, ""))
+        return msgspec.json.encode(_timed_out(request, ""))
     if done.returncode == 0 and done.stdout:
         return done.stdout
-    says = done.stderr.decode(errors="replace")
-    if _BROKEN_OFF in done.stderr:
-        return msgspec.json.encode(_broken_off(asked, _where(says)))
+    stderr = done.stderr.decode(errors="replace")
+    if _TIMEOUT_MARKER in done.stderr:
+        return msgspec.json.encode(_timed_out(request, _user_frames(stderr)))
+    exit_status = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
     return msgspec.json.encode(
-        DryRun(
-            processed=False, says=f"It ended the process in which it was tried, {_how(done.returncode)}.", trace=says
-        )
+        DryRun(processed=False, message=f"It ended the process of the dry run with {exit_status}.", traceback=stderr)
     )
 
 
-def _broken_off(asked: Asked, where: str) -> DryRun:
+def _timed_out(request: DryRunRequest, frames: str) -> DryRun:
     return DryRun(
         processed=False,
-        says=f"It was broken off after {asked.limit_s:g} s, in which {asked.processor} did not come to an end: a worker would stand still there.",
-        trace=where,
+        message=f"The dry run was stopped after {request.limit_s:g} s, before {request.processor} had processed the message. A worker would hang.",
+        traceback=frames,
     )
 
 
-def _how(code: int) -> str:
-    return f"by signal {-code}" if code < 0 else f"with {code}"
-
-
-def _where(dump: str) -> str:
-    """Return where the main thread was, in the user's own code and what that has called, the innermost call first."""
+def _user_frames(dump: str) -> str:
+    """Return the frames of the main thread in the user's code and in code that it calls, the innermost call first."""
     frames = []
     for line in dump.rpartition("Thread 0x")[2].splitlines():
         frame = _FRAME.fullmatch(line)
         if frame is None:
             continue
-        if Path(frame["file"]).is_relative_to(_OURS):
+        if Path(frame["file"]).is_relative_to(_PACKAGE):
             break
         frames.append(line)
     return "\n".join(frames and ["Innermost call first:", *frames])

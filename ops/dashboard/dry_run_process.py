@@ -1,8 +1,8 @@
-"""The process that tries one message: the user's code runs here, and whatever becomes of it, the dashboard goes on.
+"""The process of one dry run: it runs the user's code, so that a failure of that code does not affect the dashboard.
 
-    standard input: what is asked --> the app as its files are now --> standard output: a trial, both as JSON
+    standard input: a request --> the app from its current files --> standard output: the result, both as JSON
 
-It ends itself, by a thread that needs nothing of Python, when the code takes too long, and says on standard error where it was.
+After the time limit, a thread outside of Python's interpreter ends the process and writes the traceback to standard error.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ...transport.tables.schemas import Schemas
 from .dry_run import DryRun, dry_run
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What is to be tried.
+class DryRunRequest(msgspec.Struct, frozen=True):
+    """A request for a dry run.
 
     Args:
         app: the app file.
         processor: the name of one of its processors.
-        letter: a message that it has set aside.
-        schemas: the Avro schemas that the message names, by fingerprint in hexadecimal digits.
+        letter: one of its dead letters.
+        schemas: the Avro schemas of the message, by hexadecimal fingerprint.
         root: the folder of states.
-        limit_s: how long it may take.
+        limit_s: the time limit in seconds.
     """
 
     app: str
@@ -43,29 +43,29 @@ class Asked(msgspec.Struct, frozen=True):
     limit_s: float
 
 
-def answer(asked: Asked) -> bytes:
-    """Return what would become of the message, as JSON."""
+def run(request: DryRunRequest) -> bytes:
+    """Return the result of a dry run in this process, as JSON."""
     bus = MemoryBus()
     schemas = Schemas(bus)
-    for prints, schema in asked.schemas.items():
-        schemas.add(bytes.fromhex(prints), schema)
+    for fingerprint, schema in request.schemas.items():
+        schemas.add(bytes.fromhex(fingerprint), schema)
     try:
-        processor = AppName(Path(asked.app)).load().processor(asked.processor)
-        trial = dry_run(processor, asked.letter, bus, Path(asked.root))
+        processor = AppName(Path(request.app)).load().processor(request.processor)
+        result = dry_run(processor, request.letter, bus, Path(request.root))
     except PenstockError as error:
-        trial = DryRun(processed=False, says=str(error))
-    return msgspec.json.encode(trial)
+        result = DryRun(processed=False, message=str(error))
+    return msgspec.json.encode(result)
 
 
 def main() -> None:
-    """Answer one question, and end."""
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the user's code prints is no answer
-    faulthandler.dump_traceback_later(asked.limit_s, exit=True)
-    answers.write(answer(asked))
-    answers.close()
-    os._exit(0)  # whatever threads the user's code has left
+    """Answer one request, and exit."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=DryRunRequest)
+    result = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of the user's code must not mix with the result
+    faulthandler.dump_traceback_later(request.limit_s, exit=True)
+    result.write(run(request))
+    result.close()
+    os._exit(0)  # do not wait for threads of the user's code
 
 
 if __name__ == "__main__":

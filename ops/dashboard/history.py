@@ -1,4 +1,4 @@
-"""What was seen of processors in the last hour, in few enough figures to hand them all to a browser."""
+"""The figures of the last hour, few enough to send all of them to a browser."""
 
 from __future__ import annotations
 
@@ -8,77 +8,80 @@ from typing import Any, NamedTuple
 
 from ..monitoring.status import ClusterStatus, ProcessorStatus
 
-KEPT_MS = 3_600_000
-"""How much time is kept."""
+HISTORY_MS = 3_600_000
+"""The length of the history."""
 
 
-class Point(NamedTuple):
-    """One processor at one moment.
+class ProcessorSample(NamedTuple):
+    """The figures of one processor at one moment; see `ProcessorStatus`.
 
     Args:
-        rate_in: events read in a second.
-        rate_out: records written in a second.
-        behind: events left; None where that cannot be read.
-        behind_s: how long the first of them has waited; None likewise.
-        watermark_lag_s: how far its event time is behind the time of day; None where it has none, or nobody waits for it.
+        events_in_per_s: events read per second.
+        events_out_per_s: records written per second.
+        backlog_events: input events after the committed offsets; None if unknown.
+        lag_s: the time since the oldest event of the backlog arrived, in seconds; None if unknown.
+        watermark_lag_s: seconds between the low watermark and the current time; None without a low watermark.
     """
 
-    rate_in: float
-    rate_out: float
-    behind: int | None
-    behind_s: float | None
+    events_in_per_s: float
+    events_out_per_s: float
+    backlog_events: int | None
+    lag_s: float | None
     watermark_lag_s: float | None
 
+    @staticmethod
+    def of(status: ProcessorStatus) -> ProcessorSample:
+        """Return the figures of a status."""
+        lag_s, watermark_lag_s = status.lag_s, status.watermark_lag_s
+        return ProcessorSample(
+            round(status.total("events_in_per_s"), 1),
+            round(status.total("events_out_per_s"), 1),
+            status.backlog_events,
+            None if lag_s is None else round(lag_s, 1),
+            None if watermark_lag_s is None else round(watermark_lag_s, 1),
+        )
 
-class Moment(NamedTuple):
-    """All processors at one moment.
+
+class Sample(NamedTuple):
+    """The figures of all processors at one moment.
 
     Args:
-        at_ms: when (milliseconds since 1970, UTC).
-        points: by processor.
+        at_ms: the moment (milliseconds since 1970, UTC).
+        processors: the figures, by processor.
     """
 
     at_ms: int
-    points: Mapping[str, Point]
+    processors: Mapping[str, ProcessorSample]
 
-
-def moment_of(picture: ClusterStatus) -> Moment:
-    """Return what is kept of a picture."""
-    return Moment(picture.at_ms, {it.node.name: _point(it) for it in picture.standings})
-
-
-def _point(it: ProcessorStatus) -> Point:
-    lag_s = it.watermark_lag_s
-    return Point(
-        round(it.total("rate_in"), 1),
-        round(it.total("rate_out"), 1),
-        it.behind,
-        None if it.behind_s is None else round(it.behind_s, 1),
-        None if lag_s is None else round(lag_s, 1),
-    )
+    @staticmethod
+    def of(cluster: ClusterStatus) -> Sample:
+        """Return the figures of a cluster status."""
+        return Sample(cluster.at_ms, {status.node.name: ProcessorSample.of(status) for status in cluster.processors})
 
 
 class History:
-    """The last hour. One thread at a time."""
+    """The samples of the last hour. One thread at a time."""
 
     def __init__(self) -> None:
-        self._moments: deque[Moment] = deque()
+        self._samples: deque[Sample] = deque()
 
-    def add(self, moment: Moment) -> None:
-        """Keep a moment, and drop those that are too old by then."""
-        self._moments.append(moment)
-        while self._moments[0].at_ms < moment.at_ms - KEPT_MS:
-            self._moments.popleft()
+    def add(self, sample: Sample) -> None:
+        """Add a sample, and drop samples that are more than an hour older."""
+        self._samples.append(sample)
+        while self._samples[0].at_ms < sample.at_ms - HISTORY_MS:
+            self._samples.popleft()
 
-    def columns(self) -> dict[str, Any]:
-        """Return it as JSON has it: the times, and by processor a list for each figure, None where it was not there."""
-        names = dict.fromkeys(name for moment in self._moments for name in moment.points)
+    def to_json(self) -> dict[str, Any]:
+        """Return the times, and for each processor one list per figure. A missing processor has the value None."""
+        names = dict.fromkeys(name for sample in self._samples for name in sample.processors)
         return {
-            "at_ms": [moment.at_ms for moment in self._moments],
-            "processors": {name: self._columns_of(name) for name in names},
+            "at_ms": [sample.at_ms for sample in self._samples],
+            "processors": {name: self._columns(name) for name in names},
         }
 
-    def _columns_of(self, name: str) -> dict[str, list[Any]]:
-        absent = (None,) * len(Point._fields)
-        rows = [moment.points.get(name, absent) for moment in self._moments]
-        return {field: list(column) for field, column in zip(Point._fields, zip(*rows, strict=True), strict=True)}
+    def _columns(self, name: str) -> dict[str, list[Any]]:
+        missing = (None,) * len(ProcessorSample._fields)
+        rows = [sample.processors.get(name, missing) for sample in self._samples]
+        return {
+            field: list(column) for field, column in zip(ProcessorSample._fields, zip(*rows, strict=True), strict=True)
+        }

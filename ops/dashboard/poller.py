@@ -1,60 +1,74 @@
-"""One look: how processors stand, and which alerts are raised about them."""
+"""The poller of the dashboard: reads the status of processors, and the active alerts about them."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ...transport.bus import Bus
 from ...transport.internal_topics import create_missing_categories
-from ..alerting.alert_states import ALERTS, Alerts, KeptAlerts
+from ..alerting.alert_states import ALERTS, AlertReader, Alerts
 from ..monitoring.observer import Observer
 from ..monitoring.status import ClusterStatus
-from ..monitoring.status_json import described
+from ..monitoring.status_json import status_to_json
 
 
 class PolledStatus(NamedTuple):
-    """What one look gave.
+    """The result of one poll.
 
     Args:
-        picture: how processors stand.
-        alerts: what is raised and silenced.
+        cluster: the status of the processors.
+        alerts: the active alerts and silences.
     """
 
-    picture: ClusterStatus
+    cluster: ClusterStatus
     alerts: Alerts
 
-    def content(self) -> dict[str, Any]:
-        """Return it as JSON has it, with the alerts about processors that are shown, the longest first."""
-        names = {standing.node.name for standing in self.picture.standings}
-        raised = sorted(self.alerts.raised.values(), key=lambda alert: (not alert.firing, alert.since_ms))
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as JSON values, with the alerts of its processors: firing ones first, then the oldest."""
+        names = {status.node.name for status in self.cluster.processors}
+        active = sorted(self.alerts.active.values(), key=lambda alert: (not alert.firing, alert.since_ms))
         alerts = [
-            {**msgspec.to_builtins(alert), "silenced": self.alerts.silenced(alert, self.picture.at_ms)}
-            for alert in raised
+            {**msgspec.to_builtins(alert), "silenced": self.alerts.is_silenced(alert, self.cluster.at_ms)}
+            for alert in active
             if alert.processor in names
         ]
-        return {**described(self.picture), "alerts": alerts}
+        return {**status_to_json(self.cluster), "alerts": alerts}
 
 
 class Poller:
-    """Looks. One thread; close it.
+    """Polls the status. One thread; open it with `open`, and close it.
 
     Args:
-        bus: where alerts are kept.
-        observer: looks at processors; closed with this.
+        observer: observes the processors; closed with this.
+        alerts: reads alerts and silences; closed with this.
     """
 
-    def __init__(self, bus: Bus, observer: Observer) -> None:
-        create_missing_categories(bus, ALERTS)
+    def __init__(self, observer: Observer, alerts: AlertReader) -> None:
         self._observer = observer
-        self._alerts = KeptAlerts(bus)
+        self._alerts = alerts
 
-    def look(self) -> PolledStatus:
-        """Return how everything stands now."""
-        return PolledStatus(self._observer.look(), self._alerts.read())
+    @classmethod
+    def open(cls, bus: Bus, observer: Observer) -> Poller:
+        """Return a poller. Creates the category of alerts if it is missing.
+
+        Raises:
+            BusError: Kafka does not answer.
+        """
+        create_missing_categories(bus, ALERTS)
+        return cls(observer, AlertReader.open(bus))
+
+    def poll(self) -> PolledStatus:
+        """Return the current status.
+
+        Raises:
+            BusError: Kafka does not answer.
+        """
+        return PolledStatus(self._observer.observe(), self._alerts.read())
 
     def close(self) -> None:
-        """Look no more."""
-        self._alerts.close()
-        self._observer.close()
+        """Close the observer and the reader."""
+        with closing(self._observer):
+            self._alerts.close()

@@ -1,4 +1,4 @@
-"""The server of the dashboard: one process, from its start to Ctrl-C."""
+"""The server of the dashboard: one process, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import uvicorn
 from ...processors.errors import PenstockError
 from .access import Access
 from .broadcast import Broadcaster
-from .site import Shown, site_of
+from .site import SiteContent, create_site
 
 
-class AddressRefused(PenstockError):
-    """The dashboard cannot answer at that address: name another."""
+class AddressUnavailable(PenstockError):
+    """The dashboard cannot listen on this address: choose another."""
 
 
 class Server(uvicorn.Server):
-    """A server that ends the streams of browsers when it is told to stop, and does not wait for them to go away."""
+    """A server that ends the streams of browsers when it stops, and does not wait until the browsers disconnect."""
 
-    def __init__(self, config: uvicorn.Config, watch: Broadcaster) -> None:
+    def __init__(self, config: uvicorn.Config, broadcaster: Broadcaster) -> None:
         super().__init__(config)
-        self._watch = watch
+        self._broadcaster = broadcaster
 
     def stop(self) -> None:
         """Make `run` return, now or as soon as it is called."""
@@ -31,46 +31,46 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams of browsers, then the server."""
-        self._watch.end_streams()
+        self._broadcaster.end_streams()
         await super().shutdown(sockets)
 
 
 @contextmanager
 def listening_at(host: str, port: int) -> Iterator[socket.socket]:
-    """Give a socket that browsers can come to.
+    """Yield a socket that listens for browsers.
 
     Args:
-        host: a name or an address.
-        port: 0 for a free one.
+        host: a name or an address of this machine.
+        port: the port; 0 for a free one.
 
     Raises:
-        AddressRefused: somebody has it, or it is not of this machine.
+        AddressUnavailable: another process uses the port, or the address is not one of this machine.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise AddressRefused(
-            f"The dashboard cannot answer at {host}, port {port}: {error.strerror or error}. Nothing was started. Name another port with "
-            "--port (0 takes a free one), or an address of this machine with --host."
+        raise AddressUnavailable(
+            f"The dashboard cannot listen on {host}, port {port}: {error.strerror or error}. It was not started. Choose another port with "
+            "--port (0 for a free one), or an address of this machine with --host."
         ) from error
     with listener:
         yield listener
 
 
-def address_of(listener: socket.socket) -> str:
-    """Return where a browser finds it."""
+def url_of(listener: socket.socket) -> str:
+    """Return the URL of the page."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def server_of(shown: Shown, watch: Broadcaster, access: Access) -> Server:
+def create_server(content: SiteContent, broadcaster: Broadcaster, access: Access) -> Server:
     """Return the server of the dashboard. Its `run` answers browsers until SIGINT, SIGTERM or `stop`."""
     config = uvicorn.Config(
-        site_of(shown, watch, access),
+        create_site(content, broadcaster, access),
         log_level="warning",
-        access_log=False,  # a first visit's address holds the token
+        access_log=False,  # the URL of a first visit contains the token
         server_header=False,
         timeout_graceful_shutdown=5,
     )
-    return Server(config, watch)
+    return Server(config, broadcaster)

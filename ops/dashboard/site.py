@@ -1,11 +1,11 @@
-"""The addresses of the dashboard.
+"""The HTTP API of the dashboard.
 
-GET  /                                              the page; its parts are in page/
-GET  /events                                        what browsers listen to: history, then picture after picture
-GET  /api/picture                                   the newest one, for programs
-GET  /api/processors/NAME/state?key=K&limit=N       what it keeps on this machine
-GET  /api/processors/NAME/letters?limit=N           its newest dead letters
-POST /api/processors/NAME/letters/OFFSET/trial      what it would make of one now
+GET  /                                                   the page; its files are in page/
+GET  /events                                             the event stream: title, history, and each new status
+GET  /api/status                                         the latest status, for programs
+GET  /api/processors/NAME/state?key=K&limit=N            the processor's state on this machine
+GET  /api/processors/NAME/dead-letters?limit=N           its newest dead letters
+POST /api/processors/NAME/dead-letters/OFFSET/dry-run    a dry run of one of them
 """
 
 from __future__ import annotations
@@ -23,31 +23,33 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ...processors.declare.apps import App, AppName
+from ...processors.declare.apps import AppName
 from ...processors.declare.processor import Processor
 from ...processors.errors import AppFileError, PenstockError
 from ...state.errors import StateError
 from ...transport.bus import Bus
-from .access import Access, Guard
-from .broadcast import Broadcaster, Message
+from .access import Access, AccessMiddleware
+from .broadcast import Broadcaster, Message, MessageKind
 from .dead_letters import NoSuchDeadLetter, dead_letter_at, newest_dead_letters
-from .dry_run_pool import DryRunPool, DryRunRequest, asking
+from .dry_run_pool import DryRunner, DryRunPool, new_request
 from .states import states_of
 
 PAGE = Path(__file__).parent / "page"
-MOST_SHOWN = 500
-"""How many values, or dead letters, are shown at most."""
+DEFAULT_LIMIT = 20
+"""The default number of values or dead letters in an answer."""
+MAX_LIMIT = 500
+"""The largest number of values or dead letters in an answer."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a dashboard shows.
+class SiteContent:
+    """The sources of a dashboard's content.
 
     Args:
-        bus: where the processors are.
-        app: whose processors they are; None for all on the bus, whose states and letters cannot be read as they mean them.
+        bus: the bus of the processors.
+        app: the app of the processors; None for all processors on the bus, whose states and dead letters the dashboard cannot decode.
         state: the folder of states on this machine.
-        title: what the page is called.
+        title: the title of the page.
     """
 
     bus: Bus
@@ -56,114 +58,114 @@ class Shown:
     title: str
 
     def processor(self, name: str) -> type[Processor]:
-        """Return a processor as its file declares it by now: one that was mended is tried anew.
+        """Load a processor from the current app file, so that a dry run uses a corrected one.
 
         Raises:
-            AppFileError: there is no app, or no such processor in it.
+            AppFileError: there is no app, or it has no such processor.
         """
-        return _named(self.expect_app().load(), name)
+        for processor in self.expect_app().load().processors:
+            if processor.name == name:
+                return processor
+        raise AppFileError(f"The app has no processor {name!r}. Check the current app file.")
 
     def expect_app(self) -> AppName:
-        """Return where the app is.
+        """Return the name of the app.
 
         Raises:
             AppFileError: there is none.
         """
         if self.app is None:
             raise AppFileError(
-                "This dashboard was started without an app, and only that knows what the bytes mean: start it as `penstock dashboard APP`."
+                "This dashboard runs without an app, so it cannot decode states. Start it as `penstock dashboard APP`."
             )
         return self.app
 
 
-def _named(app: App, name: str) -> type[Processor]:
-    for processor in app.processors:
-        if processor.name == name:
-            return processor
-    raise AppFileError(f"The app has no processor {name!r} (any more).")
-
-
-def site_of(shown: Shown, watch: Broadcaster, access: Access, trying: DryRunRequest | None = None) -> Starlette:
-    """Return what answers browsers.
+def create_site(
+    content: SiteContent, broadcaster: Broadcaster, access: Access, dry_runner: DryRunner | None = None
+) -> Starlette:
+    """Return the web application of the dashboard.
 
     Args:
-        shown: what they are shown.
-        watch: looks for them.
-        access: who is let in.
-        trying: tries dead letters; by default aside, in processes of their own.
+        content: the sources of its content.
+        broadcaster: the source of the status.
+        access: the access rules.
+        dry_runner: runs dry runs; by default in separate processes.
     """
-    asked = _Asked(shown, watch, trying or DryRunPool())
-    of_processor = "/api/processors/{processor:path}"
+    handlers = _Handlers(content, broadcaster, dry_runner or DryRunPool())
+    processor = "/api/processors/{processor:path}"
     routes = [
-        Route("/", asked.page),
-        Route("/events", asked.events),
-        Route("/api/picture", asked.picture),
-        Route(f"{of_processor}/state", asked.state),
-        Route(f"{of_processor}/letters", asked.letters),
-        Route(f"{of_processor}/letters/{{number:int}}/trial", asked.trial, methods=["POST"]),
+        Route("/", handlers.page),
+        Route("/events", handlers.events),
+        Route("/api/status", handlers.status),
+        Route(f"{processor}/state", handlers.state),
+        Route(f"{processor}/dead-letters", handlers.dead_letters),
+        Route(f"{processor}/dead-letters/{{offset:int}}/dry-run", handlers.dry_run, methods=["POST"]),
         Mount("/page", StaticFiles(directory=PAGE, follow_symlink=True)),
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, access=access)],
-        exception_handlers={PenstockError: _told},
+        middleware=[Middleware(AccessMiddleware, access=access)],
+        exception_handlers={PenstockError: _error_response},
     )
 
 
-class _Asked:
-    """Answers, one method for each address. Those that wait for a disk or the bus run in threads."""
+class _Handlers:
+    """The request handlers, one for each route. Handlers that wait for a disk or for Kafka run in threads."""
 
-    def __init__(self, shown: Shown, watch: Broadcaster, trying: DryRunRequest) -> None:
-        self._shown = shown
-        self._watch = watch
-        self._trying = trying
+    def __init__(self, content: SiteContent, broadcaster: Broadcaster, dry_runner: DryRunner) -> None:
+        self._content = content
+        self._broadcaster = broadcaster
+        self._dry_runner = dry_runner
 
-    async def page(self, request: Request) -> Response:  # noqa: ARG002 - the signature of an address
+    async def page(self, request: Request) -> Response:  # noqa: ARG002 - the signature of a handler
         return FileResponse(PAGE / "index.html")
 
-    async def events(self, request: Request) -> Response:  # noqa: ARG002 - the signature of an address
-        return StreamingResponse(self._told(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    async def events(self, request: Request) -> Response:  # noqa: ARG002 - the signature of a handler
+        return StreamingResponse(self._stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    async def _told(self) -> AsyncIterator[bytes]:
-        yield Message("title", self._shown.title).encoded()
-        with self._watch.listening() as listener:
-            while (message := await listener.next()) is not None:
+    async def _stream(self) -> AsyncIterator[bytes]:
+        yield Message(MessageKind.TITLE, self._content.title).encoded()
+        with self._broadcaster.subscribed() as subscription:
+            while (message := await subscription.next()) is not None:
                 yield message
 
-    async def picture(self, request: Request) -> Response:  # noqa: ARG002 - the signature of an address
-        newest = self._watch.newest or Message("trouble", {"says": "Nothing was seen yet: ask again in a second."})
-        return _json(newest.content, 200 if newest.kind == "picture" else 503)
+    async def status(self, request: Request) -> Response:  # noqa: ARG002 - the signature of a handler
+        latest = self._broadcaster.latest
+        if latest is None:
+            return _json({"message": "The first status is not there yet. Retry in a second."}, 503)
+        return _json(latest.content, 200 if latest.kind is MessageKind.STATUS else 503)
 
     def state(self, request: Request) -> Response:
-        processor = self._shown.processor(request.path_params["processor"])
+        processor = self._content.processor(request.path_params["processor"])
         key = request.query_params.get("key") or None
         try:
-            return _json({"shards": states_of(processor, self._shown.state, key, _limit(request))})
-        except StateError as error:  # that there is nothing to look at is an answer, too
-            return _json({"shards": [], "says": str(error)})
+            return _json({"shards": states_of(processor, self._content.state, key, _limit(request))})
+        except StateError as error:  # a processor without a local state is no failure
+            return _json({"shards": [], "message": str(error)})
 
-    def letters(self, request: Request) -> Response:
-        # Named after the processor, as a worker names them: they can be read without its app.
+    def dead_letters(self, request: Request) -> Response:
+        # The category's name follows from the processor's, so its dead letters are readable without the app.
         category = f"{request.path_params['processor']}.dead_letters"
-        found = newest_dead_letters(self._shown.bus, category, _limit(request))
-        return _json({"letters": found, "can_try": self._shown.app is not None})
+        letters = newest_dead_letters(self._content.bus, category, _limit(request))
+        return _json({"dead_letters": letters, "can_dry_run": self._content.app is not None})
 
-    def trial(self, request: Request) -> Response:
-        shown, name, number = self._shown, request.path_params["processor"], request.path_params["number"]
-        app = shown.expect_app()
-        letter = dead_letter_at(shown.bus, f"{name}.dead_letters", number)
-        trial = self._trying.answer(asking(app, name, letter, shown.bus, shown.state))
-        return Response(trial, media_type="application/json")
+    def dry_run(self, request: Request) -> Response:
+        content, name, offset = self._content, request.path_params["processor"], request.path_params["offset"]
+        app = content.expect_app()
+        letter = dead_letter_at(content.bus, f"{name}.dead_letters", offset)
+        result = self._dry_runner.run(new_request(app, name, letter, content.bus, content.state))
+        return Response(result, media_type="application/json")
 
 
 def _limit(request: Request) -> int:
     text = request.query_params.get("limit", "")
-    return min(int(text), MOST_SHOWN) if text.isdecimal() else 20
+    return min(int(text), MAX_LIMIT) if text.isdecimal() else DEFAULT_LIMIT
 
 
 def _json(content: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-async def _told(request: Request, error: Exception) -> Response:  # noqa: ARG001 - the signature of a handler
-    return _json({"says": str(error)}, 404 if isinstance(error, (NoSuchDeadLetter, AppFileError)) else 409)
+async def _error_response(request: Request, error: Exception) -> Response:  # noqa: ARG001 - the signature of a handler
+    return _json({"message": str(error)}, 404 if isinstance(error, (NoSuchDeadLetter, AppFileError)) else 409)

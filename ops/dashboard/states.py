@@ -1,4 +1,4 @@
-"""What a processor keeps on this machine, read beside its worker."""
+"""The content of a processor's state on this machine, read while its worker runs."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from ...state.local.rocksdb import RocksShardState
 
 
 @dataclass(frozen=True)
-class SeenShard:
-    """What was seen of one shard.
+class ShardContent:
+    """The content of the state of one shard.
 
     Args:
         bucket: its bucket number.
-        seen: what is saved; None where it cannot be read.
-        problem: why.
+        state: its saved state; None if it is unreadable, or was removed.
+        problem: the error; empty without one.
     """
 
     bucket: int
-    seen: Inspection | None
+    state: Inspection | None
     problem: str
 
 
-def states_of(processor: type[Processor], root: Path, key: str | None, limit: int) -> list[SeenShard]:
-    """Return the first saved values of each shard that has its state on this machine.
+def states_of(processor: type[Processor], root: Path, key: str | None, limit: int) -> list[ShardContent]:
+    """Return the first saved values of each shard with a state on this machine.
 
     Args:
-        processor: whose.
+        processor: the processor.
         root: the folder of states.
-        key: only this key's; None for all.
-        limit: how many of each shard.
+        key: the key to read; None for all keys.
+        limit: the largest number of values of each shard.
 
     Raises:
-        StateError: it keeps none, or keeps it elsewhere.
+        StateError: the processor has no state, or stores it in a remote store.
     """
-    see = inspection(processor, key, limit)
-    return [_seen(name, root, see) for name in local_shards(root) if name.processor == processor.name]
+    inspect = inspection(processor, key, limit)
+    return [_content(name, root, inspect) for name in local_shards(root) if name.processor == processor.name]
 
 
-def _seen(name: ShardName, root: Path, see: Callable[[RocksShardState], Inspection]) -> SeenShard:
+def _content(name: ShardName, root: Path, inspect: Callable[[RocksShardState], Inspection]) -> ShardContent:
     try:
-        return SeenShard(name.bucket, read_database(name.folder(root), see), "")
+        return ShardContent(name.bucket, read_database(name.folder(root), inspect), "")
     except StateError as error:
-        return SeenShard(name.bucket, None, str(error))
+        return ShardContent(name.bucket, None, str(error))

@@ -1,1 +1,1 @@
-"""How a deployment is doing: where its processors stand."""
+"""Monitoring: the status, findings and metrics of processors."""

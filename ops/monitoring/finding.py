@@ -1,4 +1,4 @@
-"""A problem that monitoring found."""
+"""A problem of a processor, and its severity."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Finding:
     """A problem of one processor.
 
     Args:
+        processor: the name of the processor.
         severity: the urgency of the problem.
         kind: a stable name of the problem, without figures.
-        processor: the name of the processor.
         message: the problem, its consequence, and the action to take.
     """
 
+    processor: str
     severity: Severity
     kind: str
-    processor: str
     message: str

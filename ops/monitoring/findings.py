@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...state.backups.backup_age import is_late
 from ..humanize import human_duration
@@ -14,246 +14,244 @@ if TYPE_CHECKING:
     from .status import ProcessorStatus
 
 LAG_S = 300.0
-"""The lag above which a processor gets a finding."""
+"""The lag and the watermark lag above which a processor gets a finding, in seconds."""
 LATE_CHECKPOINT = 3
 """The number of checkpoint intervals after which unsaved progress is late."""
 LATE_CHECKPOINT_S = 30.0
 """The least age of unsaved progress that is late, however short the interval."""
 RETENTION_S = 3_600.0
-"""The remaining retention of an unread event below which a processor gets a finding."""
-NOT_BEGUN_S = 60.0
-"""The time that a worker may run without a watermark."""
+"""The remaining retention of an unread event below which a processor gets a finding, in seconds."""
+NO_WATERMARK_S = 60.0
+"""The time that a worker may run without a watermark, in seconds."""
 MANY_RESTARTS = 3
 """The number of restarts in an hour that is too high."""
 
 
 def findings_of(processors: Iterable[ProcessorStatus]) -> tuple[Finding, ...]:
     """Return the findings of processors, the most severe first."""
-    found = [finding for processor in processors for check in _CHECKS for finding in check(processor)]
+    found = [
+        Finding(status.node.name, *problem) for status in processors for check in _CHECKS for problem in check(status)
+    ]
     return tuple(sorted(found, key=lambda finding: (-finding.severity, finding.processor, finding.kind)))
 
 
-def _unreadable(it: ProcessorStatus) -> Iterator[Finding]:
-    if it.unread:
-        yield Finding(
+class _Problem(NamedTuple):
+    """A finding of the checked processor; see `Finding`."""
+
+    severity: Severity
+    kind: str
+    message: str
+
+
+def _unknown_figures(status: ProcessorStatus) -> Iterator[_Problem]:
+    if status.failed_queries:
+        yield _Problem(
             Severity.WARNING,
             "unknown",
-            it.node.name,
-            f"Kafka did not return {'; '.join(it.unread)}. These figures are unknown and fire no alert; all other figures are correct. Monitoring "
+            f"Kafka did not return {'; '.join(status.failed_queries)}. These figures are unknown and fire no alert; all other figures are correct. Monitoring "
             "retries with every poll.",
         )
 
 
-def _not_run(it: ProcessorStatus) -> Iterator[Finding]:
-    if not it.shards and not it.unread:
-        yield Finding(
+def _not_running(status: ProcessorStatus) -> Iterator[_Problem]:
+    if not status.shards and not status.failed_queries:
+        yield _Problem(
             Severity.CRITICAL,
             "no input",
-            it.node.name,
-            f"None of its input categories exists: {', '.join(it.node.inputs)}. Create the app's categories with `penstock category create`.",
+            f"None of its input categories exists: {', '.join(status.node.inputs)}. Create the app's categories with `penstock category create`.",
         )
-    elif not it.running and it.behind:
-        yield Finding(
+    elif not status.running_workers and status.backlog_events:
+        yield _Problem(
             Severity.CRITICAL,
             "not running",
-            it.node.name,
-            f"No worker runs it, and {_backlog(it)}. Start it with `penstock run` or `penstock deploy`.",
+            f"No worker runs it, and {_backlog(status)}. Start it with `penstock run` or `penstock deploy`.",
         )
 
 
-def _recreated(it: ProcessorStatus) -> Iterator[Finding]:
-    if it.recreated:
-        yield Finding(
+def _recreated_inputs(status: ProcessorStatus) -> Iterator[_Problem]:
+    if status.recreated_inputs:
+        yield _Problem(
             Severity.CRITICAL,
             "recreated",
-            it.node.name,
-            f"{', '.join(it.recreated)} was deleted and created again: the committed offsets belong to the old topic. The processor reads nothing from "
+            f"{', '.join(status.recreated_inputs)} was deleted and created again: the committed offsets belong to the old topic. The processor reads nothing from "
             "the new topic. Start at its first event with `penstock reset APP:PROCESSOR --to earliest`; add `--state empty` if the processor "
             "is stateful.",
         )
 
 
-def _failed(it: ProcessorStatus) -> Iterator[Finding]:
-    for worker in it.workers:
-        if worker.ended and worker.ended != STOPPED:
-            yield Finding(
-                Severity.WARNING if it.running else Severity.CRITICAL,
+def _failed_workers(status: ProcessorStatus) -> Iterator[_Problem]:
+    for worker in status.workers:
+        if worker.end_reason and worker.end_reason != STOPPED:
+            yield _Problem(
+                Severity.WARNING if status.running_workers else Severity.CRITICAL,
                 "failed",
-                it.node.name,
-                f"Worker {worker.worker} on {worker.host} failed {human_duration(worker.silent_s)} ago: {worker.ended}",
+                f"Worker {worker.worker} on {worker.host} failed {human_duration(worker.report_age_s)} ago: {worker.end_reason}",
             )
 
 
-def _silent(it: ProcessorStatus) -> Iterator[Finding]:
-    for worker in it.workers:
-        if not worker.ended and worker.silent_s > SILENT_AFTER_S:
-            yield Finding(
+def _silent_workers(status: ProcessorStatus) -> Iterator[_Problem]:
+    for worker in status.workers:
+        if not worker.end_reason and worker.report_age_s > SILENT_AFTER_S:
+            yield _Problem(
                 Severity.CRITICAL,
                 "silent",
-                it.node.name,
-                f"Worker {worker.worker} on {worker.host} (process {worker.pid}) has not reported for {human_duration(worker.silent_s)}: it hangs, was "
+                f"Worker {worker.worker} on {worker.host} (process {worker.pid}) has not reported for {human_duration(worker.report_age_s)}: it hangs, was "
                 "killed, or cannot reach Kafka. If it was killed, other workers take over its buckets when its session times out.",
             )
 
 
-def _unowned(it: ProcessorStatus) -> Iterator[Finding]:
-    lost = [shard for shard in it.shards if not shard.owner and shard.behind]
-    if lost and it.running:
-        buckets = ", ".join(str(shard.bucket) for shard in lost)
-        yield Finding(
+def _unowned_buckets(status: ProcessorStatus) -> Iterator[_Problem]:
+    unowned = [shard for shard in status.shards if not shard.owner and shard.backlog_events]
+    if unowned and status.running_workers:
+        buckets = ", ".join(str(shard.bucket) for shard in unowned)
+        yield _Problem(
             Severity.WARNING,
             "without owner",
-            it.node.name,
-            f"No worker owns bucket {buckets}; its backlog is {sum(shard.behind or 0 for shard in lost):,} events. A rebalance takes seconds. The "
+            f"No worker owns bucket {buckets}; its backlog is {sum(shard.backlog_events or 0 for shard in unowned):,} events. A rebalance takes seconds. The "
             "buckets of a killed worker move when its session times out. Restoring state takes longer.",
         )
 
 
-def _lagging(it: ProcessorStatus) -> Iterator[Finding]:
-    if it.behind_s is not None and it.behind_s > LAG_S and it.running:
-        worst = max(it.shards, key=lambda shard: shard.behind_s or 0.0)
-        rate = it.total("rate_in")
+def _lag(status: ProcessorStatus) -> Iterator[_Problem]:
+    if status.lag_s is not None and status.lag_s > LAG_S and status.running_workers:
+        slowest = max(status.shards, key=lambda shard: shard.lag_s or 0.0)
+        rate = status.total("events_in_per_s")
         throughput = f"its throughput is {rate:,.0f} events/s" if rate else "it reads nothing"
-        yield Finding(
+        yield _Problem(
             Severity.WARNING,
             "lag",
-            it.node.name,
-            f"I{_backlog(it)[1:]}; its lag is {human_duration(it.behind_s)} (bucket {worst.bucket}); {throughput}. Add workers, up to "
-            f"{len(it.shards)}, or find the bottleneck in the worker's log.",
+            f"I{_backlog(status)[1:]}; its lag is {human_duration(status.lag_s)} (bucket {slowest.bucket}); {throughput}. Add workers, up to "
+            f"{len(status.shards)}, or find the bottleneck in the worker's log.",
         )
 
 
-def _expiring(it: ProcessorStatus) -> Iterator[Finding]:
+def _expiring_events(status: ProcessorStatus) -> Iterator[_Problem]:
     # Also require that half of the retention has passed: a category may have a retention of minutes.
-    near = [
-        (shard.expires_s, shard.bucket)
-        for shard in it.shards
-        if shard.expires_s is not None and shard.expires_s < min(RETENTION_S, shard.behind_s or 0.0)
+    expiring = [
+        (shard.retention_remaining_s, shard.bucket)
+        for shard in status.shards
+        if shard.retention_remaining_s is not None
+        and shard.retention_remaining_s < min(RETENTION_S, shard.lag_s or 0.0)
     ]
-    if near:
-        expires_s, bucket = min(near)
-        yield Finding(
+    if expiring:
+        remaining_s, bucket = min(expiring)
+        yield _Problem(
             Severity.CRITICAL,
             "retention",
-            it.node.name,
-            f"Unread events of bucket {bucket} expire {'now' if expires_s <= 0 else f'in {human_duration(expires_s)}'}. Expired events are never "
+            f"Unread events of bucket {bucket} expire {'now' if remaining_s <= 0 else f'in {human_duration(remaining_s)}'}. Expired events are never "
             "processed. Raise the category's retention, or add workers.",
         )
 
 
-def _unsaved(it: ProcessorStatus) -> Iterator[Finding]:
-    limit_s = max(LATE_CHECKPOINT * it.node.checkpoint_s, LATE_CHECKPOINT_S)
-    for worker in it.running:
-        unsaved_s = it.unsaved_s(worker)
+def _late_checkpoint(status: ProcessorStatus) -> Iterator[_Problem]:
+    limit_s = max(LATE_CHECKPOINT * status.node.checkpoint_s, LATE_CHECKPOINT_S)
+    for worker in status.running_workers:
+        unsaved_s = status.unsaved_s(worker)
         if unsaved_s is not None and unsaved_s > limit_s:
-            yield Finding(
+            yield _Problem(
                 Severity.WARNING,
                 "checkpoint",
-                it.node.name,
                 f"Worker {worker.worker} reads, but has completed no checkpoint for {human_duration(unsaved_s)}; the interval is "
-                f"{it.node.checkpoint_s:g} s. After a crash it processes these events again. Its log contains the cause.",
+                f"{status.node.checkpoint_s:g} s. After a crash it processes these events again. Its log contains the cause.",
             )
 
 
-def _stuck(it: ProcessorStatus) -> Iterator[Finding]:
-    holder = it.holder if it.shards else None
-    if holder is not None and holder.held_by and it.watermark_lag_s is not None and it.watermark_lag_s > LAG_S:
-        yield Finding(
+def _watermark_held_back(status: ProcessorStatus) -> Iterator[_Problem]:
+    shard = status.slowest_shard if status.shards else None
+    if shard is not None and shard.held_by and status.watermark_lag_s is not None and status.watermark_lag_s > LAG_S:
+        yield _Problem(
             Severity.NOTE,
             "held back",
-            it.node.name,
-            f"Its watermark lag is {human_duration(it.watermark_lag_s)}; bucket {holder.bucket} is held back by {holder.held_by}.",
+            f"Its watermark lag is {human_duration(status.watermark_lag_s)}; bucket {shard.bucket} is held back by {shard.held_by}.",
         )
 
 
-def _not_begun(it: ProcessorStatus) -> Iterator[Finding]:
-    holder = it.holder if it.shards else None
-    runs_s = max(((it.at_ms - worker.started_ms) / 1000 for worker in it.running), default=0.0)
-    if holder is not None and holder.low_ms is None and holder.held_by and runs_s > NOT_BEGUN_S:
-        yield Finding(
+def _without_watermark(status: ProcessorStatus) -> Iterator[_Problem]:
+    shard = status.slowest_shard if status.shards else None
+    runs_s = max(((status.at_ms - worker.started_ms) / 1000 for worker in status.running_workers), default=0.0)
+    if shard is not None and shard.low_watermark_ms is None and shard.held_by and runs_s > NO_WATERMARK_S:
+        yield _Problem(
             Severity.NOTE,
             "no watermark",
-            it.node.name,
-            f"It has no watermark yet: bucket {holder.bucket} is held back by {holder.held_by}. Its windows and timers wait, and so do processors "
+            f"It has no watermark yet: bucket {shard.bucket} is held back by {shard.held_by}. Its windows and timers wait, and so do processors "
             "that read its outputs by event time. For inputs with few events, declare `watermark = penstock.watermarks.BoundedOutOfOrderness(…)`.",
         )
 
 
-def _not_backed_up(it: ProcessorStatus) -> Iterator[Finding]:
-    intervals = [worker.backup_every_s for worker in it.running if worker.backup_every_s is not None]
-    age_s = it.backup_age_s
+def _late_backup(status: ProcessorStatus) -> Iterator[_Problem]:
+    intervals = [worker.backup_interval_s for worker in status.running_workers if worker.backup_interval_s is not None]
+    age_s = status.backup_age_s
     if intervals and age_s is not None and is_late(age_s, max(intervals)):
-        yield Finding(
+        yield _Problem(
             Severity.WARNING,
             "backup",
-            it.node.name,
             f"The newest backup of a shard is {human_duration(age_s)} old; the interval is {max(intervals):g} s. After the loss of a disk, workers read all "
             "later changes from Kafka. Check that the backup store is reachable.",
         )
 
 
-def _dead_letters(it: ProcessorStatus) -> Iterator[Finding]:
-    rate, share = it.total("letters_rate"), it.dead_letters_share
-    if not rate and it.dead_letters:
-        yield Finding(
+def _dead_letters(status: ProcessorStatus) -> Iterator[_Problem]:
+    rate, share = status.total("dead_letters_per_s"), status.dead_letter_share
+    if not rate and status.dead_letters:
+        yield _Problem(
             Severity.NOTE,
             "dead letters",
-            it.node.name,
-            f"Kafka stores {it.dead_letters:,} dead letters of it; none is recent. Read them with `penstock category tail "
-            f"{it.node.dead_letters} --from 0`.",
+            f"Kafka stores {_count(status.dead_letters)} of this processor; none is recent. Read them with `penstock category tail "
+            f"{status.node.dead_letters} --from 0`.",
         )
     if rate > 0:
-        stored = "" if it.dead_letters is None else f"; Kafka stores {it.dead_letters:,} dead letters"
-        yield Finding(
+        stored = "" if status.dead_letters is None else f"; Kafka stores {_count(status.dead_letters)}"
+        yield _Problem(
             Severity.WARNING,
             "dead letters",
-            it.node.name,
             f"It rejects {rate * 60:,.0f} events per minute{f', {share:.1%} of its input' if share else ''}{stored}. Read them with "
-            f"`penstock category tail {it.node.dead_letters}`.",
+            f"`penstock category tail {status.node.dead_letters}`.",
         )
 
 
-def _restarting(it: ProcessorStatus) -> Iterator[Finding]:
-    for worker in it.running:
+def _count(dead_letters: int) -> str:
+    return f"{dead_letters:,} dead letter{'s' * (dead_letters != 1)}"
+
+
+def _restarts(status: ProcessorStatus) -> Iterator[_Problem]:
+    for worker in status.running_workers:
         if worker.restarts >= MANY_RESTARTS:
-            yield Finding(
+            yield _Problem(
                 Severity.WARNING,
                 "restarts",
-                it.node.name,
                 f"Worker {worker.worker} restarted {worker.restarts} times in the last hour after failures. Its log contains the cause.",
             )
 
 
-def _versions(it: ProcessorStatus) -> Iterator[Finding]:
-    versions = sorted({worker.deployment or "started manually" for worker in it.running})
+def _versions(status: ProcessorStatus) -> Iterator[_Problem]:
+    versions = sorted({worker.deployment or "started manually" for worker in status.running_workers})
     if len(versions) > 1:
-        yield Finding(
+        yield _Problem(
             Severity.NOTE,
             "versions",
-            it.node.name,
             f"Its workers run different versions: {', '.join(versions)}. This is normal during a rolling update. After it, stop the workers of the old version.",
         )
 
 
-_CHECKS: tuple[Callable[[ProcessorStatus], Iterator[Finding]], ...] = (
-    _unreadable,
-    _not_run,
-    _recreated,
-    _failed,
-    _silent,
-    _unowned,
-    _lagging,
-    _expiring,
-    _unsaved,
-    _stuck,
-    _not_begun,
-    _not_backed_up,
+_CHECKS: tuple[Callable[[ProcessorStatus], Iterator[_Problem]], ...] = (
+    _unknown_figures,
+    _not_running,
+    _recreated_inputs,
+    _failed_workers,
+    _silent_workers,
+    _unowned_buckets,
+    _lag,
+    _expiring_events,
+    _late_checkpoint,
+    _watermark_held_back,
+    _without_watermark,
+    _late_backup,
     _dead_letters,
-    _restarting,
+    _restarts,
     _versions,
 )
 
 
-def _backlog(it: ProcessorStatus) -> str:
-    size = "" if not it.behind_bytes else f" (about {it.behind_bytes / 1e6:,.1f} MB)"
-    return f"its backlog is {it.behind:,} events{size}"
+def _backlog(status: ProcessorStatus) -> str:
+    size = "" if not status.backlog_bytes else f" (about {status.backlog_bytes / 1e6:,.1f} MB)"
+    return f"its backlog is {status.backlog_events:,} events{size}"

@@ -9,87 +9,93 @@ from ..humanize import human_duration_or_unknown
 from .status import ProcessorStatus
 
 
-class Drawing(str, Enum):
-    """How a graph is drawn."""
+class GraphFormat(str, Enum):
+    """The format of a drawing."""
 
     TEXT = "text"
-    """For a terminal: what feeds what, indented."""
+    """An indented tree for a terminal."""
     MERMAID = "mermaid"
-    """For Markdown pages."""
+    """Mermaid, for Markdown pages."""
     DOT = "dot"
-    """For Graphviz."""
+    """DOT, for Graphviz."""
 
 
-def drawn(standings: Sequence[ProcessorStatus], form: Drawing) -> str:
+def draw_graph(processors: Sequence[ProcessorStatus], graph_format: GraphFormat) -> str:
     """Return a drawing of processors, upstream ones first."""
-    return "\n".join(_FORMS[form](standings))
+    return "\n".join(_FORMATS[graph_format](processors))
 
 
-def _text(standings: Sequence[ProcessorStatus]) -> Iterator[str]:
-    written = {name for standing in standings for name in standing.node.outputs}
-    readers = _readers(standings)
-    told: set[str] = set()
+def _text(processors: Sequence[ProcessorStatus]) -> Iterator[str]:
+    outputs = {name for status in processors for name in status.node.outputs}
+    readers = _readers(processors)
+    drawn: set[str] = set()
 
-    def below(category: str, depth: int) -> Iterator[str]:
+    def draw_category(category: str, depth: int) -> Iterator[str]:
         yield f"{'   ' * depth}{category}"
-        for standing in readers.get(category, []):
-            yield f"{'   ' * depth}└─ [{standing.node.name}]  {_figures(standing)}{' (see above)' * (standing.node.name in told)}"
-            if standing.node.name not in told:
-                told.add(standing.node.name)
-                for output in standing.node.outputs:
-                    yield from below(output, depth + 1)
+        for status in readers.get(category, []):
+            is_repeated = status.node.name in drawn
+            yield f"{'   ' * depth}└─ [{status.node.name}]  {_label(status)}{' (see above)' * is_repeated}"
+            if not is_repeated:
+                drawn.add(status.node.name)
+                for output in status.node.outputs:
+                    yield from draw_category(output, depth + 1)
 
-    for source in dict.fromkeys(name for standing in standings for name in standing.node.inputs if name not in written):
-        yield from below(source, 0)
+    for name in dict.fromkeys(name for status in processors for name in status.node.inputs if name not in outputs):
+        yield from draw_category(name, 0)
 
 
-def _readers(standings: Iterable[ProcessorStatus]) -> dict[str, list[ProcessorStatus]]:
+def _readers(processors: Iterable[ProcessorStatus]) -> dict[str, list[ProcessorStatus]]:
+    """Return the processors that read each category."""
     readers: dict[str, list[ProcessorStatus]] = {}
-    for standing in standings:
-        for name in standing.node.inputs:
-            readers.setdefault(name, []).append(standing)
+    for status in processors:
+        for name in status.node.inputs:
+            readers.setdefault(name, []).append(status)
     return readers
 
 
-def _figures(it: ProcessorStatus) -> str:
-    """Return the label of a processor."""
-    if not it.running:
-        runs = "not running"
+def _label(status: ProcessorStatus) -> str:
+    """Return the figures of a processor in one line."""
+    workers = len(status.running_workers)
+    if not workers:
+        activity = "not running"
     else:
-        runs = f"{len(it.running)} worker{'s' * (len(it.running) > 1)}, {it.total('rate_in'):,.0f} in/s, {it.total('rate_out'):,.0f} out/s"
-    if it.behind is None:
-        return f"{runs}, backlog unknown"
-    return f"{runs}, backlog {it.behind:,} events, lag {human_duration_or_unknown(it.behind_s)}" if it.behind else runs
+        events_in, events_out = status.total("events_in_per_s"), status.total("events_out_per_s")
+        activity = f"{workers} worker{'s' * (workers > 1)}, {events_in:,.0f} in/s, {events_out:,.0f} out/s"
+    if status.backlog_events is None:
+        return f"{activity}, backlog unknown"
+    if not status.backlog_events:
+        return activity
+    return f"{activity}, backlog {status.backlog_events:,} events, lag {human_duration_or_unknown(status.lag_s)}"
 
 
-def _mermaid(standings: Sequence[ProcessorStatus]) -> Iterator[str]:
+def _mermaid(processors: Sequence[ProcessorStatus]) -> Iterator[str]:
     yield "graph LR"
-    for number, standing in enumerate(standings):
-        yield f'    p{number}["{standing.node.name}<br/>{_figures(standing)}"]'
-    for category, number, into in _edges(standings):
-        place = f"{_place(category)}([{category}])"
-        yield f"    {place} --> p{number}" if into else f"    p{number} --> {place}"
+    for number, status in enumerate(processors):
+        yield f'    p{number}["{status.node.name}<br/>{_label(status)}"]'
+    for category, number, is_input in _edges(processors):
+        node = f"{_mermaid_id(category)}([{category}])"
+        yield f"    {node} --> p{number}" if is_input else f"    p{number} --> {node}"
 
 
-def _dot(standings: Sequence[ProcessorStatus]) -> Iterator[str]:
+def _dot(processors: Sequence[ProcessorStatus]) -> Iterator[str]:
     yield "digraph penstock {"
     yield "    rankdir=LR; node [fontname=Helvetica];"
-    for number, standing in enumerate(standings):
-        yield f'    p{number} [shape=box, label="{standing.node.name}\\n{_figures(standing)}"];'
-    for category, number, into in _edges(standings):
-        yield f'    "{category}" -> p{number};' if into else f'    p{number} -> "{category}";'
+    for number, status in enumerate(processors):
+        yield f'    p{number} [shape=box, label="{status.node.name}\\n{_label(status)}"];'
+    for category, number, is_input in _edges(processors):
+        yield f'    "{category}" -> p{number};' if is_input else f'    p{number} -> "{category}";'
     yield "}"
 
 
-def _edges(standings: Sequence[ProcessorStatus]) -> Iterator[tuple[str, int, bool]]:
-    """Give the arrows: a category, the number of a processor, and whether it reads the category."""
-    for number, standing in enumerate(standings):
-        yield from ((name, number, True) for name in standing.node.inputs)
-        yield from ((name, number, False) for name in standing.node.outputs)
+def _edges(processors: Sequence[ProcessorStatus]) -> Iterator[tuple[str, int, bool]]:
+    """Yield the edges: a category, the number of a processor, and whether the category is an input of it."""
+    for number, status in enumerate(processors):
+        yield from ((name, number, True) for name in status.node.inputs)
+        yield from ((name, number, False) for name in status.node.outputs)
 
 
-def _place(category: str) -> str:
+def _mermaid_id(category: str) -> str:
     return "c_" + "".join(letter if letter.isalnum() else "_" for letter in category)
 
 
-_FORMS = {Drawing.TEXT: _text, Drawing.MERMAID: _mermaid, Drawing.DOT: _dot}
+_FORMATS = {GraphFormat.TEXT: _text, GraphFormat.MERMAID: _mermaid, GraphFormat.DOT: _dot}

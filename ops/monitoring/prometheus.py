@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .measures import OF_PROCESSOR, OF_SHARD, OF_WORKER, Measure, T
+from .metrics import BUCKET_METRICS, PROCESSOR_METRICS, WORKER_METRICS, MetricDefinition, T
 from .observer import Observer
 from .status import ProcessorStatus
 
 PREFIX = "penstock_"
 
 
-class Scraped(Collector):
+class StatusCollector(Collector):
     """Observes the processors at each scrape. One scrape at a time.
 
     Args:
@@ -25,26 +25,28 @@ class Scraped(Collector):
         self._observer = observer
 
     def collect(self) -> Iterable[Metric]:
-        """Return the current figures."""
-        return families(self._observer.look().standings)
+        """Return the current metrics."""
+        return metric_families(self._observer.observe().processors)
 
 
-def families(standings: Sequence[ProcessorStatus]) -> Iterator[Metric]:
-    """Yield all figures of processors that are known."""
-    yield from _gauges(OF_PROCESSOR, [], [([it.node.name], it) for it in standings])
-    shards = [([it.node.name, str(shard.bucket)], shard) for it in standings for shard in it.shards]
-    yield from _gauges(OF_SHARD, ["bucket"], shards)
-    workers = [([it.node.name, worker.worker], worker) for it in standings for worker in it.running]
-    yield from _gauges(OF_WORKER, ["worker"], workers)
+def metric_families(processors: Sequence[ProcessorStatus]) -> Iterator[Metric]:
+    """Yield the known metrics of processors, their shards and their running workers."""
+    yield from _gauges(PROCESSOR_METRICS, [], [([status.node.name], status) for status in processors])
+    shards = [([status.node.name, str(shard.bucket)], shard) for status in processors for shard in status.shards]
+    yield from _gauges(BUCKET_METRICS, ["bucket"], shards)
+    workers = [
+        ([status.node.name, worker.worker], worker) for status in processors for worker in status.running_workers
+    ]
+    yield from _gauges(WORKER_METRICS, ["worker"], workers)
 
 
 def _gauges(
-    measures: dict[str, Measure[T]], labels: Sequence[str], subjects: Sequence[tuple[list[str], T]]
+    metrics: dict[str, MetricDefinition[T]], labels: Sequence[str], subjects: Sequence[tuple[list[str], T]]
 ) -> Iterator[Metric]:
-    for name, measure in measures.items():
-        family = GaugeMetricFamily(PREFIX + name, measure.description, labels=["processor", *labels])
-        for values, subject in subjects:
-            figure = measure.of(subject)
-            if figure is not None:
-                family.add_metric(values, float(figure))
+    for name, metric in metrics.items():
+        family = GaugeMetricFamily(PREFIX + name, metric.description, labels=["processor", *labels])
+        for label_values, subject in subjects:
+            value = metric.of(subject)
+            if value is not None:
+                family.add_metric(label_values, float(value))
         yield family

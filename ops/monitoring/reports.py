@@ -1,9 +1,9 @@
-"""What workers say of themselves, a few times a minute, on the bus: who runs where, how far, how fast.
+"""Status reports of workers: each worker publishes one every few seconds.
 
-    penstock.reports, kept for a day    key  processor/worker    value  a report as JSON
+    penstock.reports, retained for a day    key  processor/worker    value  a report as JSON
 
-Whoever watches reads the newest; the rate of anything is the difference between two reports of one process. Reports are told without
-waiting: a worker whose bus does not answer says nothing, which is seen as well.
+Observers read the newest reports. A rate is the difference between two reports of one process, divided by the time between them.
+A worker publishes without waiting for an answer. While Kafka does not answer, its reports are missing, and observers count it as silent.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from ...processors.declare.processor import Processor
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec
 from ...transport.messages import Outgoing
-from ...transport.tables.bus_table import BusTable, KeyFormat
+from ...transport.tables.bus_table import BusTable, KeyFormat, TableReader
 
 REPORTS = CategorySpec("penstock.reports", buckets=1, retention=timedelta(days=1))
-"""Where reports are kept."""
-REPORT_EVERY_S = 2.0
+"""The category of reports."""
+REPORT_INTERVAL_S = 2.0
+"""The interval between two reports of a worker."""
 SILENT_AFTER_S = 20.0
-"""After how long a worker that said nothing is taken for one that hangs, or died without a word."""
-RATES_OVER_S = 60.0
-"""The time over which rates are taken, where nobody asks for another."""
-LOOK_BACK = timedelta(hours=1)
-"""How far back reports are read by whoever begins to watch: a worker that ended before is forgotten."""
+"""The age of the last report from which a worker counts as silent: it hangs, was killed, or cannot reach Kafka."""
+RATE_WINDOW_S = 60.0
+"""The default time over which rates are averaged."""
+REPORT_HISTORY = timedelta(hours=1)
+"""The oldest report that an observer reads. It omits workers whose last report is older."""
 
 
 class Node(msgspec.Struct, frozen=True):
-    """What everybody has to know of a processor to watch it.
+    """A processor in the graph of processors and categories.
 
     Args:
         name: its name.
-        kind: stateless, stateful, aggregator, …: what it derives from.
-        inputs: the categories that it reads.
-        outputs: those that it writes.
-        dead_letters: where it puts what it could not process.
-        checkpoint_s: how often it saves a checkpoint.
+        kind: its base class in lower case: "stateless", "stateful", "aggregator", …
+        inputs: its input categories.
+        outputs: its output categories.
+        dead_letters: the category of its dead letters.
+        checkpoint_s: the interval between its checkpoints in seconds.
     """
 
     name: str
@@ -55,16 +56,16 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class ShardReport(msgspec.Struct, frozen=True):
-    """What a worker says of one shard.
+    """The part of a report about one open shard.
 
     Args:
         bucket: its bucket number.
-        position: next unread offset by input category.
+        position: the next unread offset by input category.
         events_in: events read since the worker opened it.
         events_out: records written since then.
         low_ms: its low watermark (milliseconds since 1970, UTC).
-        catching_up: whether it reads again, for its state alone, what was processed before.
-        backup_age_s: how old its newest backup is (see `BackupAges`); None where none is made or known of.
+        catching_up: whether it processes events again to rebuild its state, without outputs.
+        backup_age_s: the age of its newest backup in seconds (see `BackupAges`); None without a known backup.
     """
 
     bucket: int
@@ -77,7 +78,7 @@ class ShardReport(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What a worker has done since it started; see `Tally`."""
+    """The counts of a worker since its start: the fields of the same names of `penstock.ops.worker.metrics.Metrics`."""
 
     events_in: int = 0
     bytes_in: int = 0
@@ -91,25 +92,25 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What one worker says of itself.
+    """A report of one worker about itself.
 
     Args:
-        node: what it runs.
-        worker: its name, the same when it is started again.
-        host: the machine.
-        pid: the process.
-        started_ms: since when it runs (milliseconds since 1970, UTC).
-        at_ms: when it said this.
-        shards: those that it has open.
-        counts: what it has done.
-        saved_ms: when its last checkpoint was complete; None before the first.
-        saving_s: how long that took.
-        cpu_s: the processor time it has used.
-        memory_bytes: the memory it holds.
-        restarts_ms: when it was started again lately after an end that nobody had asked for.
-        backup_every_s: how often backups are made; None for never.
-        deployment: what deployed it, ``name@version``; empty where it was started by hand.
-        ended: empty while it runs; then why it does not: "stopped", or the error.
+        node: its processor.
+        worker: its name; a restart keeps it.
+        host: its machine.
+        pid: its process ID.
+        started_ms: its start (milliseconds since 1970, UTC).
+        at_ms: the time of the report.
+        shards: its open shards.
+        counts: its counts since its start.
+        last_checkpoint_ms: the end of its last checkpoint; None before the first.
+        checkpoint_duration_s: the duration of that checkpoint in seconds.
+        cpu_s: the CPU time that it has used, in seconds.
+        memory_bytes: its memory.
+        restarts_ms: its recent restarts after failures.
+        backup_interval_s: seconds between its backups; None without backups.
+        deployment: the deployment that started it, as ``name@version``; empty if a user started it.
+        end_reason: empty while it runs; then "stopped", or its error.
     """
 
     node: Node
@@ -120,40 +121,45 @@ class Report(msgspec.Struct, frozen=True):
     at_ms: int
     shards: tuple[ShardReport, ...]
     counts: Counts
-    saved_ms: int | None = None
-    saving_s: float = 0.0
+    last_checkpoint_ms: int | None = None
+    checkpoint_duration_s: float = 0.0
     cpu_s: float = 0.0
     memory_bytes: int = 0
     restarts_ms: tuple[int, ...] = ()
-    backup_every_s: float | None = None
+    backup_interval_s: float | None = None
     deployment: str = ""
-    ended: str = ""
+    end_reason: str = ""
 
 
 STOPPED = "stopped"
-"""How a report says that its worker ended as it was asked to."""
+"""The end reason of a worker that stopped on request."""
 
 WorkerName = tuple[str, str]
-"""A processor, and one of its workers."""
+"""The name of a processor, and the name of one of its workers."""
 
 
-class ReportedOffsets(NamedTuple):
-    """What one process said first, of the time that rates are taken over, and last."""
+class ReportInterval(NamedTuple):
+    """The first and the last report of one process within the time over which rates are averaged.
+
+    Args:
+        first: the first report.
+        last: the last report; the same one if there is only one.
+    """
 
     first: Report
     last: Report
 
     @property
     def seconds(self) -> float:
-        """How much time lies between both; 0 where there is only one."""
+        """The time between both reports; 0 with only one."""
         return (self.last.at_ms - self.first.at_ms) / 1000
 
     def rate(self, count: Callable[[Counts], int]) -> float:
-        """Return by how much a count has grown in a second."""
+        """Return the growth of a count per second."""
         return (count(self.last.counts) - count(self.first.counts)) / self.seconds if self.seconds else 0.0
 
     def shard_rate(self, bucket: int, count: Callable[[ShardReport], int]) -> float:
-        """Return by how much a count of one shard has grown in a second; a shard that was opened again began anew."""
+        """Return the growth per second of a count of one shard. A shard that was opened again counts from zero."""
         before, now = (next((count(shard) for shard in report.shards if shard.bucket == bucket), 0) for report in self)
         return (now - before if now >= before else now) / self.seconds if self.seconds else 0.0
 
@@ -169,7 +175,7 @@ _TABLE: BusTable[WorkerName, Report] = BusTable(
 
 
 def node_of(processor: type[Processor]) -> Node:
-    """Return what is to be known of a processor."""
+    """Return the node of a declared processor."""
     kind = next(base.__name__ for base in processor.__mro__ if base.__module__.startswith("penstock."))
     return Node(
         processor.name,
@@ -181,13 +187,13 @@ def node_of(processor: type[Processor]) -> Node:
     )
 
 
-def outgoing(report: Report) -> Outgoing:
-    """Return a report as it is sent."""
+def report_message(report: Report) -> Outgoing:
+    """Return the message that publishes a report."""
     return _TABLE.put((report.node.name, report.worker), report)
 
 
-def last_heard_ms(bus: Bus, processor: str) -> dict[str, int]:
-    """Return when each worker of a processor reported last, of those that are kept (milliseconds since 1970, UTC)."""
+def last_reports_ms(bus: Bus, processor: str) -> dict[str, int]:
+    """Return the time of the last retained report of each worker of a processor (milliseconds since 1970, UTC)."""
     with closing(_TABLE.follow(bus)) as reader:
         return {
             report.worker: report.at_ms
@@ -196,41 +202,44 @@ def last_heard_ms(bus: Bus, processor: str) -> dict[str, int]:
         }
 
 
-class Reports:
-    """The reports of the last while, as far as this has read. One thread.
+class ReportReader:
+    """The recent reports of all workers. One thread; close it.
 
     Args:
-        bus: where they are; the category exists.
-        since: from when on they are read.
-        rates_over_s: the time over which rates are taken: a few reports' at least.
+        reader: reads the category of reports.
+        rate_window_s: the time over which rates are averaged; at least two report intervals.
     """
 
-    def __init__(self, bus: Bus, since: datetime, rates_over_s: float = RATES_OVER_S) -> None:
-        self._rates_over_ms = rates_over_s * 1000
-        begin = bus.catalog.at_time(REPORTS.name, since)[0]
-        self._reader = _TABLE.follow(bus, begin)
+    def __init__(self, reader: TableReader[WorkerName, Report], rate_window_s: float) -> None:
+        self._reader = reader
+        self._rate_window_ms = rate_window_s * 1000
         self._by_worker: dict[WorkerName, deque[Report]] = {}
 
+    @classmethod
+    def open(cls, bus: Bus, since: datetime, rate_window_s: float = RATE_WINDOW_S) -> ReportReader:
+        """Return a reader of the reports since a time. The category must exist."""
+        return cls(_TABLE.follow(bus, bus.catalog.at_time(REPORTS.name, since)[0]), rate_window_s)
+
     def read(self) -> None:
-        """Read the reports since the last call; the first call waits for all reports so far (see `TableReader.read_to_end`)."""
+        """Read the reports since the last call. The first call waits for all earlier reports (see `TableReader.read_to_end`)."""
         for _, report, _ in self._reader.read_to_end():
             if report is not None:
-                self._note(report)
+                self._add(report)
 
-    def _note(self, report: Report) -> None:
+    def _add(self, report: Report) -> None:
         reports = self._by_worker.setdefault((report.node.name, report.worker), deque())
         if reports and reports[-1].started_ms != report.started_ms:
-            reports.clear()  # another process: its counts begin anew
+            reports.clear()  # a new process counts from zero
         reports.append(report)
-        while reports[0].at_ms < report.at_ms - self._rates_over_ms:
+        while reports[0].at_ms < report.at_ms - self._rate_window_ms:
             reports.popleft()
 
-    def stretches(self, now_ms: int) -> dict[WorkerName, ReportedOffsets]:
-        """Return what each worker said lately; those that have been silent for long are forgotten."""
-        oldest_ms = now_ms - LOOK_BACK.total_seconds() * 1000
-        self._by_worker = {name: told for name, told in self._by_worker.items() if told[-1].at_ms >= oldest_ms}
-        return {name: ReportedOffsets(reports[0], reports[-1]) for name, reports in self._by_worker.items()}
+    def intervals(self, now_ms: int) -> dict[WorkerName, ReportInterval]:
+        """Return the report interval of each worker, and drop workers whose last report is older than `REPORT_HISTORY`."""
+        oldest_ms = now_ms - REPORT_HISTORY.total_seconds() * 1000
+        self._by_worker = {name: reports for name, reports in self._by_worker.items() if reports[-1].at_ms >= oldest_ms}
+        return {name: ReportInterval(reports[0], reports[-1]) for name, reports in self._by_worker.items()}
 
     def close(self) -> None:
-        """Stop reading."""
+        """Close the reader."""
         self._reader.close()

@@ -1,4 +1,4 @@
-"""Where processors stand, as one looks: how much is left, how fast they are, how far event time is, and who runs what."""
+"""The status of processors at one moment: backlog, throughput, event time and owners."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from .reports import SILENT_AFTER_S, Node
 
 @dataclass(frozen=True)
 class ShardStatus:
-    """Where a shard stands. What only its worker knows is None where none has said it lately.
+    """The status of a shard. A figure that only its worker reports is None without a recent report.
 
     Args:
         bucket: its bucket number.
-        owner: the worker that has it open; empty where none says so.
-        behind: how many events of its inputs lie between what its group has committed and their ends; None where that cannot be read.
-        behind_bytes: about how large those are, by the mean size of the events before them.
-        behind_s: how long the first of them has waited on the bus; None where that cannot be read.
-        expires_s: how long it stays there; None where it stays for ever, or there is none.
-        rate_in: events read in a second.
-        rate_out: records written in a second.
-        low_ms: its low watermark as of its last checkpoint (milliseconds since 1970, UTC); None where it has none yet.
-        idle: whether nobody waits for it, since nothing comes, and its worker says so.
-        held_by: what holds that back beside its own events; may be empty.
-        catching_up: whether it reads again, for its state alone, what was processed before.
-        backup_age_s: how old its newest backup is.
+        owner: the worker that owns it; empty if no worker reports it.
+        backlog_events: input events after the committed offsets; None if unknown.
+        backlog_bytes: their size, estimated from the mean size of earlier events; None if unknown.
+        lag_s: the time since the oldest event of the backlog arrived, in seconds; 0 without a backlog, None if unknown.
+        retention_remaining_s: seconds until Kafka may delete that event; None if it never does, or without a backlog.
+        events_in_per_s: events read per second.
+        events_out_per_s: records written per second.
+        low_watermark_ms: its low watermark at its last checkpoint (milliseconds since 1970, UTC); None before the first.
+        idle: whether its worker reports that all its inputs are idle. An idle shard does not hold back other shards.
+        held_by: the input or processor that holds back its low watermark; empty if its own events do.
+        catching_up: whether it processes events again to rebuild its state, without outputs.
+        backup_age_s: the age of its newest backup in seconds; None if unknown.
     """
 
     bucket: int
     owner: str
-    behind: int | None
-    behind_bytes: int | None
-    behind_s: float | None
-    expires_s: float | None
-    rate_in: float
-    rate_out: float
-    low_ms: int | None
+    backlog_events: int | None
+    backlog_bytes: int | None
+    lag_s: float | None
+    retention_remaining_s: float | None
+    events_in_per_s: float
+    events_out_per_s: float
+    low_watermark_ms: int | None
     idle: bool
     held_by: str
     catching_up: bool
@@ -46,30 +46,30 @@ class ShardStatus:
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """Where a worker stands, as it said itself.
+    """The status of a worker, from its reports.
 
     Args:
         worker: its name.
         host: its machine.
-        pid: its process.
-        deployment: what deployed it; may be empty.
-        started_ms: since when it runs.
-        silent_s: how long ago it said something.
-        buckets: those that it has open.
-        rate_in: events read in a second.
-        bytes_in: bytes read in a second.
-        rate_out: records written in a second.
-        bytes_out: bytes written in a second.
-        saved_s: how long ago its last checkpoint was complete; None before the first.
-        saving_s: how long that took.
-        cpu: processors that it uses, on average.
-        memory_bytes: the memory that it holds.
-        restarts: how often it was started again in the last hour after an end that nobody had asked for.
-        letters_rate: dead letters in a second.
-        late: events that came after their watermark, since it started.
-        dropped: those of them that came too late for every window.
-        backup_every_s: how often it makes backups; None for never.
-        ended: empty while it runs; then why it does not.
+        pid: its process ID.
+        deployment: the deployment that started it, as ``name@version``; empty if a user started it.
+        started_ms: its start (milliseconds since 1970, UTC).
+        report_age_s: seconds since its last report.
+        buckets: the buckets that it owns.
+        events_in_per_s: events read per second.
+        bytes_in_per_s: bytes read per second.
+        events_out_per_s: records written per second.
+        bytes_out_per_s: bytes written per second.
+        checkpoint_age_s: seconds since its last checkpoint; None before the first.
+        checkpoint_duration_s: the duration of that checkpoint in seconds.
+        cpu_cores: the CPU cores that it uses on average.
+        memory_bytes: its memory.
+        restarts: its restarts after failures within the last hour.
+        dead_letters_per_s: dead letters written per second.
+        late_events: events after their watermark, since its start.
+        dropped_events: late events that no window accepted, since its start.
+        backup_interval_s: seconds between its backups; None without backups.
+        end_reason: empty while it runs; then "stopped", or its error.
     """
 
     worker: str
@@ -77,37 +77,37 @@ class WorkerStatus:
     pid: int
     deployment: str
     started_ms: int
-    silent_s: float
+    report_age_s: float
     buckets: tuple[int, ...]
-    rate_in: float
-    bytes_in: float
-    rate_out: float
-    bytes_out: float
-    saved_s: float | None
-    saving_s: float
-    cpu: float
+    events_in_per_s: float
+    bytes_in_per_s: float
+    events_out_per_s: float
+    bytes_out_per_s: float
+    checkpoint_age_s: float | None
+    checkpoint_duration_s: float
+    cpu_cores: float
     memory_bytes: int
     restarts: int
-    letters_rate: float
-    late: int
-    dropped: int
-    backup_every_s: float | None
-    ended: str
+    dead_letters_per_s: float
+    late_events: int
+    dropped_events: int
+    backup_interval_s: float | None
+    end_reason: str
 
 
 @dataclass(frozen=True)
 class ProcessorStatus:
-    """Where a processor stands.
+    """The status of a processor.
 
     Args:
         node: the processor.
-        at_ms: when this was looked at (milliseconds since 1970, UTC).
+        at_ms: the time of the status (milliseconds since 1970, UTC).
         shards: its shards, by bucket.
-        workers: those that run, or ended within the hour.
-        dead_letters: how many the bus keeps; None where that cannot be read.
-        unread: the figures that cannot be read now, each with the reason.
-        watermark_still_s: for how long its low watermark has stood still although events wait, as far as whoever looks has seen.
-        recreated: the inputs that were deleted and created again since it has read them.
+        workers: its workers that run, or ended within the last hour.
+        dead_letters: the number of dead letters that Kafka stores; None if unknown.
+        failed_queries: the figures that Kafka did not return, each with the error.
+        watermark_stall_s: seconds without progress of the low watermark despite a backlog, as far as this observer has measured.
+        recreated_inputs: inputs that were deleted and created again after the processor last read them.
     """
 
     node: Node
@@ -115,91 +115,95 @@ class ProcessorStatus:
     shards: tuple[ShardStatus, ...]
     workers: tuple[WorkerStatus, ...]
     dead_letters: int | None
-    unread: tuple[str, ...] = ()
-    watermark_still_s: float = 0.0
-    recreated: tuple[str, ...] = ()
+    failed_queries: tuple[str, ...] = ()
+    watermark_stall_s: float = 0.0
+    recreated_inputs: tuple[str, ...] = ()
 
     @property
-    def running(self) -> tuple[WorkerStatus, ...]:
-        """The workers that said something lately, and have not ended."""
-        return tuple(worker for worker in self.workers if not worker.ended and worker.silent_s <= SILENT_AFTER_S)
+    def running_workers(self) -> tuple[WorkerStatus, ...]:
+        """The workers with a recent report that have not ended."""
+        return tuple(
+            worker for worker in self.workers if not worker.end_reason and worker.report_age_s <= SILENT_AFTER_S
+        )
 
     @property
-    def dead_letters_share(self) -> float:
-        """Which share of the events that it reads it sets aside lately."""
-        rate_in = self.total("rate_in")
-        return min(self.total("letters_rate") / rate_in, 1.0) if rate_in else 0.0
+    def dead_letter_share(self) -> float:
+        """Dead letters as a share of the events read, from 0 to 1."""
+        events_in_per_s = self.total("events_in_per_s")
+        return min(self.total("dead_letters_per_s") / events_in_per_s, 1.0) if events_in_per_s else 0.0
 
     @property
-    def behind(self) -> int | None:
-        """How many events of its inputs are left; None where some figure of that cannot be read."""
-        if self.unread and not self.shards:
+    def backlog_events(self) -> int | None:
+        """Input events after the committed offsets; None if the backlog of a shard is unknown."""
+        if self.failed_queries and not self.shards:
             return None
-        known = [shard.behind for shard in self.shards if shard.behind is not None]
-        return sum(known) if len(known) == len(self.shards) else None
+        counts = [shard.backlog_events for shard in self.shards if shard.backlog_events is not None]
+        return sum(counts) if len(counts) == len(self.shards) else None
 
     @property
-    def behind_bytes(self) -> int | None:
-        """About how large those are; None where nobody knows."""
-        known = [shard.behind_bytes for shard in self.shards if shard.behind_bytes is not None]
-        return sum(known) if known or self.behind == 0 else None
+    def backlog_bytes(self) -> int | None:
+        """The estimated size of the backlog in bytes; None if unknown."""
+        sizes = [shard.backlog_bytes for shard in self.shards if shard.backlog_bytes is not None]
+        return sum(sizes) if sizes or self.backlog_events == 0 else None
 
     @property
-    def behind_s(self) -> float | None:
-        """How long the first of them has waited, as far as is known; None where nothing of that is."""
-        known = [shard.behind_s for shard in self.shards if shard.behind_s is not None]
-        longest_s = max(known, default=0.0)
-        is_whole = self.behind is not None and len(known) == len(self.shards)
-        return longest_s if longest_s or is_whole else None
+    def lag_s(self) -> float | None:
+        """The longest known lag of a shard in seconds; None if none is known and the lag of a shard is unknown."""
+        lags_s = [shard.lag_s for shard in self.shards if shard.lag_s is not None]
+        longest_s = max(lags_s, default=0.0)
+        is_complete = self.backlog_events is not None and len(lags_s) == len(self.shards)
+        return longest_s if longest_s or is_complete else None
 
     @property
-    def low_ms(self) -> int | None:
-        """Its low watermark: that of the shard that is waited for longest; None where that has none yet."""
-        return self.holder.low_ms if self.shards else None
+    def low_watermark_ms(self) -> int | None:
+        """The low watermark (milliseconds since 1970, UTC); None before the first."""
+        return self.slowest_shard.low_watermark_ms if self.shards else None
 
     @property
     def watermark_lag_s(self) -> float | None:
-        """How far that is behind the time of day; None where it has none yet, or nobody waits for it."""
-        holder = self.holder if self.shards else None
-        return None if holder is None or holder.low_ms is None or holder.idle else (self.at_ms - holder.low_ms) / 1000
+        """Seconds between the low watermark and the current time; None without a low watermark, or if all shards are idle."""
+        shard = self.slowest_shard if self.shards else None
+        if shard is None or shard.low_watermark_ms is None or shard.idle:
+            return None
+        return (self.at_ms - shard.low_watermark_ms) / 1000
 
     @property
-    def holder(self) -> ShardStatus:
-        """The shard that holds it back; where all are idle, the furthest, which was waited for last."""
-        awake = [shard for shard in self.shards if not shard.idle]
-        return min(awake, key=_how_far) if awake else max(self.shards, key=_how_far)
+    def slowest_shard(self) -> ShardStatus:
+        """The shard that determines the low watermark: the lowest one that is not idle; the highest if all are idle."""
+        active = [shard for shard in self.shards if not shard.idle]
+        return min(active, key=_event_time_ms) if active else max(self.shards, key=_event_time_ms)
 
     @property
     def backup_age_s(self) -> float | None:
-        """How old the oldest of its shards' newest backups is; None where none is known of."""
+        """The longest age of a shard's newest backup in seconds; None if no backup is known."""
         return max((shard.backup_age_s for shard in self.shards if shard.backup_age_s is not None), default=None)
 
     def unsaved_s(self, worker: WorkerStatus) -> float | None:
-        """Return for how long a worker that reads has saved nothing although something waits for that; None where nothing does."""
-        waiting_s = [shard.behind_s or 0.0 for shard in self.shards if shard.owner == worker.worker and shard.behind]
-        if not waiting_s or not worker.rate_in or worker.saved_s is None:
+        """Return the seconds that a reading worker has waited for a checkpoint despite a backlog; None for other workers."""
+        lags_s = [shard.lag_s or 0.0 for shard in self.shards if shard.owner == worker.worker and shard.backlog_events]
+        if not lags_s or not worker.events_in_per_s or worker.checkpoint_age_s is None:
             return None
-        return min(worker.saved_s, max(waiting_s))
+        return min(worker.checkpoint_age_s, max(lags_s))
 
-    def total(self, what: str) -> float:
-        """Return the sum of a field of its running workers."""
-        return float(sum(getattr(worker, what) for worker in self.running))
+    def total(self, field: str) -> float:
+        """Return the sum of a `WorkerStatus` field over the running workers."""
+        return float(sum(getattr(worker, field) for worker in self.running_workers))
 
 
-def _how_far(shard: ShardStatus) -> int:
-    return NEVER_MS if shard.low_ms is None else shard.low_ms
+def _event_time_ms(shard: ShardStatus) -> int:
+    return NEVER_MS if shard.low_watermark_ms is None else shard.low_watermark_ms
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """All that is watched, as of one moment.
+    """The status of all observed processors at one moment.
 
     Args:
-        at_ms: when (milliseconds since 1970, UTC).
-        standings: upstream ones first.
-        findings: the problems found, the most severe first.
+        at_ms: the moment (milliseconds since 1970, UTC).
+        processors: the processors, upstream ones first.
+        findings: their problems, the most severe first.
     """
 
     at_ms: int
-    standings: tuple[ProcessorStatus, ...]
+    processors: tuple[ProcessorStatus, ...]
     findings: tuple[Finding, ...]

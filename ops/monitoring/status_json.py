@@ -1,4 +1,4 @@
-"""A picture for programs: the same for a terminal's `--json` and for a page."""
+"""The JSON form of a cluster status, for `--json` and for the dashboard."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 from .status import ClusterStatus, ProcessorStatus
 
 
-def described(picture: ClusterStatus) -> dict[str, Any]:
-    """Return a picture as JSON has it."""
+def status_to_json(cluster: ClusterStatus) -> dict[str, Any]:
+    """Return a cluster status as JSON values."""
     return {
-        "at_ms": picture.at_ms,
-        "findings": [{**asdict(finding), "severity": finding.severity.name.lower()} for finding in picture.findings],
-        "processors": [_described(standing) for standing in picture.standings],
+        "at_ms": cluster.at_ms,
+        "findings": [{**asdict(finding), "severity": finding.severity.name.lower()} for finding in cluster.findings],
+        "processors": [_processor_to_json(status) for status in cluster.processors],
     }
 
 
-def _described(it: ProcessorStatus) -> dict[str, Any]:
+def _processor_to_json(status: ProcessorStatus) -> dict[str, Any]:
     return {
-        "processor": it.node.name,
-        "kind": it.node.kind,
-        "inputs": it.node.inputs,
-        "outputs": it.node.outputs,
-        "behind": it.behind,
-        "behind_bytes": it.behind_bytes,
-        "behind_s": it.behind_s,
-        "rate_in": it.total("rate_in"),
-        "bytes_in": it.total("bytes_in"),
-        "rate_out": it.total("rate_out"),
-        "bytes_out": it.total("bytes_out"),
-        "low_ms": it.low_ms,
-        "watermark_lag_s": it.watermark_lag_s,
-        "backup_age_s": it.backup_age_s,
-        "dead_letters": it.dead_letters,
-        "unread": it.unread,
-        "workers": [asdict(worker) for worker in it.workers],
-        "shards": [asdict(shard) for shard in it.shards],
+        "processor": status.node.name,
+        "kind": status.node.kind,
+        "inputs": status.node.inputs,
+        "outputs": status.node.outputs,
+        "backlog_events": status.backlog_events,
+        "backlog_bytes": status.backlog_bytes,
+        "lag_s": status.lag_s,
+        "events_in_per_s": status.total("events_in_per_s"),
+        "bytes_in_per_s": status.total("bytes_in_per_s"),
+        "events_out_per_s": status.total("events_out_per_s"),
+        "bytes_out_per_s": status.total("bytes_out_per_s"),
+        "low_watermark_ms": status.low_watermark_ms,
+        "watermark_lag_s": status.watermark_lag_s,
+        "backup_age_s": status.backup_age_s,
+        "dead_letters": status.dead_letters,
+        "failed_queries": status.failed_queries,
+        "workers": [asdict(worker) for worker in status.workers],
+        "shards": [asdict(shard) for shard in status.shards],
     }

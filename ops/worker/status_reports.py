@@ -17,7 +17,16 @@ from ...processors.errors import PenstockError
 from ...transport.bus import Bus
 from ...transport.errors import BusError, BusUnreachable, DeliveryFailed
 from ..clock import SystemClock
-from ..monitoring.reports import REPORT_EVERY_S, REPORTS, STOPPED, Counts, Report, ShardReport, node_of, outgoing
+from ..monitoring.reports import (
+    REPORT_INTERVAL_S,
+    REPORTS,
+    STOPPED,
+    Counts,
+    Report,
+    ShardReport,
+    node_of,
+    report_message,
+)
 from .backups import WorkerBackups
 from .health import DEPLOYMENT_VARIABLE
 from .identity import Identity
@@ -53,7 +62,7 @@ class StatusReporter:
     def look(self, worker: Worker) -> None:
         """Report, if it is time to; returns at once."""
         if time.monotonic() >= self._due_s:
-            self._due_s = time.monotonic() + REPORT_EVERY_S
+            self._due_s = time.monotonic() + REPORT_INTERVAL_S
             self._send(worker, "")
 
     @contextmanager
@@ -82,7 +91,7 @@ class StatusReporter:
 
     def _send(self, worker: Worker, ended: str) -> None:
         try:
-            self._writer.send(REPORTS.name, [outgoing(self._report(worker, ended))])
+            self._writer.send(REPORTS.name, [report_message(self._report(worker, ended))])
         except BusError as error:
             _LOG.info("Nobody is told how this worker is doing: %s", error)
 
@@ -100,14 +109,14 @@ class StatusReporter:
             at_ms=SystemClock().now_ms(),
             shards=() if ended else tuple(_of_shard(shard, backups_s) for shard in worker.shards),
             counts=Counts(**{name: getattr(tally, name) for name in Counts.__struct_fields__}),
-            saved_ms=tally.saved_ms,
-            saving_s=tally.saving_s,
+            last_checkpoint_ms=tally.saved_ms,
+            checkpoint_duration_s=tally.saving_s,
             cpu_s=cpu.user + cpu.system,
             memory_bytes=self._process.memory_info().rss,
             restarts_ms=self._identity.restarts_ms,
-            backup_every_s=None if ages is None else ages.interval_s,
+            backup_interval_s=None if ages is None else ages.interval_s,
             deployment=os.environ.get(DEPLOYMENT_VARIABLE, ""),
-            ended=ended,
+            end_reason=ended,
         )
 
     def close(self) -> None:

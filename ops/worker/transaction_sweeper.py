@@ -19,7 +19,7 @@ from ...transport.bus import Bus
 from ...transport.errors import BusError, MissingCategory
 from ...transport.messages import Bucket
 from ..clock import Clock, SystemClock
-from ..monitoring.reports import SILENT_AFTER_S, last_heard_ms
+from ..monitoring.reports import SILENT_AFTER_S, last_reports_ms
 
 _LOG = logging.getLogger("penstock.worker")
 LOOK_EVERY_S = 10.0
@@ -91,7 +91,7 @@ class TransactionSweeper:
             self._swept.clear()
             return
         silent_ms = self._clock.now_ms() - SILENT_AFTER_S * 1000
-        heard = last_heard_ms(self._bus, self._processor.name)
+        heard = last_reports_ms(self._bus, self._processor.name)
         for name in sorted(name for name, at_ms in heard.items() if at_ms < silent_ms and name != self._name):
             if name not in self._swept:
                 self._end_left_open(name)

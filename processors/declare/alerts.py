@@ -14,7 +14,7 @@ class Alert:
 
     Args:
         name: the name in notifications.
-        measure: the metric, as the documentation names it: "behind_seconds", "dead_letters_per_second", …
+        metric: the metric, as the documentation names it: "lag_seconds", "dead_letters_per_second", …
         above: fire when the metric is greater than this; or
         below: fire when the metric is less than this.
         duration: how long the limit must be violated before the alert fires, and respected before it resolves.
@@ -24,12 +24,12 @@ class Alert:
         DeclarationError: not exactly one limit is declared, or the duration is negative.
 
     Examples:
-        >>> Alert("slow", "behind_seconds", above=600, processors="flight*").limit
+        >>> Alert("slow", "lag_seconds", above=600, processors="flight*").limit
         'above 600'
     """
 
     name: str
-    measure: str
+    metric: str
     above: float | None = None
     below: float | None = None
     duration: timedelta = timedelta(minutes=2)

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 from support.kinds import Event
-from support.pictures import report
+from support.statuses import report
 from support.verdicts import committed
 
 import penstock as ps
 from penstock.ops.dev_services import LocalServices
-from penstock.ops.monitoring.reports import REPORTS, node_of, outgoing
+from penstock.ops.monitoring.reports import REPORTS, node_of, report_message
 from penstock.ops.worker.transaction_sweeper import MARGIN_S, TransactionSweeper
 from penstock.transport.bus import Reader
 from penstock.transport.category_spec import CategorySpec
@@ -111,7 +111,7 @@ def reported(bus: KafkaBus, worker: str) -> None:
     """Have a worker say something that is long ago by now."""
     at_ms = int(time.time() * 1000) - 600_000
     with closing(bus.writer()) as writer:
-        writer.send(REPORTS.name, [outgoing(report(at_ms, node=node_of(Subject), worker=worker))])
+        writer.send(REPORTS.name, [report_message(report(at_ms, node=node_of(Subject), worker=worker))])
         writer.flush()
 
 

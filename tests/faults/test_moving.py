@@ -20,7 +20,7 @@ from support.verdicts import send
 from support.victims import LIMIT_S, Death, Job, ended
 
 import penstock as ps
-from penstock.ops.monitoring.reports import REPORTS, Reports
+from penstock.ops.monitoring.reports import REPORTS, ReportReader
 from penstock.processors.shard.checkpoints import Gap, steps_of
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.kafka import KafkaBus
@@ -65,11 +65,11 @@ def test_a_bucket_whose_owner_died_while_it_let_go_of_it_finds_another(
 
 
 def events_in(bus: KafkaBus, processor: str) -> int:
-    """Return how many events the workers of a processor say that they have read."""
-    with closing(Reports(bus, datetime.now(timezone.utc) - timedelta(minutes=10))) as reports:
+    """Return the number of events that the workers of a processor report as read."""
+    with closing(ReportReader.open(bus, datetime.now(timezone.utc) - timedelta(minutes=10))) as reports:
         reports.read()
-        last = reports.stretches(time.time_ns() // 1_000_000)
-    return sum(stretch.last.counts.events_in for (name, _), stretch in last.items() if name == processor)
+        intervals = reports.intervals(time.time_ns() // 1_000_000)
+    return sum(interval.last.counts.events_in for (name, _), interval in intervals.items() if name == processor)
 
 
 def test_a_quick_restart_moves_nothing(

@@ -79,8 +79,8 @@ def test_a_person_watches_an_app(
     assert re.search(r"m\d\s+\d+", browser.text('[aria-label="Values"]'))
 
     look_at_all(browser, "stateful")
-    try_letters(browser, prefix, wait_until)
-    look_at_all(browser, "letters")
+    run_dry_runs(browser, prefix, wait_until)
+    look_at_all(browser, "dead-letters")
 
     assert browser.complaints() == []
 
@@ -100,17 +100,17 @@ def look_at_all(browser: Browser, name: str) -> None:
     browser.look_like(*SIZES["desktop"], "light")
 
 
-def try_letters(browser: Browser, prefix: str, wait_until: Wait) -> None:
-    """What the processor refused says why; trying it says the same; what it holds is text, whatever it looks like."""
+def run_dry_runs(browser: Browser, prefix: str, wait_until: Wait) -> None:
+    """A dead letter shows its reason; its dry run shows the same. Its content stays text, also if it looks like markup."""
     browser.run(f"location.hash = '#/processor/{prefix}.large'")
-    wait_until(lambda: browser.text(".letters").count("Try again") == 2)
-    browser.run("document.querySelectorAll('.letter button').forEach((button) => button.click())")
-    wait_until(lambda: browser.run("return document.querySelectorAll('.trial .verdict').length") == 2)
-    said = browser.text(".letters")
+    wait_until(lambda: browser.text(".dead-letters").count("Dry run") == 2)
+    browser.run("document.querySelectorAll('.dead-letter button').forEach((button) => button.click())")
+    wait_until(lambda: browser.run("return document.querySelectorAll('.dry-run .verdict').length") == 2)
+    text = browser.text(".dead-letters")
 
-    assert "It would be set aside again: " in said
-    assert "ValueError: -7 litres" in said
-    assert BAD.decode() in said
+    assert "It would become a dead letter again: " in text
+    assert "ValueError: -7 litres" in text
+    assert BAD.decode() in text
     assert browser.run("return document.querySelectorAll('main img').length") == 0
 
 

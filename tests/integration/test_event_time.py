@@ -102,11 +102,11 @@ def test_windows_through_two_processors_and_the_bucket_that_holds_them_back(
         found: list[dict[str, object]] = json.loads(cli.ok("status", "app.py", "--json"))["processors"]
         return found
 
-    wait_until(lambda: standing()[1]["low_ms"] == BEGIN + 29 * MINUTE)
+    wait_until(lambda: standing()[1]["low_watermark_ms"] == BEGIN + 29 * MINUTE)
     shown = cli("status", "app.py", "--buckets", COLUMNS="300").stdout
     assert hours(kafka, prefix) == {}
     truth += send(cli, prefix, [slow], range(30, 140))
-    wait_until(lambda: standing()[1]["low_ms"] == BEGIN + 139 * MINUTE)
+    wait_until(lambda: standing()[1]["low_watermark_ms"] == BEGIN + 139 * MINUTE)
     wait_until(lambda: len(hours(kafka, prefix)) == 4)
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)

@@ -59,7 +59,7 @@ def test_what_runs_what_is_wrong_and_who_is_told(
     wait_until(lambda: len(standing()["workers"]) == 1)
     watch = cli.start("alerts", "run", large, "--every", "0.5", "--webhook", url, "--json")
     cli.ok("category", "send", f"{prefix}.readings", "--app", str(app), stdin=readings(400))
-    wait_until(lambda: standing()["behind"] == 0 and standing()["rate_in"] > 0)
+    wait_until(lambda: standing()["backlog_events"] == 0 and standing()["events_in_per_s"] > 0)
     running = standing()
     scraped = {
         (sample.name, sample.labels.get("processor")): sample.value
@@ -101,7 +101,7 @@ def test_what_has_never_run_is_shown_with_what_waits(cli: Cli, app: Path, prefix
 
 RULES = """
 unattended = ps.Alert("unattended", "workers", below=1, duration=__import__("datetime").timedelta(0))
-waiting = ps.Alert("waiting", "behind_events", above=0, duration=__import__("datetime").timedelta(0))
+waiting = ps.Alert("waiting", "backlog_events", above=0, duration=__import__("datetime").timedelta(0))
 """
 
 
@@ -117,7 +117,7 @@ def test_a_watch_outlives_its_bus(
             cli = Cli(bootstrap, tmp_path)
             ending.callback(cli.end_all)
             cli.ok("category", "create", str(path))
-            often = ("--every", "0.5", "--bus-away", "1s")
+            often = ("--every", "0.5", "--unreachable-after", "1s")
             watch = cli.start("alerts", "run", f"{path}:Large", *often, "--webhook", url)
             wait_until(lambda: len(told) == 1)
         wait_until(lambda: len(told) == 2)
@@ -130,11 +130,11 @@ def test_a_watch_outlives_its_bus(
 
     assert [(notice["status"], notice["rule"]) for notice in told] == [
         ("firing", "unattended"),
-        ("firing", "bus away"),
-        ("resolved", "bus away"),
+        ("firing", "kafka unreachable"),
+        ("resolved", "kafka unreachable"),
         ("firing", "waiting"),
     ]
     assert watch.returncode == 0
-    assert "No Kafka broker answers" in told[1]["says"]
-    assert "answers again" in told[2]["says"]
-    assert said.count("WARNING The bus cannot be asked") == said.count("WARNING The bus answers again") == 1
+    assert "No Kafka broker answers" in told[1]["message"]
+    assert "answers again" in told[2]["message"]
+    assert said.count("WARNING Kafka does not answer") == said.count("WARNING Kafka answers again") == 1

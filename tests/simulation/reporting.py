@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import penstock as ps
-from penstock.ops.monitoring.reports import REPORT_EVERY_S, REPORTS, Counts, Report, node_of, outgoing
+from penstock.ops.monitoring.reports import REPORT_INTERVAL_S, REPORTS, Counts, Report, node_of, report_message
 from penstock.ops.worker.transaction_sweeper import SweepThread
 from penstock.ops.worker.worker import Worker
 
@@ -36,8 +36,8 @@ class Reporting:
         """Report, if that is wanted in this run, and time to."""
         now_s = self._world.clock.monotonic_s()
         if self._world.scenario.sweeps and self._world.brokers.are_up and now_s >= self._due_s:
-            self._due_s = now_s + REPORT_EVERY_S
-            self._world.bus.append(REPORTS.name, outgoing(self._report()))
+            self._due_s = now_s + REPORT_INTERVAL_S
+            self._world.bus.append(REPORTS.name, report_message(self._report()))
 
     def _report(self) -> Report:
         now_ms = self._world.clock.now_ms()

@@ -1,9 +1,8 @@
-"""Who is told of what, and when."""
+"""Alerting: evaluation of rules, notifications, silences, takeover and outages of Kafka."""
 
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pictures import NODE, NOW_MS, picture, report, shard, standing, worker
+from support.statuses import NODE, NOW_MS, cluster_status, processor_status, report, shard_status, worker_status
 
 import penstock as ps
 from penstock.ops.alerting.alert_evaluator import AlertEvaluator
@@ -25,16 +24,16 @@ from penstock.ops.alerting.alert_states import (
     ALERTS,
     ActiveAlert,
     Alerts,
-    SilencedAlert,
-    alerts_on,
-    keep,
+    Silence,
+    read_alerts,
     silence_message,
     unsilence_message,
+    write_alerts,
 )
-from penstock.ops.alerting.evaluation import LEAST_SETTLING_MS, judged
+from penstock.ops.alerting.evaluation import MIN_RECOVERY_MS, evaluate
 from penstock.ops.alerting.notifications import (
-    GIVEN_UP_AFTER_S,
-    CategoryOfAlerts,
+    RETRY_LIMIT_S,
+    CategoryRecipient,
     Command,
     Delivery,
     Notification,
@@ -42,9 +41,9 @@ from penstock.ops.alerting.notifications import (
     Recipient,
     Webhook,
 )
-from penstock.ops.alerting.rules import DEFAULTS, Alerting, Rule, RulesUnfit, rules_of
+from penstock.ops.alerting.rules import DEFAULTS, Alerting, InvalidRule, Rule, rules_of
 from penstock.ops.monitoring.observer import Observer
-from penstock.ops.monitoring.reports import REPORTS, outgoing
+from penstock.ops.monitoring.reports import REPORTS, report_message
 from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
 from penstock.transport.category_spec import CategorySpec, CategoryState
@@ -53,127 +52,133 @@ from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
 from penstock.transport.messages import Bucket, Outgoing, Position
 
-LAG = ps.Alert("lag", "behind_seconds", above=300)
-LOOK_MS = 10_000
-NOTICE = Notification("firing", "lag", "scorer", "behind_seconds", "above 300", 400.0, NOW_MS, NOW_MS, "It is late.")
+LAG = ps.Alert("lag", "lag_seconds", above=300)
+INTERVAL_MS = 10_000
+NOTIFICATION = Notification(
+    "firing", "lag", "scorer", "lag_seconds", "above 300", 400.0, NOW_MS, NOW_MS, "Its lag is long."
+)
 
 
-def looked(waits: list[bool], rule: ps.Alert = LAG) -> list[str]:
-    """Look every ten seconds at a processor that is behind or not; what changed at each look, in a word."""
-    alerts, told = Alerts(), []
-    for number, behind in enumerate(waits):
-        seen = standing(shard(behind_s=400.0 if behind else 1.0))
-        word = "-"
-        for subject, now, before in judged([rule], picture(seen, at_ms=NOW_MS + number * LOOK_MS), alerts):
-            if now is None:
-                del alerts.raised[subject]
+def statuses_of(lagging: list[bool], rule: ps.Alert = LAG) -> list[str]:
+    """Evaluate a rule every ten seconds for a processor that lags or not; return the notification of each evaluation, or "-"."""
+    alerts, statuses = Alerts(), []
+    for number, lags in enumerate(lagging):
+        status = processor_status(shard_status(lag_s=400.0 if lags else 1.0))
+        notification = "-"
+        for key, after, before in evaluate([rule], cluster_status(status, at_ms=NOW_MS + number * INTERVAL_MS), alerts):
+            if after is None:
+                del alerts.active[key]
             else:
-                alerts.raised[subject] = now
-            word = word_of(now, before)
-        told.append(word)
-    return told
+                alerts.active[key] = after
+            notification = notification_of(after, before)
+        statuses.append(notification)
+    return statuses
 
 
-def word_of(now: ActiveAlert | None, before: ActiveAlert | None) -> str:
-    """Return what became of an alert, where people are to hear of it."""
-    was, fires = before is not None and before.firing, now is not None and now.firing
-    return "firing" if fires and not was else "resolved" if was and not fires else "-"
+def notification_of(after: ActiveAlert | None, before: ActiveAlert | None) -> str:
+    """Return the status of the notification about a change; "-" without one."""
+    was_firing, is_firing = before is not None and before.firing, after is not None and after.firing
+    return "firing" if is_firing and not was_firing else "resolved" if was_firing and not is_firing else "-"
 
 
-def test_a_limit_has_to_be_crossed_for_a_while() -> None:
-    """Two minutes here; and as long again before it is called resolved."""
-    told = looked([True] * 20 + [False] * 20)
+def test_an_alert_fires_and_resolves_after_its_duration() -> None:
+    """Two minutes by default, for both."""
+    statuses = statuses_of([True] * 20 + [False] * 20)
 
-    assert [(number, word) for number, word in enumerate(told) if word != "-"] == [(12, "firing"), (32, "resolved")]
+    assert [(number, status) for number, status in enumerate(statuses) if status != "-"] == [
+        (12, "firing"),
+        (32, "resolved"),
+    ]
 
 
-def test_what_comes_and_goes_is_not_told() -> None:
-    """Neither that it is beyond the limit for a minute, nor, once it fires, that it is within for a minute."""
-    assert set(looked([True, False] * 30)) == {"-"}
-    assert [
-        word for word in looked([True] * 13 + [False] * 6 + [True] * 6 + [False] * 6 + [True] * 6) if word != "-"
-    ] == ["firing"]
+def test_short_excursions_send_no_notification() -> None:
+    """Neither short violations before an alert fires, nor short recoveries afterwards."""
+    firing = statuses_of([True] * 13 + [False] * 6 + [True] * 6 + [False] * 6 + [True] * 6)
+
+    assert set(statuses_of([True, False] * 30)) == {"-"}
+    assert [status for status in firing if status != "-"] == ["firing"]
 
 
 @given(st.lists(st.booleans(), max_size=120), st.sampled_from([0, 20, 60, 120]))
-def test_people_hear_of_it_in_turns_and_never_for_less_than_they_asked(waits: list[bool], lasting_s: int) -> None:
-    """Firing and resolved alternate; before each of them the figure was beyond, or within, for all of its time."""
-    told = looked(waits, ps.Alert("lag", "behind_seconds", above=300, duration=timedelta(seconds=lasting_s)))
-    heard = [(number, word) for number, word in enumerate(told) if word != "-"]
+def test_notifications_alternate_and_respect_the_duration(lagging: list[bool], duration_s: int) -> None:
+    """Before each notification, the metric violated or respected its limit for the whole duration."""
+    statuses = statuses_of(lagging, ps.Alert("lag", "lag_seconds", above=300, duration=timedelta(seconds=duration_s)))
+    sent = [(number, status) for number, status in enumerate(statuses) if status != "-"]
 
-    assert [word for _, word in heard] == ["firing", "resolved"] * (len(heard) // 2) + ["firing"] * (len(heard) % 2)
-    for number, word in heard:
-        looks = lasting_s // 10 if word == "firing" else max(lasting_s * 1000, LEAST_SETTLING_MS) // LOOK_MS
-        assert waits[number - looks : number + 1] == [word == "firing"] * (looks + 1)
-
-
-def test_an_alert_says_the_figure_and_what_is_wrong() -> None:
-    """So that whoever is woken need not look it up."""
-    change = judged([LAG], picture(standing(shard(behind=5, behind_s=400.0))), Alerts())[0]
-
-    assert change.now is not None
-    assert change.now.says.startswith("behind_seconds of scorer is 400, above 300. Its backlog is 5 events")
+    assert [status for _, status in sent] == ["firing", "resolved"] * (len(sent) // 2) + ["firing"] * (len(sent) % 2)
+    for number, status in sent:
+        recovery_intervals = max(duration_s * 1000, MIN_RECOVERY_MS) // INTERVAL_MS
+        intervals = duration_s // 10 if status == "firing" else recovery_intervals
+        assert lagging[number - intervals : number + 1] == [status == "firing"] * (intervals + 1)
 
 
-def test_a_rule_is_about_the_processors_that_it_names() -> None:
-    """By a pattern."""
-    late = picture(standing(shard(behind_s=400.0)))
-    found = [
-        bool(judged([ps.Alert("lag", "behind_seconds", above=300, processors=name)], late, Alerts()))
+def test_an_alert_contains_the_value_and_the_findings() -> None:
+    """The recipient sees the problem without another command."""
+    lagging = processor_status(shard_status(backlog_events=5, lag_s=400.0))
+    [change] = evaluate([LAG], cluster_status(lagging), Alerts())
+
+    assert change.after is not None
+    assert change.after.message.startswith("lag_seconds of scorer is 400, above 300. Its backlog is 5 events")
+
+
+def test_a_rule_applies_to_matching_processors() -> None:
+    """The name may be a pattern."""
+    lagging = cluster_status(processor_status(shard_status(lag_s=400.0)))
+    fires = [
+        bool(evaluate([ps.Alert("lag", "lag_seconds", above=300, processors=name)], lagging, Alerts()))
         for name in ("*", "sc*", "ranker")
     ]
 
-    assert found == [True, True, False]
+    assert fires == [True, True, False]
 
 
-def test_the_alert_of_a_rule_that_is_gone_is_over() -> None:
-    """Nobody would ever end it."""
-    alerts = Alerts(
-        {("lag", "scorer"): ActiveAlert("lag", "scorer", "behind_seconds", "above 300", 400.0, NOW_MS, firing=True)}
-    )
+def test_an_alert_without_a_rule_resolves() -> None:
+    """Otherwise it would stay active forever."""
+    alert = ActiveAlert("lag", "scorer", "lag_seconds", "above 300", 400.0, NOW_MS, firing=True)
+    lagging = cluster_status(processor_status(shard_status(lag_s=400.0)))
 
-    assert [change.now for change in judged([], picture(standing(shard(behind_s=400.0))), alerts)] == [None]
+    assert [change.after for change in evaluate([], lagging, Alerts({alert.key: alert}))] == [None]
 
 
-def test_a_figure_that_is_not_known_is_no_reason() -> None:
-    """Neither above nor below."""
+def test_an_unknown_metric_violates_no_limit() -> None:
+    """Neither an upper nor a lower one."""
     assert not ps.Alert("a", "backup_age_seconds", above=-1).is_beyond(None)
     assert not ps.Alert("a", "backup_age_seconds", below=1).is_beyond(None)
 
 
 @pytest.mark.parametrize("limits", [{}, {"above": 1, "below": 2}, {"above": 1, "duration": timedelta(seconds=-1)}])
-def test_an_alert_that_cannot_be_meant_is_refused(limits: dict[str, Any]) -> None:
-    """Where it is declared."""
+def test_an_invalid_alert_is_refused(limits: dict[str, Any]) -> None:
+    """By its declaration."""
     with pytest.raises(DeclarationError, match="'lag'"):
-        ps.Alert("lag", "behind_seconds", **limits)
+        ps.Alert("lag", "lag_seconds", **limits)
 
 
-def test_rules_of_one_name_replace_one_another() -> None:
-    """An app's those that hold everywhere."""
-    own = ps.Alert("lag", "behind_events", above=10)
-    found = {rule.name: rule for rule in rules_of([own])}
+def test_a_rule_replaces_a_built_in_rule_of_the_same_name() -> None:
+    """The others stay."""
+    own = ps.Alert("lag", "backlog_events", above=10)
+    by_name = {rule.name: rule for rule in rules_of([own])}
 
-    assert found["lag"] == own
-    assert len(found) == len(DEFAULTS)
+    assert by_name["lag"] == own
+    assert len(by_name) == len(DEFAULTS)
 
 
-def test_a_figure_that_there_is_not_is_told_with_the_nearest() -> None:
-    """Before anything is watched."""
-    with pytest.raises(RulesUnfit, match="did you mean 'behind_seconds'"):
-        rules_of([ps.Alert("x", "behind_secnds", above=1)])
+def test_an_unknown_metric_name_is_refused_with_a_suggestion() -> None:
+    """Before any evaluation."""
+    with pytest.raises(InvalidRule, match="did you mean 'lag_seconds'"):
+        rules_of([ps.Alert("x", "lag_secnds", above=1)])
 
 
 def test_rules_come_from_the_configuration() -> None:
-    """With their time in seconds."""
-    rule = Rule(name="slow", measure="in_per_second", below=5, duration_s=60, processors="s*")
+    """With the duration in seconds."""
+    rule = Rule(name="slow", metric="events_in_per_second", below=5, duration_s=60, processors="s*")
 
     assert Alerting((rule,)).alerts() == [
-        ps.Alert("slow", "in_per_second", below=5, duration=timedelta(minutes=1), processors="s*")
+        ps.Alert("slow", "events_in_per_second", below=5, duration=timedelta(minutes=1), processors="s*")
     ]
 
 
 def test_an_app_declares_alerts(tmp_path: Path) -> None:
-    """At the top level of its file, by themselves or in a list."""
+    """At the top level of its file, alone or in a list."""
     path = tmp_path / "app.py"
     path.write_text(
         "import penstock as ps\n"
@@ -181,36 +186,41 @@ def test_an_app_declares_alerts(tmp_path: Path) -> None:
         "a = ps.Category('a', R, key='k', event_time='at', buckets=1)\n"
         "b = ps.Category('b', R, key='k', event_time='at', buckets=1)\n"
         "class P(ps.Stateless):\n    reads, writes = a, b\n    def process(self, event): return []\n"
-        "one = ps.Alert('one', 'workers', below=1)\nothers = [ps.Alert('two', 'behind_events', above=5)]\n"
+        "one = ps.Alert('one', 'workers', below=1)\nothers = [ps.Alert('two', 'backlog_events', above=5)]\n"
     )
 
     assert [alert.name for alert in AppName(path).load().alerts] == ["one", "two"]
 
 
-class Remembering:
-    """Remembers what it is told, or fails."""
+class RecordingRecipient:
+    """Records notifications, or fails."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.received: list[tuple[str, str]] = []
         self.fails = False
 
-    def tell(self, notice: Notification) -> None:
+    def send(self, notification: Notification) -> None:
         if self.fails:
-            raise NotificationFailed("Nobody is there.")
-        self.told.append((notice.status, notice.rule))
+            raise NotificationFailed("The recipient fails.")
+        self.received.append((notification.status, notification.rule))
 
 
-class Watch:
-    """A processor that nobody runs, watched in steered time."""
+class World:
+    """A processor without a worker, on a bus with a steered clock, and a recipient of alerts."""
 
     def __init__(self, bus: Callable[[Callable[[], int]], MemoryBus] = MemoryBus) -> None:
         self.now_ms = NOW_MS
         self.bus = bus(lambda: self.now_ms)
         create_missing_categories(self.bus, REPORTS)
         self.bus.catalog.create(CategorySpec("enriched", 1))
-        self.recipient = Remembering()
+        self.recipient = RecordingRecipient()
+
+    @property
+    def received(self) -> list[tuple[str, str]]:
+        return self.recipient.received
 
     def send(self) -> None:
+        """Add an event to the backlog."""
         self._write("enriched", [Outgoing(b"k", b"v")])
 
     def _write(self, category: str, messages: list[Outgoing]) -> None:
@@ -218,110 +228,114 @@ class Watch:
             writer.send(category, messages)
             writer.flush()
 
-    def run_it(self) -> None:
+    def process(self) -> None:
+        """Process the backlog."""
         end = self.bus.catalog.ends("enriched")[0]
         self.bus.catalog.set_committed(NODE.name, [Position(Bucket("enriched", 0), end)])
-        self._write(REPORTS.name, [outgoing(report(self.now_ms))])
+        self._write(REPORTS.name, [report_message(report(self.now_ms))])
 
-    def watchman(self) -> tuple[Observer, AlertEvaluator]:
-        observer = Observer(self.bus, [NODE], now_ms=lambda: self.now_ms)
-        return observer, AlertEvaluator(
-            self.bus, observer, [rule for rule in DEFAULTS if rule.name == "not running"], Delivery([self.recipient])
-        )
+    def evaluator(self) -> AlertEvaluator:
+        observer = Observer.open(self.bus, [NODE], now_ms=lambda: self.now_ms)
+        rules = [rule for rule in DEFAULTS if rule.name == "not running"]
+        return AlertEvaluator.open(self.bus, observer, rules, Delivery([self.recipient]))
 
-    def turns(self, watchman: AlertEvaluator | AlertLoop, count: int) -> None:
-        for _ in range(count):
-            watchman.turn()
-            self.now_ms += LOOK_MS
+    def run(self, evaluator: AlertEvaluator | AlertLoop, times: int) -> None:
+        """Evaluate so many times, ten seconds apart."""
+        for _ in range(times):
+            evaluator.run_once()
+            self.now_ms += INTERVAL_MS
 
 
 @pytest.fixture
-def watch() -> Iterator[tuple[Watch, AlertEvaluator]]:
-    """A watch, and who has it."""
-    watch = Watch()
-    observer, watchman = watch.watchman()
-    with closing(observer), closing(watchman):
-        yield watch, watchman
+def world() -> World:
+    """A world without problems."""
+    return World()
 
 
-def test_it_is_told_once_when_it_is_wrong_and_once_when_it_is_over(watch: tuple[Watch, AlertEvaluator]) -> None:
-    """However often it is looked at."""
-    it, watchman = watch
-    it.send()
-    it.turns(watchman, 12)
-    it.run_it()
-    it.turns(watchman, 12)
-
-    assert it.recipient.told == [("firing", "not running"), ("resolved", "not running")]
-    assert alerts_on(it.bus).raised == {}
+@pytest.fixture
+def evaluator(world: World) -> Iterator[AlertEvaluator]:
+    """The active evaluator."""
+    with closing(world.evaluator()) as evaluator:
+        yield evaluator
 
 
-def test_who_could_not_be_told_is_told_later(
-    watch: tuple[Watch, AlertEvaluator], caplog: pytest.LogCaptureFixture
+FIRED_AND_RESOLVED = [("firing", "not running"), ("resolved", "not running")]
+
+
+def test_an_alert_sends_one_notification_when_it_fires_and_one_when_it_resolves(
+    world: World, evaluator: AlertEvaluator
 ) -> None:
-    """Also that it is over; and that he was not told is logged."""
-    it, watchman = watch
-    it.send()
-    it.recipient.fails = True
-    it.turns(watchman, 10)
-    it.recipient.fails = False
-    it.turns(watchman, 2)
-    it.run_it()
-    it.recipient.fails = True
-    it.turns(watchman, 12)
-    it.recipient.fails = False
-    it.turns(watchman, 1)
+    """However many evaluations there are."""
+    world.send()
+    world.run(evaluator, 12)
+    world.process()
+    world.run(evaluator, 12)
 
-    assert it.recipient.told == [("firing", "not running"), ("resolved", "not running")]
-    assert "Nobody is there. Not told yet: not running of scorer is firing." in caplog.text
+    assert world.received == FIRED_AND_RESOLVED
+    assert read_alerts(world.bus).active == {}
 
 
-def test_whoever_watches_next_goes_on_with_what_was_told(watch: tuple[Watch, AlertEvaluator]) -> None:
-    """It is not told anew; that it is over is."""
-    it, watchman = watch
-    it.send()
-    it.turns(watchman, 12)
-    observer, second = it.watchman()
-    with closing(observer), closing(second):
-        it.turns(second, 1)
-        waits = not second.on_watch
-        watchman.close()
-        it.turns(second, 5)
-        it.run_it()
-        it.turns(second, 12)
+def test_a_failed_notification_is_retried(
+    world: World, evaluator: AlertEvaluator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also the one that the alert has resolved. The failure is logged."""
+    world.send()
+    world.recipient.fails = True
+    world.run(evaluator, 10)
+    world.recipient.fails = False
+    world.run(evaluator, 2)
+    world.process()
+    world.recipient.fails = True
+    world.run(evaluator, 12)
+    world.recipient.fails = False
+    world.run(evaluator, 1)
 
-    assert waits
-    assert it.recipient.told == [("firing", "not running"), ("resolved", "not running")]
-
-
-def test_what_is_silenced_is_told_afterwards_if_it_still_fires(watch: tuple[Watch, AlertEvaluator]) -> None:
-    """A silence ends by itself, or when somebody ends it."""
-    it, watchman = watch
-    keep(it.bus, [silence_message(SilencedAlert("s", "not*", "*", it.now_ms + 10 * LOOK_MS))])
-    it.send()
-    it.turns(watchman, 10)
-    silenced = list(it.recipient.told)
-    it.turns(watchman, 2)
-
-    assert (silenced, it.recipient.told) == ([], [("firing", "not running")])
-    assert alerts_on(it.bus).silences == {}
+    assert world.received == FIRED_AND_RESOLVED
+    assert "The notification that not running of scorer is firing was not delivered. It is retried." in caplog.text
 
 
-def test_a_silence_that_is_ended_is_over(watch: tuple[Watch, AlertEvaluator]) -> None:
-    """At the next look."""
-    it, watchman = watch
-    keep(it.bus, [silence_message(SilencedAlert("s", "*", "scorer", it.now_ms + 10**9))])
-    it.send()
-    it.turns(watchman, 10)
-    silenced = list(it.recipient.told)
-    keep(it.bus, [unsilence_message("s")])
-    it.turns(watchman, 1)
+def test_another_evaluator_takes_over_active_alerts(world: World, evaluator: AlertEvaluator) -> None:
+    """It does not repeat the first notification, and sends the second."""
+    world.send()
+    world.run(evaluator, 12)
+    with closing(world.evaluator()) as second:
+        world.run(second, 1)
+        is_standby = not second.is_active
+        evaluator.close()
+        world.run(second, 5)
+        world.process()
+        world.run(second, 12)
 
-    assert (silenced, it.recipient.told) == ([], [("firing", "not running")])
+    assert is_standby
+    assert world.received == FIRED_AND_RESOLVED
 
 
-class Late(MemoryBus):
-    """Gives notes of alerts one at a time."""
+def test_an_alert_that_fires_after_its_silence_notifies_then(world: World, evaluator: AlertEvaluator) -> None:
+    """A silence ends by itself."""
+    write_alerts(world.bus, [silence_message(Silence("s", "not*", "*", world.now_ms + 10 * INTERVAL_MS))])
+    world.send()
+    world.run(evaluator, 10)
+    during_silence = list(world.received)
+    world.run(evaluator, 2)
+
+    assert (during_silence, world.received) == ([], [("firing", "not running")])
+    assert read_alerts(world.bus).silences == {}
+
+
+def test_a_user_ends_a_silence(world: World, evaluator: AlertEvaluator) -> None:
+    """It has an effect at the next evaluation."""
+    write_alerts(world.bus, [silence_message(Silence("s", "*", "scorer", world.now_ms + 10**9))])
+    world.send()
+    world.run(evaluator, 10)
+    during_silence = list(world.received)
+    write_alerts(world.bus, [unsilence_message("s")])
+    world.run(evaluator, 1)
+
+    assert (during_silence, world.received) == ([], [("firing", "not running")])
+
+
+class SlowAlerts(MemoryBus):
+    """Returns alerts one at a time."""
 
     def scanner(self, positions: Sequence[Position]) -> Any:
         scanner = super().scanner(positions)
@@ -330,30 +344,29 @@ class Late(MemoryBus):
         return scanner
 
 
-def test_notes_that_come_back_late_change_nothing() -> None:
-    """Whoever has the watch knows better what he told: he tells it once."""
-    it = Watch(Late)
-    _, watchman = it.watchman()
-    with closing(watchman):
-        it.send()
-        it.turns(watchman, 20)
-        it.run_it()
-        it.turns(watchman, 20)
+def test_stored_alerts_that_arrive_late_change_nothing() -> None:
+    """The active evaluator keeps its own alerts, so it repeats no notification."""
+    world = World(SlowAlerts)
+    with closing(world.evaluator()) as evaluator:
+        world.send()
+        world.run(evaluator, 20)
+        world.process()
+        world.run(evaluator, 20)
 
-    assert it.recipient.told == [("firing", "not running"), ("resolved", "not running")]
-    assert alerts_on(it.bus).raised == {}
+    assert world.received == FIRED_AND_RESOLVED
+    assert read_alerts(world.bus).active == {}
 
 
-class Leaving(MemoryBus):
-    """Does not answer while there is a reason."""
+class FailingBus(MemoryBus):
+    """Does not answer while it has an error."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         super().__init__(now_ms)
-        self.away: BusError | None = None
+        self.error: BusError | None = None
 
     def names(self) -> list[str]:
-        if self.away is not None:
-            raise self.away
+        if self.error is not None:
+            raise self.error
         return super().names()
 
     def describe(self, name: str) -> CategoryState:
@@ -362,148 +375,143 @@ class Leaving(MemoryBus):
 
 
 class Outage:
-    """A processor that is watched on a bus that comes and goes."""
+    """An alert loop on a bus with outages."""
 
     def __init__(self) -> None:
-        self.bus: Leaving
-        self.watch = Watch(self._bus)
-        self.opened: list[AlertEvaluator] = []
-        self.vigil = AlertLoop(
-            self.bus,
-            self._watchman,
-            Delivery([self.watch.recipient]),
-            away_after_s=30,
-            now_ms=lambda: self.watch.now_ms,
-        )
-        self.watch.turns(self.vigil, 1)
+        self.bus: FailingBus
+        self.world = World(self._bus)
+        self.evaluators: list[AlertEvaluator] = []
+        self.loop = self.open_loop(30)
+        self.run(1)
 
-    def _bus(self, now_ms: Callable[[], int]) -> Leaving:
-        self.bus = Leaving(now_ms)
+    def _bus(self, now_ms: Callable[[], int]) -> FailingBus:
+        self.bus = FailingBus(now_ms)
         return self.bus
 
-    def _watchman(self) -> AlertEvaluator:
-        self.opened.append(self.watch.watchman()[1])
-        return self.opened[-1]
+    def _evaluator(self) -> AlertEvaluator:
+        self.evaluators.append(self.world.evaluator())
+        return self.evaluators[-1]
 
-    def lasting(self, looks: int, why: BusError | None = None) -> None:
-        """Let it be away for so many looks, ten seconds each."""
-        self.bus.away = why or BusUnreachable("Nobody is there.")
-        self.watch.turns(self.vigil, looks)
-        self.bus.away = None
+    def open_loop(self, unreachable_after_s: float) -> AlertLoop:
+        return AlertLoop.open(
+            self.bus,
+            self._evaluator,
+            Delivery([self.world.recipient]),
+            unreachable_after_s=unreachable_after_s,
+            now_ms=lambda: self.world.now_ms,
+        )
 
-    @property
-    def told(self) -> list[tuple[str, str]]:
-        return self.watch.recipient.told
+    def run(self, times: int) -> None:
+        self.world.run(self.loop, times)
+
+    def fail(self, times: int, error: BusError | None = None) -> None:
+        """Evaluate so many times during an outage, ten seconds apart."""
+        self.bus.error = error or BusUnreachable("No broker answers.")
+        self.run(times)
+        self.bus.error = None
 
 
 @pytest.fixture
 def outage() -> Iterator[Outage]:
-    """A watch that is kept, and nothing wrong yet."""
-    it = Outage()
-    with closing(it.vigil):
-        yield it
+    """A loop that has evaluated once."""
+    outage = Outage()
+    with closing(outage.loop):
+        yield outage
 
 
-AWAY_AND_BACK = [("firing", "bus away"), ("resolved", "bus away")]
+UNREACHABLE_AND_BACK = [("firing", "kafka unreachable"), ("resolved", "kafka unreachable")]
 
 
-def test_a_watch_outlives_the_bus(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
-    """That it does not answer is told once, and that it does again; then all is watched as before."""
-    outage.lasting(10)
-    outage.watch.turns(outage.vigil, 1)
-    outage.watch.send()
-    outage.watch.turns(outage.vigil, 12)
+def test_alerting_survives_an_outage(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    """One notification reports the outage, and one its end. Then the rules are evaluated again."""
+    outage.fail(10)
+    outage.run(1)
+    outage.world.send()
+    outage.run(12)
 
-    assert outage.told == [*AWAY_AND_BACK, ("firing", "not running")]
-    assert len(outage.opened) == 1
-    assert caplog.text.count("The bus cannot be asked") == caplog.text.count("The bus answers again") == 1
+    assert outage.world.received == [*UNREACHABLE_AND_BACK, ("firing", "not running")]
+    assert len(outage.evaluators) == 1
+    assert caplog.text.count("Kafka does not answer") == caplog.text.count("Kafka answers again") == 1
     assert "answers again, after 100 s" in caplog.text
 
 
-def test_a_bus_that_is_back_soon_is_logged_and_not_told(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
-    """A broker was started again."""
+def test_a_short_outage_is_logged_without_a_notification(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    """As during the restart of a broker."""
     for _ in range(3):
-        outage.lasting(3)
-        outage.watch.turns(outage.vigil, 1)
+        outage.fail(3)
+        outage.run(1)
 
-    assert outage.told == []
-    assert caplog.text.count("The bus answers again") == 3
-
-
-def test_only_who_has_the_watch_tells_that_the_bus_is_away(outage: Outage) -> None:
-    """The others hold their peace."""
-    second = AlertLoop(
-        outage.bus,
-        lambda: outage.watch.watchman()[1],
-        Delivery([outage.watch.recipient]),
-        away_after_s=0,
-        now_ms=lambda: outage.watch.now_ms,
-    )
-    with closing(second):
-        outage.watch.turns(second, 1)
-        outage.bus.away = BusUnreachable("Nobody is there.")
-        outage.watch.turns(second, 5)
-
-    assert outage.told == []
+    assert outage.world.received == []
+    assert caplog.text.count("Kafka answers again") == 3
 
 
-def test_a_bus_that_is_away_may_be_silenced(outage: Outage) -> None:
-    """As long as it was there to keep that."""
-    keep(outage.bus, [silence_message(SilencedAlert("s", "bus*", "*", outage.watch.now_ms + 10**9))])
-    outage.watch.turns(outage.vigil, 1)
-    outage.lasting(10)
+def test_only_the_active_process_notifies_about_an_outage(outage: Outage) -> None:
+    """A standby process sends nothing."""
+    with closing(outage.open_loop(0)) as standby:
+        outage.world.run(standby, 1)
+        outage.bus.error = BusUnreachable("No broker answers.")
+        outage.world.run(standby, 5)
 
-    assert outage.told == []
-
-
-def test_who_cannot_be_told_that_the_bus_is_away_is_told_later(outage: Outage) -> None:
-    """First that it went, then that it came."""
-    outage.watch.recipient.fails = True
-    outage.lasting(10)
-    outage.watch.turns(outage.vigil, 3)
-    outage.watch.recipient.fails = False
-    outage.watch.turns(outage.vigil, 1)
-
-    assert outage.told == AWAY_AND_BACK
+    assert outage.world.received == []
 
 
-def test_a_watchman_who_cannot_go_on_is_replaced(outage: Outage) -> None:
-    """As where the bus was made anew: what he goes by is no more."""
-    outage.lasting(2, OffsetOutOfRange("The position is not on the bus."))
-    outage.watch.send()
-    outage.watch.turns(outage.vigil, 12)
+def test_outages_may_be_silenced(outage: Outage) -> None:
+    """By a silence from before the outage."""
+    write_alerts(outage.bus, [silence_message(Silence("s", "kafka*", "*", outage.world.now_ms + 10**9))])
+    outage.run(1)
+    outage.fail(10)
 
-    assert len(outage.opened) == 2
-    assert outage.told == [("firing", "not running")]
+    assert outage.world.received == []
 
 
-def test_one_that_cannot_be_told_does_not_keep_others_from_it() -> None:
-    """Nor are those told twice; after an hour it is given up."""
+def test_a_failed_notification_about_an_outage_is_retried(outage: Outage) -> None:
+    """Both notifications arrive in their order."""
+    outage.world.recipient.fails = True
+    outage.fail(10)
+    outage.run(3)
+    outage.world.recipient.fails = False
+    outage.run(1)
+
+    assert outage.world.received == UNREACHABLE_AND_BACK
+
+
+def test_an_evaluator_that_cannot_continue_is_replaced(outage: Outage) -> None:
+    """For example after the cluster was recreated, and its positions do not exist any more."""
+    outage.fail(2, OffsetOutOfRange("The position does not exist."))
+    outage.world.send()
+    outage.run(12)
+
+    assert len(outage.evaluators) == 2
+    assert outage.world.received == [("firing", "not running")]
+
+
+def test_a_failing_recipient_does_not_affect_others() -> None:
+    """They get the notification once. After an hour the failing recipient is no longer retried."""
     now_s = [0.0]
-    deaf, hears = Remembering(), Remembering()
-    deaf.fails = True
-    delivery = Delivery([deaf, hears], lambda: now_s[0])
-    tries = []
+    failing, healthy = RecordingRecipient(), RecordingRecipient()
+    failing.fails = True
+    delivery = Delivery([failing, healthy], lambda: now_s[0])
+    delivered = []
     for _ in range(3):
-        tries.append(delivery.tell(NOTICE))
-        now_s[0] += GIVEN_UP_AFTER_S / 2
+        delivered.append(delivery.deliver(NOTIFICATION))
+        now_s[0] += RETRY_LIMIT_S / 2
 
-    assert tries == [False, False, True]
-    assert hears.told == [("firing", "lag")]
+    assert delivered == [False, False, True]
+    assert healthy.received == [("firing", "lag")]
 
 
 class Receiver:
-    """A real HTTP server that remembers what it was sent, and answers as it is told to."""
+    """A real HTTP server that records requests and answers with a given status."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
-        self.answer = 200
+        self.status = 200
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 outer.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(outer.answer)
+                self.send_response(outer.status)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -519,68 +527,70 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """A receiver of this test's own."""
+    """A running receiver."""
     receiver = Receiver()
     yield receiver
     receiver.server.shutdown()
 
 
-def test_a_webhook_is_sent_all_that_is_known(receiver: Receiver) -> None:
+def test_a_webhook_receives_the_whole_notification(receiver: Receiver) -> None:
     """As JSON."""
-    Webhook(receiver.url).tell(NOTICE)
+    Webhook(receiver.url).send(NOTIFICATION)
 
-    assert receiver.bodies == [{name: getattr(NOTICE, name) for name in Notification.__struct_fields__}]
+    assert receiver.bodies == [{name: getattr(NOTIFICATION, name) for name in Notification.__struct_fields__}]
 
 
-def test_a_webhook_that_does_not_take_it_is_told_without_its_secret(receiver: Receiver) -> None:
-    """Whether it answers something else, or not at all."""
-    receiver.answer = 503
+def test_errors_of_a_webhook_omit_its_secret(receiver: Receiver) -> None:
+    """For an error status and for no answer."""
+    receiver.status = 503
     with pytest.raises(NotificationFailed, match=r"127\.0\.0\.1 answered 503") as refused:
-        Webhook(receiver.url).tell(NOTICE)
+        Webhook(receiver.url).send(NOTIFICATION)
     receiver.server.shutdown()
     receiver.server.server_close()
-    with pytest.raises(NotificationFailed, match="does not answer") as absent:
-        Webhook(receiver.url).tell(NOTICE)
+    with pytest.raises(NotificationFailed, match="does not answer") as unreachable:
+        Webhook(receiver.url).send(NOTIFICATION)
 
-    assert "SECRET" not in str(refused.value) + str(absent.value)
+    assert "SECRET" not in str(refused.value) + str(unreachable.value)
 
 
-def test_what_is_no_address_is_refused_before_anything_is_watched() -> None:
-    """Also files."""
+def test_an_invalid_webhook_is_refused_at_the_start() -> None:
+    """Also a file URL."""
     for url in ("file:///etc/passwd", "example.org/hook", "http://"):
-        with pytest.raises(PenstockError, match="no address of the web"):
+        with pytest.raises(PenstockError, match="not an http:// or https:// address"):
             Webhook(url)
 
 
-def test_a_command_is_given_the_notice(tmp_path: Path) -> None:
-    """On its standard input; it has to end well."""
-    program, told = tmp_path / "p.py", tmp_path / "told"
+def test_a_command_receives_the_notification(tmp_path: Path) -> None:
+    """On its standard input. Any exit code but 0 is a failure."""
+    program, received = tmp_path / "p.py", tmp_path / "received"
     program.write_text("import sys; open(sys.argv[1], 'w').write(sys.stdin.read())")
-    Command(f"{sys.executable} {program} {told}").tell(NOTICE)
+    Command(f"{sys.executable} {program} {received}").send(NOTIFICATION)
 
-    assert json.loads(told.read_text())["status"] == "firing"
-    with pytest.raises(NotificationFailed, match=r"ended with 3: it is full"):
-        Command(f"""{sys.executable} -c 'import sys; print("it is full", file=sys.stderr); sys.exit(3)'""").tell(NOTICE)
+    assert json.loads(received.read_text())["status"] == "firing"
+    with pytest.raises(NotificationFailed, match=r"exited with 3: it is full"):
+        Command(f"""{sys.executable} -c 'import sys; print("it is full", file=sys.stderr); sys.exit(3)'""").send(
+            NOTIFICATION
+        )
     with pytest.raises(NotificationFailed, match="No such file"):
-        Command("no-such-program").tell(NOTICE)
+        Command("no-such-program").send(NOTIFICATION)
 
 
-def test_a_category_is_written_each_notice() -> None:
-    """By rule and processor."""
+def test_a_category_receives_each_notification() -> None:
+    """Its key is the rule and the processor."""
     bus = MemoryBus()
-    bus.catalog.create(CategorySpec("told", 1))
-    recipient: Recipient = CategoryOfAlerts(bus, "told")
-    recipient.tell(NOTICE)
-    message = bus.scanner([Position(Bucket("told", 0), 0)]).poll(0).batches[0].messages[0]
+    bus.catalog.create(CategorySpec("notifications", 1))
+    recipient: Recipient = CategoryRecipient.open(bus, "notifications")
+    recipient.send(NOTIFICATION)
+    message = bus.scanner([Position(Bucket("notifications", 0), 0)]).poll(0).batches[0].messages[0]
 
-    assert (message.key(), json.loads(message.value() or b"")["says"]) == (b"lag/scorer", "It is late.")
+    assert (message.key(), json.loads(message.value() or b"")["message"]) == (b"lag/scorer", NOTIFICATION.message)
 
 
-def test_default_rules_say_nothing_of_what_is_well(caplog: pytest.LogCaptureFixture) -> None:
-    """A processor that works, and one that was stopped when all was read."""
-    caplog.set_level(logging.WARNING)
-    reads, waits = worker(rate_in=100.0), worker("two", saved_s=9_000.0)
-    well = standing(shard(behind=5, behind_s=2.0, expires_s=600.0), workers=(reads, waits))
-    stopped = standing(shard(), workers=(worker(ended="stopped", silent_s=100.0),))
+def test_built_in_rules_do_not_fire_without_a_problem() -> None:
+    """For a running processor, and for a processor that was stopped without a backlog."""
+    reading, idle = worker_status(events_in_per_s=100.0), worker_status("two", checkpoint_age_s=9_000.0)
+    shard = shard_status(backlog_events=5, lag_s=2.0, retention_remaining_s=600.0)
+    running = processor_status(shard, workers=(reading, idle))
+    stopped = processor_status(shard_status(), workers=(worker_status(end_reason="stopped", report_age_s=100.0),))
 
-    assert judged(rules_of(), picture(well, stopped), Alerts()) == []
+    assert evaluate(rules_of(), cluster_status(running, stopped), Alerts()) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from support.deployed import on_a_cluster, stored_versions, version_of
-from support.pictures import NODE, report
+from support.statuses import NODE, report
 from typer.testing import CliRunner, Result
 
 from penstock.ops.cli import autoscale as autoscale_command
@@ -18,7 +18,7 @@ from penstock.ops.cli.main import app
 from penstock.ops.deploy.errors import NotDeployed
 from penstock.ops.deploy.registry import DeploymentFiles, DesiredState, find_deployment
 from penstock.ops.deploy.version import PodSettings
-from penstock.ops.monitoring.reports import REPORTS, Node, ShardReport, outgoing
+from penstock.ops.monitoring.reports import REPORTS, Node, ShardReport, report_message
 from penstock.processors.declare.app_files import Contents
 from penstock.processors.errors import PenstockError
 from penstock.transport.category_spec import CategorySpec
@@ -49,7 +49,7 @@ class ObservedBus(MemoryBus):
         now_ms = time.time_ns() // 1_000_000
         for at_ms, events in ((now_ms - 2_000, 10), (now_ms, 30)):
             shards = tuple(ShardReport(n, {"enriched": 0}, events // 4, 0, at_ms) for n in range(4))
-            self.append(REPORTS.name, outgoing(report(at_ms, events, node=node, shards=shards)))
+            self.append(REPORTS.name, report_message(report(at_ms, events, node=node, shards=shards)))
 
     def names(self) -> list[str]:
         if self._remaining - 1 == self._fails_at:
@@ -123,7 +123,7 @@ def test_without_apply_decisions_are_only_reported(
 
     assert done.exit_code == 0
     assert "Decisions are only reported. Use --apply to apply them." in done.stderr
-    assert caplog.text.count("The bus cannot be asked") == caplog.text.count("The bus answers again") == 1
+    assert caplog.text.count("Kafka does not answer") == caplog.text.count("Kafka answers again") == 1
     assert (first["workers"], first["decided"], "First status" in first["reason"]) == (1, 1, True)
     assert (last["name"], last["workers"], last["decided"]) == ("totals", 1, 2)
     assert "10 are read, 100 wait" in last["reason"]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.pictures import NOW_MS, shard, standing, worker
+from support.statuses import NOW_MS, processor_status, shard_status, worker_status
 
 from penstock.ops.autoscaling.load_sample import ScalingDecision, ScalingLimits
 from penstock.ops.autoscaling.policy import ScalingPolicy
@@ -40,8 +40,10 @@ class SimulatedProcessor:
         self.backlog += (input_rate - read) * INTERVAL_S
         oldest_s = self.backlog / read if read else 0.0
         busy = self.cpu * read / (self.workers * self.capacity)
-        workers = [worker(str(n), rate_in=read / self.workers, cpu=busy) for n in range(self.workers)]
-        status = standing(
+        workers = [
+            worker_status(str(n), events_in_per_s=read / self.workers, cpu_cores=busy) for n in range(self.workers)
+        ]
+        status = processor_status(
             *(self._shard(n, oldest_s) for n in range(8)),
             workers=tuple(workers),
             at_ms=NOW_MS + self.at_s * 1000,
@@ -52,11 +54,11 @@ class SimulatedProcessor:
 
     def _shard(self, number: int, oldest_s: float) -> ShardStatus:
         is_overloaded = number < self.overloaded
-        return shard(
+        return shard_status(
             number,
             owner=str(number % self.workers),
-            behind=int(self.backlog / self.overloaded) if is_overloaded else 0,
-            behind_s=oldest_s if is_overloaded else 0.0,
+            backlog_events=int(self.backlog / self.overloaded) if is_overloaded else 0,
+            lag_s=oldest_s if is_overloaded else 0.0,
         )
 
     def run(self, input_rate: float, seconds: int) -> list[int]:
@@ -174,7 +176,7 @@ def test_a_trial_lasts_as_long_as_rates_are_measured() -> None:
     processor = SimulatedProcessor(cpu=0.1, store_rate=CAPACITY)
     numbers = [processor.step(3_500).workers for _ in range(60)]
 
-    assert numbers.count(2) * INTERVAL_S >= processor.policy.rates_over_s
+    assert numbers.count(2) * INTERVAL_S >= processor.policy.rate_window_s
 
 
 def test_a_decision_contains_its_figures() -> None:
@@ -194,7 +196,10 @@ def test_a_number_outside_of_the_limits_is_corrected() -> None:
 
 def test_nothing_is_decided_while_workers_start() -> None:
     """The rates of two workers do not predict the rates of four."""
-    policy, status = ScalingPolicy(LIMITS), standing(shard(behind=10, behind_s=500.0), shard(1), shard(2))
+    policy, status = (
+        ScalingPolicy(LIMITS),
+        processor_status(shard_status(backlog_events=10, lag_s=500.0), shard_status(1), shard_status(2)),
+    )
     policy.decide(status, 2)
 
     assert policy.decide(status, 2) == ScalingDecision(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 
 import msgspec
-from support.pictures import NODE, report
+from support.statuses import NODE, report
 from support.subjects import EXACT, Subject
 
 from penstock.ops.clock import SteeredClock
-from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, outgoing
+from penstock.ops.monitoring.reports import REPORTS, SILENT_AFTER_S, report_message
 from penstock.ops.worker.transaction_sweeper import MARGIN_S, StalledTransaction, TransactionSweeper
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.internal_topics import create_missing_categories
@@ -51,7 +51,7 @@ class Blocked:
         with closing(self.bus.writer()) as writer:
             for worker, ago_s in heard_s.items():
                 at_ms = self.clock.now_ms() - int(ago_s * 1000)
-                writer.send(REPORTS.name, [outgoing(report(at_ms, node=node, worker=worker))])
+                writer.send(REPORTS.name, [report_message(report(at_ms, node=node, worker=worker))])
         self.open = self.bus.transactional_writer("left", None, 1e6, ["out"])
         self.open.send("out", [Outgoing(b"k", b"v")])
         self.open.flush()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from confluent_kafka import KafkaError
 
@@ -45,6 +46,21 @@ def _outage_line(bootstrap: str, error: KafkaError) -> str:
     if refusal is not None:
         return f"{refusal_message(bootstrap, refusal)} What is not acknowledged is sent again when it does."
     return f"Kafka at {bootstrap}: {error.str()}. Waiting for it; what is not acknowledged is sent again."
+
+
+@contextmanager
+def quiet_outages() -> Iterator[None]:
+    """Suppress the warnings of clients about an outage in the block, unless the log level is more verbose than warnings.
+
+    For callers that report the outage themselves.
+    """
+    level = OUTAGE_LOG.level
+    if not OUTAGE_LOG.isEnabledFor(logging.INFO):
+        OUTAGE_LOG.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        OUTAGE_LOG.setLevel(level)
 
 
 def refusal_in(error: KafkaError) -> str | None:

@@ -1,15 +1,16 @@
 // Requests to the dashboard's server.
 
 export async function request(path, options = {}) {
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { ...options, credentials: "same-origin" });
+    response = await fetch(path, { ...options, credentials: "same-origin" });
   } catch {
     throw new Error("The dashboard does not answer. Check that `penstock dashboard` still runs.");
   }
-  const content = (answer.headers.get("content-type") ?? "").includes("json") ? await answer.json() : { says: await answer.text() };
-  if (!answer.ok) throw new Error(content.says || `The dashboard answered ${answer.status}.`);
+  const isJson = (response.headers.get("content-type") ?? "").includes("json");
+  const content = isJson ? await response.json() : { message: await response.text() };
+  if (!response.ok) throw new Error(content.message || `The dashboard answered ${response.status}.`);
   return content;
 }
 
-export const pathOf = (processor, what) => `api/processors/${encodeURIComponent(processor)}/${what}`;
+export const pathOf = (processor, resource) => `api/processors/${encodeURIComponent(processor)}/${resource}`;

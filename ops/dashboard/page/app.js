@@ -1,4 +1,4 @@
-// The page's life: one stream of events from the server, one view at a time, by what stands after the # of the address.
+// The page: one event stream from the server, and one view at a time. The fragment of the URL selects the view.
 
 import { el, setProse, setText } from "./dom.js";
 import { clock } from "./format.js";
@@ -6,8 +6,9 @@ import { History } from "./history.js";
 import { Overview } from "./overview.js";
 import { ProcessorPage } from "./processor.js";
 
+// The time without an event, or without a status, after which the page reports it.
 const SILENT_MS = 15000;
-const state = { picture: null, history: new History(), trouble: null, connected: false, heardMs: 0, seenMs: 0 };
+const state = { status: null, history: new History(), failure: null, connected: false, lastEventMs: 0, lastStatusMs: 0 };
 const content = document.getElementById("content");
 const banner = document.getElementById("banner");
 const live = document.getElementById("live");
@@ -27,55 +28,55 @@ function show() {
 }
 
 function update() {
-  if (!state.picture) return tell();
+  if (!state.status) return updateBanner();
   if (view) view.update(state);
   else show();
-  tell();
+  updateBanner();
 }
 
-// Says how fresh what is shown is; what is not stays, but pale.
-function tell() {
-  const lost = !state.connected || Date.now() - state.heardMs > SILENT_MS;
-  const says = lost && state.heardMs ? "The connection to the dashboard is lost, and tried again. Is `penstock dashboard` still running?"
-    : state.picture && Date.now() - state.seenMs > SILENT_MS ? `Nothing new since ${clock(state.picture.at_ms)}: the bus takes long to answer.`
-    : state.trouble ? `Nothing can be seen${state.picture ? ` since ${clock(state.trouble.since_ms)}` : ""}: ${state.trouble.says}` : "";
-  banner.hidden = !says;
-  setProse(banner, says);
-  live.className = says ? "off" : "on";
-  const age = state.picture ? `as of ${clock(state.picture.at_ms)}` : "connecting …";
-  setText(live, lost && state.picture ? `not connected, ${age}` : age);
-  content.classList.toggle("stale", Boolean(says) && Boolean(state.picture));
+// Shows the age of the status, and the reason if it is outdated. An outdated status stays visible, but pale.
+function updateBanner() {
+  const lost = !state.connected || Date.now() - state.lastEventMs > SILENT_MS;
+  const message = lost && state.lastEventMs ? "The connection to the dashboard is lost. The page retries. Check that `penstock dashboard` still runs."
+    : state.status && Date.now() - state.lastStatusMs > SILENT_MS ? `No new status since ${clock(state.status.at_ms)}: Kafka answers slowly.`
+    : state.failure ? `No status${state.status ? ` since ${clock(state.failure.since_ms)}` : ""}: ${state.failure.message}` : "";
+  banner.hidden = !message;
+  setProse(banner, message);
+  live.className = message ? "off" : "on";
+  const age = state.status ? `as of ${clock(state.status.at_ms)}` : "connecting …";
+  setText(live, lost && state.status ? `not connected, ${age}` : age);
+  content.classList.toggle("stale", Boolean(message) && Boolean(state.status));
 }
 
 function listen() {
   const events = new EventSource("events");
-  const heard = (act) => (event) => {
-    Object.assign(state, { connected: true, heardMs: Date.now() });
-    act(JSON.parse(event.data));
+  const on = (kind, handle) => events.addEventListener(kind, (event) => {
+    Object.assign(state, { connected: true, lastEventMs: Date.now() });
+    handle(JSON.parse(event.data));
     update();
-  };
-  events.addEventListener("title", heard((title) => setText(document.getElementById("title"), title)));
-  events.addEventListener("history", heard((columns) => state.history.load(columns)));
-  events.addEventListener("nothing", heard(() => {}));
-  events.addEventListener("trouble", heard((trouble) => Object.assign(state, { trouble, seenMs: Date.now() })));
-  events.addEventListener("picture", heard((picture) => {
-    Object.assign(state, { picture, trouble: null, seenMs: Date.now() });
-    state.history.add(picture);
-  }));
+  });
+  on("title", (title) => setText(document.getElementById("title"), title));
+  on("history", (columns) => state.history.load(columns));
+  on("heartbeat", () => {});
+  on("failure", (failure) => Object.assign(state, { failure, lastStatusMs: Date.now() }));
+  on("status", (status) => {
+    Object.assign(state, { status, failure: null, lastStatusMs: Date.now() });
+    state.history.add(status);
+  });
   events.addEventListener("error", () => {
     state.connected = false;
-    tell();
-    // A browser gives up where it was answered with an error, such as by a proxy before a server that starts again.
+    updateBanner();
+    // A browser does not reconnect after an error status, such as one from a proxy while the server restarts.
     if (events.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
   });
 }
 
 window.addEventListener("hashchange", () => {
-  if (!state.picture) return;
+  if (!state.status) return;
   show();
   window.scrollTo(0, 0);
   content.focus({ preventScroll: true });
 });
-setInterval(tell, 1000);
-content.append(el("p", { class: "quiet" }, "Looking at the bus …"));
+setInterval(updateBanner, 1000);
+content.append(el("p", { class: "quiet" }, "Reading the status …"));
 listen();

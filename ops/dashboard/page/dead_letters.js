@@ -5,87 +5,90 @@ import { el, section, setProse } from "./dom.js";
 import { asText, count, time, windowOf } from "./format.js";
 import { grid, timers } from "./states.js";
 
-export class Letters {
-  #known = null;
+export class DeadLetters {
+  #count = null;
   #limit = 10;
 
   constructor(processor) {
     this.processor = processor;
-    this.list = el("ol", { class: "letters" });
-    this.said = el("p", { class: "quiet", role: "status" });
-    this.more = el("button", { type: "button", hidden: true, on: { click: () => this.#older() } }, "Older ones");
-    const { element, head } = section("Dead letters", this.said, this.list, el("p", {}, this.more));
-    head.append(el("button", { type: "button", on: { click: () => this.look() } }, "Look again"));
+    this.list = el("ol", { class: "dead-letters" });
+    this.summary = el("p", { class: "quiet", role: "status" });
+    this.more = el("button", { type: "button", hidden: true, on: { click: () => this.#older() } }, "Older dead letters");
+    const { element, head } = section("Dead letters", this.summary, this.list, el("p", {}, this.more));
+    head.append(el("button", { type: "button", on: { click: () => this.load() } }, "Reload"));
     this.element = element;
   }
 
-  // Asks again only where there are others than before.
-  note(standing) {
-    if (this.#known !== null && this.#known !== standing.dead_letters) this.look();
-    this.#known = standing.dead_letters;
+  // Loads the list again if the number of dead letters has changed.
+  update(processor) {
+    if (this.#count !== null && this.#count !== processor.dead_letters) this.load();
+    this.#count = processor.dead_letters;
   }
 
   #older() {
     this.#limit += 20;
-    this.look();
+    this.load();
   }
 
-  async look() {
+  async load() {
     try {
-      const { letters, can_try: canTry } = await request(`${pathOf(this.processor, "letters")}?limit=${this.#limit}`);
-      setProse(this.said, letters.length ? `The newest ${letters.length}, with what they hold.${canTry ? " Trying one writes nothing, and changes no state." : " Start as `penstock dashboard APP` to try them again."}` : "None.");
+      const { dead_letters: letters, can_dry_run: canDryRun } = await request(`${pathOf(this.processor, "dead-letters")}?limit=${this.#limit}`);
+      const hint = canDryRun ? "A dry run writes nothing, and changes no state." : "For dry runs, start as `penstock dashboard APP`.";
+      setProse(this.summary, letters.length ? `The newest ${letters.length}, with their messages. ${hint}` : "None.");
       this.more.hidden = letters.length < this.#limit;
-      const shown = new Map([...this.list.children].map((item) => [item.dataset.number, item]));
-      this.list.replaceChildren(...letters.map((letter) => shown.get(String(letter.number)) ?? this.#letter(letter, canTry)));
+      const shown = new Map([...this.list.children].map((item) => [item.dataset.offset, item]));
+      this.list.replaceChildren(...letters.map((letter) => shown.get(String(letter.dead_letter_offset)) ?? this.#card(letter, canDryRun)));
     } catch (error) {
-      setProse(this.said, error.message);
+      setProse(this.summary, error.message);
     }
   }
 
-  #letter(letter, canTry) {
+  #card(letter, canDryRun) {
     const result = el("div", { role: "status" });
-    const button = el("button", { type: "button", on: { click: () => this.#try(letter, button, result) } }, "Try again (dry run)");
-    const item = el("li", { class: "card letter" },
+    const button = el("button", { type: "button", on: { click: () => this.#dryRun(letter, button, result) } }, "Dry run");
+    const item = el("li", { class: "card dead-letter" },
       el("div", { class: "top" }, el("b", {}, `${letter.category}/${letter.bucket} @ ${count(letter.offset)}`),
-        el("span", { class: "quiet" }, `set aside ${time(letter.at_ms)}${letter.key === null ? ", without key" : `, key ${letter.key}`}`),
-        ...(canTry ? [button] : [])),
+        el("span", { class: "quiet" }, `rejected ${time(letter.at_ms)}${letter.key === null ? ", without key" : `, key ${letter.key}`}`),
+        ...(canDryRun ? [button] : [])),
       setProse(el("p"), letter.reason), el("pre", {}, letter.value === null ? "(empty)" : asText(letter.value)), result);
-    item.dataset.number = letter.number;
+    item.dataset.offset = letter.dead_letter_offset;
     return item;
   }
 
-  async #try(letter, button, result) {
+  async #dryRun(letter, button, result) {
     button.disabled = true;
-    result.textContent = "Trying, for ten seconds at most …";
+    result.textContent = "Running, for ten seconds at most …";
     try {
-      const trial = await request(pathOf(this.processor, `letters/${letter.number}/trial`), { method: "POST" });
-      result.replaceChildren(trialCard(trial));
+      const dryRun = await request(pathOf(this.processor, `dead-letters/${letter.dead_letter_offset}/dry-run`), { method: "POST" });
+      result.replaceChildren(resultCard(dryRun));
     } catch (error) {
-      result.replaceChildren(setProse(el("p", { class: "trial" }), error.message));
+      result.replaceChildren(setProse(el("p", { class: "dry-run" }), error.message));
     }
     button.disabled = false;
   }
 }
 
-function trialCard(trial) {
-  return el("div", { class: "trial" },
-    setProse(el("p", { class: `verdict ${trial.processed ? "good" : "bad"}` }), trial.says),
-    ...(trial.over ? [el("p", { class: "quiet" }, `Tried over ${trial.over}. Nothing was written.`)] : [el("p", { class: "quiet" }, "Nothing was written.")]),
-    ...(trial.trace ? [el("pre", {}, trial.trace)] : []),
-    ...(trial.written.length ? [written(trial.written)] : []),
-    ...(trial.changes.length ? [changes(trial.changes)] : []),
-    ...(trial.timers.length ? [timers(trial.timers)] : []));
+function resultCard(dryRun) {
+  const source = dryRun.state_source ? `It used ${dryRun.state_source}. Nothing was written.` : "Nothing was written.";
+  return el("div", { class: "dry-run" },
+    setProse(el("p", { class: `verdict ${dryRun.processed ? "good" : "bad"}` }), dryRun.message),
+    el("p", { class: "quiet" }, source),
+    ...(dryRun.traceback ? [el("pre", {}, dryRun.traceback)] : []),
+    ...(dryRun.outputs.length ? [outputTable(dryRun.outputs)] : []),
+    ...(dryRun.state_changes.length ? [changeTable(dryRun.state_changes)] : []),
+    ...(dryRun.timers.length ? [timers(dryRun.timers)] : []));
 }
 
-function written(records) {
-  return grid("Would be written", ["to", "key", "record"], records.map((one) => [
-    el("th", { scope: "row" }, one.category), el("td", {}, one.key), el("td", { class: "value" }, asText(one.record)),
+function outputTable(outputs) {
+  return grid("Outputs", ["category", "key", "record"], outputs.map((output) => [
+    el("th", { scope: "row" }, output.category), el("td", {}, output.key), el("td", { class: "value" }, asText(output.record)),
   ]));
 }
 
-function changes(all) {
-  const said = (entries) => entries.map((entry) => (entry.value === null ? "nothing" : `${entry.window ? `${windowOf(entry.window)}: ` : ""}${asText(entry.value)}`)).join("\n");
-  return grid("Would change", ["state of", "before", "after"], all.map(({ before, after }) => [
-    el("th", { scope: "row" }, after[0].key), el("td", { class: "value" }, said(before)), el("td", { class: "value" }, said(after)),
+function changeTable(changes) {
+  const text = (entry) => (entry.value === null ? "no value" : `${entry.window ? `${windowOf(entry.window)}: ` : ""}${asText(entry.value)}`);
+  const lines = (entries) => entries.map(text).join("\n");
+  return grid("State changes", ["key", "before", "after"], changes.map(({ before, after }) => [
+    el("th", { scope: "row" }, after[0].key), el("td", { class: "value" }, lines(before)), el("td", { class: "value" }, lines(after)),
   ]));
 }

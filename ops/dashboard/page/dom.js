@@ -1,10 +1,10 @@
-// Elements made by hand. What comes from the bus is only ever set as text, never read as markup.
+// Creation and update of elements. Data from Kafka is set as text, and never parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function filled(node, attributes, children) {
+function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "on") for (const [event, act] of Object.entries(value)) node.addEventListener(event, act);
+    if (name === "on") for (const [event, handler] of Object.entries(value)) node.addEventListener(event, handler);
     else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.filter((child) => child !== null));
@@ -12,23 +12,23 @@ function filled(node, attributes, children) {
 }
 
 export function el(tag, attributes = {}, ...children) {
-  return filled(document.createElement(tag), attributes, children);
+  return fill(document.createElement(tag), attributes, children);
 }
 
 export function svg(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+  return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-// Nothing is touched that stays as it is: a page that is updated every two seconds must not flicker, nor lose a selection.
+// Sets only a changed text, so that the updates every two seconds neither flicker nor lose a selection.
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Text with `commands` in it, which are shown as such.
+// Sets a text in which `backquotes` mark code.
 export function setProse(node, text) {
-  if (node.dataset.said === text) return node;
-  node.dataset.said = text;
-  node.replaceChildren(...text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part)));
+  if (node.dataset.text === text) return node;
+  node.dataset.text = text;
+  node.replaceChildren(...text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part)));
   return node;
 }
 

@@ -7,30 +7,30 @@ export const pageOf = (processor) => `#/processor/${encodeURIComponent(processor
 
 export class Findings {
   #list = el("ul", { class: "findings" });
-  #fine = el("p", { class: "good" });
+  #none = el("p", { class: "good" });
   #shown = "";
 
   constructor({ linked }) {
     this.linked = linked;
-    this.element = el("div", {}, this.#fine, this.#list);
+    this.element = el("div", {}, this.#none, this.#list);
   }
 
-  update(findings, fine) {
+  update(findings, textWithout) {
     const shown = JSON.stringify(findings);
-    this.#fine.hidden = findings.length > 0;
-    setText(this.#fine, fine);
+    this.#none.hidden = findings.length > 0;
+    setText(this.#none, textWithout);
     if (shown === this.#shown) return;
-    if (!this.#patched(findings)) this.#list.replaceChildren(...findings.map((finding) => this.#line(finding)));
+    if (!this.#updateLines(findings)) this.#list.replaceChildren(...findings.map((finding) => this.#line(finding)));
     this.#shown = shown;
   }
 
-  // The same findings with other figures: only the words change, and what has the focus keeps it.
-  #patched(findings) {
+  // Updates the lines in place if only figures have changed, so that a focused link keeps the focus. Returns whether it did.
+  #updateLines(findings) {
     const lines = [...this.#list.children];
-    if (lines.length !== findings.length || lines.some((line, at) => line.dataset.key !== keyOf(findings[at]))) return false;
-    lines.forEach((line, at) => {
-      setAttribute(line, "class", `finding ${findings[at].severity}`);
-      setProse(line.lastChild, findings[at].message);
+    if (lines.length !== findings.length || lines.some((line, index) => line.dataset.key !== keyOf(findings[index]))) return false;
+    lines.forEach((line, index) => {
+      setAttribute(line, "class", `finding ${findings[index].severity}`);
+      setProse(line.lastChild, findings[index].message);
     });
     return true;
   }
@@ -52,6 +52,6 @@ export function alertsAsFindings(alerts, nowMs) {
     severity: alert.silenced ? "note" : alert.firing ? "critical" : "warning",
     kind: alert.rule,
     processor: alert.processor,
-    message: `${alert.silenced ? "Silenced. " : alert.firing ? "" : "Not yet fired. "}Since ${span((nowMs - alert.since_ms) / 1000)}: ${alert.says || `${alert.measure} is ${alert.figure} (${alert.limit})`}`,
+    message: `${alert.silenced ? "Silenced. " : alert.firing ? "" : "Not yet fired. "}Since ${span((nowMs - alert.since_ms) / 1000)}: ${alert.message}`,
   }));
 }

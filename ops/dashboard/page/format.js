@@ -1,4 +1,4 @@
-// Figures and times as people read them.
+// Numbers, durations and times as text.
 
 const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 

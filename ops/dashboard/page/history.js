@@ -1,7 +1,7 @@
-// The last hour, in columns: a list of times, and for each processor a list for each figure.
+// The figures of the last hour: a list of times, and for each processor one list per figure.
 
-const KEPT_MS = 3600000;
-const FIELDS = ["rate_in", "rate_out", "behind", "behind_s", "watermark_lag_s"];
+const HISTORY_MS = 3600000;
+const FIELDS = ["events_in_per_s", "events_out_per_s", "backlog_events", "lag_s", "watermark_lag_s"];
 
 export class History {
   constructor() {
@@ -14,30 +14,30 @@ export class History {
     this.processors = new Map(Object.entries(columns.processors));
   }
 
-  add(picture) {
-    if (this.times.length && picture.at_ms <= this.times[this.times.length - 1]) return;
-    this.times.push(picture.at_ms);
-    for (const one of picture.processors) this.#columnsOf(one.processor, this.times.length - 1);
-    const seen = new Map(picture.processors.map((one) => [one.processor, one]));
+  add(status) {
+    if (this.times.length && status.at_ms <= this.times[this.times.length - 1]) return;
+    this.times.push(status.at_ms);
+    for (const { processor } of status.processors) this.#addProcessor(processor, this.times.length - 1);
+    const byName = new Map(status.processors.map((processor) => [processor.processor, processor]));
     for (const [name, columns] of this.processors) {
-      for (const field of FIELDS) columns[field].push(seen.get(name)?.[field] ?? null);
+      for (const field of FIELDS) columns[field].push(byName.get(name)?.[field] ?? null);
     }
-    this.#forget(picture.at_ms - KEPT_MS);
+    this.#dropBefore(status.at_ms - HISTORY_MS);
   }
 
   of(name, field) {
     return this.processors.get(name)?.[field] ?? [];
   }
 
-  #columnsOf(name, before) {
+  #addProcessor(name, missing) {
     if (this.processors.has(name)) return;
-    this.processors.set(name, Object.fromEntries(FIELDS.map((field) => [field, Array(before).fill(null)])));
+    this.processors.set(name, Object.fromEntries(FIELDS.map((field) => [field, Array(missing).fill(null)])));
   }
 
-  #forget(untilMs) {
-    const old = this.times.findIndex((time) => time >= untilMs);
-    if (old < 1) return;
-    this.times.splice(0, old);
-    for (const columns of this.processors.values()) for (const field of FIELDS) columns[field].splice(0, old);
+  #dropBefore(startMs) {
+    const outdated = this.times.findIndex((time) => time >= startMs);
+    if (outdated < 1) return;
+    this.times.splice(0, outdated);
+    for (const columns of this.processors.values()) for (const field of FIELDS) columns[field].splice(0, outdated);
   }
 }

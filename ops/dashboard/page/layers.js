@@ -1,9 +1,9 @@
-// Where the parts of a graph lie: layers from what nothing writes to what nothing reads, and an order within each.
+// The layout of a graph: layers from its sources to its sinks, and an order within each layer.
 
 const SWEEPS = 6;
 
-// nodes: [{id, width, height}], edges: [[from, to]]. Returns layers of {id, node or null}: null where a long edge passes through,
-// and chains: for each edge the ids that it passes.
+// nodes: [{id, width, height}], edges: [[from, to]]. Returns layers of {id, node}: the node is null for a long edge that passes through.
+// Also returns chains: for each edge, the ids on its path.
 export function layered(nodes, edges) {
   const depths = depthsOf(nodes, edges);
   const layers = [];
@@ -21,7 +21,7 @@ export function layered(nodes, edges) {
   return { layers, chains };
 }
 
-// The longest way from the start; in a circle, as far as one round.
+// The length of the longest path from a source. In a cycle, at most the number of nodes.
 function depthsOf(nodes, edges) {
   const depths = new Map(nodes.map((node) => [node.id, 0]));
   for (let round = 0; round < nodes.length; round++) {
@@ -34,19 +34,19 @@ function depthsOf(nodes, edges) {
     }
     if (!moved) break;
   }
-  return closed(depths);
+  return withoutGaps(depths);
 }
 
-// No layer is empty, whatever a circle has done to them.
-function closed(depths) {
+// Renumbers depths so that no layer is empty. A cycle may leave gaps.
+function withoutGaps(depths) {
   const used = [...new Set(depths.values())].sort((a, b) => a - b);
   return new Map([...depths].map(([id, depth]) => [id, used.indexOf(depth)]));
 }
 
-// Each is moved to the middle of its neighbours, forth and back, so that few edges cross.
+// Moves each place to the mean position of its neighbours, in both directions, so that few edges cross.
 function order(layers, chains) {
   const neighbours = new Map();
-  const join = (one, other) => neighbours.set(one, [...(neighbours.get(one) ?? []), other]);
+  const join = (from, to) => neighbours.set(from, [...(neighbours.get(from) ?? []), to]);
   for (const chain of chains) {
     for (let at = 1; at < chain.length; at++) {
       join(chain[at], chain[at - 1]);
@@ -57,18 +57,18 @@ function order(layers, chains) {
     const places = new Map();
     for (const layer of layers) layer.forEach((place, at) => places.set(place.id, (at + 0.5) / layer.length));
     for (const layer of sweep % 2 ? [...layers].reverse() : layers) {
-      const middle = (place) => {
+      const mean = (place) => {
         const near = neighbours.get(place.id) ?? [];
         return near.length ? near.reduce((sum, id) => sum + places.get(id), 0) / near.length : places.get(place.id);
       };
-      const by = new Map(layer.map((place) => [place.id, middle(place)]));
-      layer.sort((one, other) => by.get(one.id) - by.get(other.id));
+      const means = new Map(layer.map((place) => [place.id, mean(place)]));
+      layer.sort((left, right) => means.get(left.id) - means.get(right.id));
       layer.forEach((place, at) => places.set(place.id, (at + 0.5) / layer.length));
     }
   }
 }
 
-// Returns {width, height, at: id -> {x, y, width, height}}, left to right or from the top down.
+// Returns {width, height, at: id -> {x, y, width, height}}, from left to right, or from top to bottom with `down`.
 export function placed(layers, { down, along, across }) {
   const size = (place) => (place.node ? { width: place.node.width, height: place.node.height } : { width: 6, height: 6 });
   const [deep, broad] = down ? ["height", "width"] : ["width", "height"];

@@ -1,9 +1,9 @@
-// Lines over time on a canvas. All plots of a page share the moment that is pointed at.
+// Line plots over time on a canvas. All plots of a page share one cursor.
 
 import { el, setText } from "./dom.js";
 import { clock, minute, rate, short, span } from "./format.js";
 
-const GAP_MS = 20000; // nobody looked for that long: no line is drawn across
+const GAP_MS = 20000; // no line across a longer time without samples
 const LEFT = 56;
 const BOTTOM = 20;
 const TOP = 8;
@@ -12,16 +12,16 @@ const COLORS = 8;
 export const colorClass = (at) => (at < COLORS ? `c${at + 1}` : "c-rest");
 const variable = (at) => (at < COLORS ? `--s${at + 1}` : "--s-rest");
 
-const pointed = { ms: null, plots: new Set() };
+const cursor = { ms: null, plots: new Set() };
 
-function point(ms) {
-  pointed.ms = ms;
-  for (const plot of pointed.plots) plot.draw();
+function moveCursor(ms) {
+  cursor.ms = ms;
+  for (const plot of cursor.plots) plot.draw();
 }
 
 export class Plot {
-  // scale: how its figures are written, and where its axis may end; series come with update.
-  // legend: whether the lines are named elsewhere on the page.
+  // scale: the formats of values and of the axis, and the ends of the axis.
+  // legend: whether another part of the page contains the legend.
   constructor(title, scale, { legend = false } = {}) {
     this.title = title;
     this.legend = legend;
@@ -29,36 +29,36 @@ export class Plot {
     this.above = scale.above;
     this.axis = scale.axis;
     this.shown = { times: [], series: [], spanMs: 300000 };
-    this.newest = el("span", { class: "newest" });
+    this.latest = el("span", { class: "latest" });
     this.tip = el("div", { class: "tip", hidden: true });
-    this.canvas = el("canvas", { role: "img", on: { pointermove: (event) => this.#pointAt(event), pointerleave: () => point(null) } });
-    this.element = el("figure", { class: "card" }, el("figcaption", {}, el("b", {}, title), this.newest), this.canvas, this.tip);
-    this.resized = new ResizeObserver(() => this.draw());
-    this.resized.observe(this.canvas);
-    pointed.plots.add(this);
+    this.canvas = el("canvas", { role: "img", on: { pointermove: (event) => this.#onPointer(event), pointerleave: () => moveCursor(null) } });
+    this.element = el("figure", { class: "card" }, el("figcaption", {}, el("b", {}, title), this.latest), this.canvas, this.tip);
+    this.resizeObserver = new ResizeObserver(() => this.draw());
+    this.resizeObserver.observe(this.canvas);
+    cursor.plots.add(this);
   }
 
   close() {
-    this.resized.disconnect();
-    pointed.plots.delete(this);
+    this.resizeObserver.disconnect();
+    cursor.plots.delete(this);
   }
 
-  // series: [{name, color, values}], values by the index of times, null where nothing is known
+  // series: [{name, color, values}]; one value per time, null if unknown
   update(times, series, spanMs) {
     this.shown = { times, series, spanMs };
-    const last = series.map((one) => `${one.name} ${said(this.format, one.values[times.length - 1])}`);
-    this.canvas.setAttribute("aria-label", `${this.title}: ${last.join(", ") || "nothing yet"}`);
-    this.#name(series, times.length - 1);
+    const last = series.map((line) => `${line.name} ${formatted(this.format, line.values[times.length - 1])}`);
+    this.canvas.setAttribute("aria-label", `${this.title}: ${last.join(", ") || "no value yet"}`);
+    this.#showNames(series, times.length - 1);
     this.draw();
   }
 
-  // Lines that have no legend of their own are named beside the title, with their newest figures.
-  #name(series, at) {
+  // Without a legend, shows the names of the lines beside the title, with their latest values.
+  #showNames(series, at) {
     if (this.legend) return;
-    if (this.newest.childElementCount !== series.length) {
-      this.newest.replaceChildren(...series.map((one) => el("span", {}, el("i", { class: colorClass(one.color) }), el("b"))));
+    if (this.latest.childElementCount !== series.length) {
+      this.latest.replaceChildren(...series.map((line) => el("span", {}, el("i", { class: colorClass(line.color) }), el("b"))));
     }
-    series.forEach((one, index) => setText(this.newest.children[index].lastChild, `${series.length > 1 ? `${one.name} ` : ""}${said(this.format, one.values[at])}`));
+    series.forEach((line, index) => setText(this.latest.children[index].lastChild, `${series.length > 1 ? `${line.name} ` : ""}${formatted(this.format, line.values[at])}`));
   }
 
   draw() {
@@ -73,7 +73,7 @@ export class Plot {
     const frame = this.#frame(box);
     const style = getComputedStyle(this.canvas);
     this.#axes(pen, frame, style);
-    this.shown.series.forEach((one) => line(pen, frame, this.shown.times, one.values, style.getPropertyValue(variable(one.color))));
+    this.shown.series.forEach((series) => drawLine(pen, frame, this.shown.times, series.values, style.getPropertyValue(variable(series.color))));
     this.#cursor(pen, frame, style);
   }
 
@@ -82,7 +82,7 @@ export class Plot {
     const end = times.length ? times[times.length - 1] : Date.now();
     const from = firstSince(times, end - spanMs);
     let most = 0;
-    for (const one of series) for (let at = from; at < one.values.length; at++) most = Math.max(most, one.values[at] ?? 0);
+    for (const line of series) for (let at = from; at < line.values.length; at++) most = Math.max(most, line.values[at] ?? 0);
     const top = this.above(most);
     const [wide, high] = [box.width - LEFT - 6, box.height - TOP - BOTTOM];
     return { end, from, spanMs, top, wide, high,
@@ -99,7 +99,7 @@ export class Plot {
     pen.textAlign = "right";
     for (let part = 0; part <= 2; part++) {
       const y = Math.round(frame.y((frame.top * part) / 2)) + 0.5;
-      rule(pen, LEFT, y, LEFT + frame.wide, y);
+      drawRule(pen, LEFT, y, LEFT + frame.wide, y);
       pen.fillText(this.axis((frame.top * part) / 2), LEFT - 7, y);
     }
     pen.textAlign = "center";
@@ -113,23 +113,23 @@ export class Plot {
 
   #cursor(pen, frame, style) {
     const { times, series } = this.shown;
-    const at = pointed.ms === null ? -1 : nearest(times, pointed.ms);
+    const at = cursor.ms === null ? -1 : nearest(times, cursor.ms);
     this.tip.hidden = at < frame.from || !series.length;
     if (this.tip.hidden) return;
     const x = frame.x(times[at]);
     pen.strokeStyle = style.getPropertyValue("--quiet");
-    rule(pen, Math.round(x) + 0.5, TOP, Math.round(x) + 0.5, TOP + frame.high);
-    const rows = series.filter((one) => one.values[at] !== null && one.values[at] !== undefined)
-      .map((one) => el("div", {}, el("i", { class: colorClass(one.color) }), one.name, el("b", {}, this.format(one.values[at]))));
+    drawRule(pen, Math.round(x) + 0.5, TOP, Math.round(x) + 0.5, TOP + frame.high);
+    const rows = series.filter((line) => line.values[at] !== null && line.values[at] !== undefined)
+      .map((line) => el("div", {}, el("i", { class: colorClass(line.color) }), line.name, el("b", {}, this.format(line.values[at]))));
     this.tip.replaceChildren(el("div", { class: "quiet" }, clock(times[at])), ...rows);
     const left = x > LEFT + frame.wide / 2 ? x - this.tip.offsetWidth - 2 : x + 24;
     this.tip.style.left = `${Math.max(0, left)}px`;
   }
 
-  #pointAt(event) {
+  #onPointer(event) {
     const box = this.canvas.getBoundingClientRect();
     const frame = this.#frame(box);
-    point(frame.end - frame.spanMs * (1 - (event.clientX - box.left - LEFT) / frame.wide));
+    moveCursor(frame.end - frame.spanMs * (1 - (event.clientX - box.left - LEFT) / frame.wide));
   }
 }
 
@@ -145,10 +145,10 @@ export function spark(canvas, times, values, spanMs) {
   const from = firstSince(times, end - spanMs);
   const top = Math.max(1, ...values.slice(from).map((value) => value ?? 0));
   const frame = { from, x: (ms) => width * (1 - (end - ms) / spanMs), y: (value) => 2 + (height - 4) * (1 - value / top) };
-  line(pen, frame, times, values, getComputedStyle(canvas).getPropertyValue("--s1"));
+  drawLine(pen, frame, times, values, getComputedStyle(canvas).getPropertyValue("--s1"));
 }
 
-function line(pen, frame, times, values, color) {
+function drawLine(pen, frame, times, values, color) {
   pen.strokeStyle = color;
   pen.lineWidth = 1.6;
   pen.lineJoin = "round";
@@ -168,14 +168,14 @@ function line(pen, frame, times, values, color) {
   pen.stroke();
 }
 
-function rule(pen, x1, y1, x2, y2) {
+function drawRule(pen, x1, y1, x2, y2) {
   pen.beginPath();
   pen.moveTo(x1, y1);
   pen.lineTo(x2, y2);
   pen.stroke();
 }
 
-const said = (format, value) => (value === null || value === undefined ? "–" : format(value));
+const formatted = (format, value) => (value === null || value === undefined ? "–" : format(value));
 
 function firstSince(times, ms) {
   const at = times.findIndex((time) => time >= ms);
@@ -190,7 +190,7 @@ function nearest(times, ms) {
   return best;
 }
 
-// Axes end at round figures, whose halves are round as well.
+// The ends of axes are round numbers, whose halves are round as well.
 function roundAbove(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 10)));
   return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 1.02) ?? 20 * power;

@@ -1,28 +1,28 @@
-// The page of one processor: how it stands, its last hour, who runs it, what it keeps, and what it set aside.
+// The page of one processor: findings, figures, the last hour, workers, buckets, state and dead letters.
 
 import { el, section, setText } from "./dom.js";
 import { Findings } from "./findings.js";
 import { bytes, count, countOrUnknown, plural, rate, span, spanOrNone, spanOrUnknown, time } from "./format.js";
-import { Letters } from "./dead_letters.js";
+import { DeadLetters } from "./dead_letters.js";
 import { COUNTS, Plot, SPANS } from "./plot.js";
 import { timeRange } from "./time_range.js";
-import { holder, lastSaved, running } from "./processor_status.js";
+import { checkpointAge, isSilent, running, slowestShard } from "./processor_status.js";
 import { States } from "./states.js";
 import { Table } from "./table.js";
 
 const FIGURES = [
-  ["read", (one) => `${rate(one.rate_in)}/s`, (one) => `${bytes(one.bytes_in)}/s`],
-  ["written", (one) => `${rate(one.rate_out)}/s`, (one) => `${bytes(one.bytes_out)}/s`],
-  ["backlog (events)", (one) => countOrUnknown(one.behind), (one) => (one.behind_bytes ? `about ${bytes(one.behind_bytes)}` : "")],
-  ["lag (time)", (one) => (one.behind === 0 ? "–" : spanOrUnknown(one.behind_s)), () => ""],
-  ["watermark lag", (one) => spanOrNone(one.watermark_lag_s), (one) => heldBy(one)],
-  ["last checkpoint", (one) => spanOrNone(lastSaved(one)), () => ""],
-  ["oldest backup", (one) => spanOrNone(one.backup_age_s), () => ""],
-  ["dead letters", (one) => countOrUnknown(one.dead_letters), () => ""],
+  ["read", (processor) => `${rate(processor.events_in_per_s)}/s`, (processor) => `${bytes(processor.bytes_in_per_s)}/s`],
+  ["written", (processor) => `${rate(processor.events_out_per_s)}/s`, (processor) => `${bytes(processor.bytes_out_per_s)}/s`],
+  ["backlog (events)", (processor) => countOrUnknown(processor.backlog_events), (processor) => (processor.backlog_bytes ? `about ${bytes(processor.backlog_bytes)}` : "")],
+  ["lag (time)", (processor) => (processor.backlog_events === 0 ? "–" : spanOrUnknown(processor.lag_s)), () => ""],
+  ["watermark lag", (processor) => spanOrNone(processor.watermark_lag_s), (processor) => heldBy(processor)],
+  ["last checkpoint", (processor) => spanOrNone(checkpointAge(processor)), () => ""],
+  ["oldest backup", (processor) => spanOrNone(processor.backup_age_s), () => ""],
+  ["dead letters", (processor) => countOrUnknown(processor.dead_letters), () => ""],
 ];
 
-function heldBy(one) {
-  const shard = holder(one);
+function heldBy(processor) {
+  const shard = slowestShard(processor);
   return shard ? `bucket ${shard.bucket}${shard.held_by ? `, by ${shard.held_by}` : ""}` : "";
 }
 
@@ -32,32 +32,32 @@ export class ProcessorPage {
     this.path = el("p", { class: "path" });
     this.top = el("section", { "aria-label": name }, el("p", { class: "crumb" }, el("a", { href: "#/" }, "← All processors")), el("h1", {}, name), this.path);
     this.findings = new Findings({ linked: false });
-    this.figures = FIGURES.map(([title]) => ({ title, figure: el("span"), beside: el("small") }));
-    this.choice = timeRange(() => this.update(this.state));
+    this.figures = FIGURES.map(([title]) => ({ title, figure: el("span"), detail: el("small") }));
+    this.timeRange = timeRange(() => this.update(this.state));
     this.plots = [
-      [new Plot("Throughput (events/s)", COUNTS), [["read", "rate_in"], ["written", "rate_out"]]],
-      [new Plot("Backlog (events)", COUNTS), [["backlog", "behind"]]],
-      [new Plot("Lag (time)", SPANS), [["lag", "behind_s"]]],
+      [new Plot("Throughput (events/s)", COUNTS), [["read", "events_in_per_s"], ["written", "events_out_per_s"]]],
+      [new Plot("Backlog (events)", COUNTS), [["backlog", "backlog_events"]]],
+      [new Plot("Lag (time)", SPANS), [["lag", "lag_s"]]],
       [new Plot("Watermark lag", SPANS), [["watermark lag", "watermark_lag_s"]]],
     ];
     this.workers = new Table("Workers", WORKER_COLUMNS);
     this.shards = new Table("Buckets", BUCKET_COLUMNS);
     this.states = new States(name);
-    this.letters = new Letters(name);
-    const over = section("The last hour", el("div", { class: "plots" }, ...this.plots.map(([plot]) => plot.element)));
-    over.head.append(this.choice.element);
+    this.deadLetters = new DeadLetters(name);
+    const lastHour = section("The last hour", el("div", { class: "plots" }, ...this.plots.map(([plot]) => plot.element)));
+    lastHour.head.append(this.timeRange.element);
     this.missing = el("p", { class: "card" }, "No processor of this name has reported within the last hour.");
-    this.whole = [
+    this.sections = [
       this.findings.element,
-      el("dl", { class: "figures" }, ...this.figures.map(({ title, figure, beside }) => el("div", {}, el("dt", {}, title), el("dd", {}, figure, beside)))),
-      over.element,
+      el("dl", { class: "figures" }, ...this.figures.map(({ title, figure, detail }) => el("div", {}, el("dt", {}, title), el("dd", {}, figure, detail)))),
+      lastHour.element,
       section("Workers", this.workers.element).element,
       section("Buckets", this.shards.element).element,
     ];
-    this.elements = [this.top, this.missing, ...this.whole, this.states.element, this.letters.element];
+    this.elements = [this.top, this.missing, ...this.sections, this.states.element, this.deadLetters.element];
     this.update(state);
-    this.states.look();
-    this.letters.look();
+    this.states.load();
+    this.deadLetters.load();
   }
 
   close() {
@@ -66,52 +66,52 @@ export class ProcessorPage {
 
   update(state) {
     this.state = state;
-    const one = state.picture?.processors.find((other) => other.processor === this.name);
-    for (const part of this.whole) part.hidden = !one;
-    this.missing.hidden = Boolean(one) || !state.picture;
-    if (!one) return;
-    setText(this.path, `${one.kind}: ${one.inputs.join(" + ") || "nothing"} → ${one.outputs.join(" + ") || "nothing"} · ${plural(running(one).length, "worker")}`);
-    this.findings.update(state.picture.findings.filter((finding) => finding.processor === this.name), "No findings.");
-    this.figures.forEach(({ figure, beside }, at) => {
-      setText(figure, FIGURES[at][1](one));
-      setText(beside, FIGURES[at][2](one));
+    const processor = state.status?.processors.find((other) => other.processor === this.name);
+    for (const part of this.sections) part.hidden = !processor;
+    this.missing.hidden = Boolean(processor) || !state.status;
+    if (!processor) return;
+    setText(this.path, `${processor.kind}: ${processor.inputs.join(" + ") || "nothing"} → ${processor.outputs.join(" + ") || "nothing"} · ${plural(running(processor).length, "worker")}`);
+    this.findings.update(state.status.findings.filter((finding) => finding.processor === this.name), "No findings.");
+    this.figures.forEach(({ figure, detail }, index) => {
+      setText(figure, FIGURES[index][1](processor));
+      setText(detail, FIGURES[index][2](processor));
     });
     for (const [plot, lines] of this.plots) {
-      plot.update(state.history.times, lines.map(([name, field], color) => ({ name, color, values: state.history.of(this.name, field) })), this.choice.ms);
+      plot.update(state.history.times, lines.map(([name, field], color) => ({ name, color, values: state.history.of(this.name, field) })), this.timeRange.ms);
     }
-    this.workers.update(one.workers.map((worker) => ({ key: worker.worker, worker, atMs: state.picture.at_ms })));
-    this.shards.update(one.shards.map((shard) => ({ key: shard.bucket, shard })));
-    this.states.note(one);
-    this.letters.note(one);
+    this.workers.update(processor.workers.map((worker) => ({ key: worker.worker, worker, atMs: state.status.at_ms })));
+    this.shards.update(processor.shards.map((shard) => ({ key: shard.bucket, shard })));
+    this.states.update(processor);
+    this.deadLetters.update(processor);
   }
 }
 
-const whileItRuns = (text) => ({ worker }) => (worker.ended ? "–" : text(worker));
+const whileRunning = (text) => ({ worker }) => (worker.end_reason ? "–" : text(worker));
 
 const WORKER_COLUMNS = [
   { title: "worker", text: ({ worker }) => worker.worker },
   { title: "host", text: ({ worker }) => worker.host },
   { title: "process", number: true, text: ({ worker }) => String(worker.pid) },
-  { title: "runs for", number: true, text: ({ worker, atMs }) => (worker.ended ? (worker.ended === "stopped" ? "stopped" : "failed") : span((atMs - worker.started_ms) / 1000)), tone: ({ worker }) => (worker.ended && worker.ended !== "stopped" ? "critical" : null) },
-  { title: "last heard", number: true, text: ({ worker }) => `${span(worker.silent_s)} ago`, tone: ({ worker }) => (!worker.ended && worker.silent_s > 20 ? "critical" : null) },
+  { title: "runs for", number: true, text: ({ worker, atMs }) => (worker.end_reason ? (worker.end_reason === "stopped" ? "stopped" : "failed") : span((atMs - worker.started_ms) / 1000)), tone: ({ worker }) => (worker.end_reason && worker.end_reason !== "stopped" ? "critical" : null) },
+  { title: "last report", number: true, text: ({ worker }) => `${span(worker.report_age_s)} ago`, tone: ({ worker }) => (isSilent(worker) ? "critical" : null) },
   { title: "deployment", text: ({ worker }) => worker.deployment || "manual" },
   { title: "buckets", text: ({ worker }) => worker.buckets.join(" ") },
-  { title: "in/s", number: true, text: whileItRuns((worker) => rate(worker.rate_in)) },
-  { title: "out/s", number: true, text: whileItRuns((worker) => rate(worker.rate_out)) },
-  { title: "CPU", number: true, text: whileItRuns((worker) => `${Math.round(worker.cpu * 100)} %`) },
-  { title: "memory", number: true, text: whileItRuns((worker) => bytes(worker.memory_bytes)) },
-  { title: "checkpoint took", number: true, text: whileItRuns((worker) => `${Math.round(worker.saving_s * 1000)} ms`) },
+  { title: "in/s", number: true, text: whileRunning((worker) => rate(worker.events_in_per_s)) },
+  { title: "out/s", number: true, text: whileRunning((worker) => rate(worker.events_out_per_s)) },
+  { title: "CPU", number: true, text: whileRunning((worker) => `${Math.round(worker.cpu_cores * 100)} %`) },
+  { title: "memory", number: true, text: whileRunning((worker) => bytes(worker.memory_bytes)) },
+  { title: "checkpoint took", number: true, text: whileRunning((worker) => `${Math.round(worker.checkpoint_duration_s * 1000)} ms`) },
   { title: "restarts in 1 h", number: true, text: ({ worker }) => count(worker.restarts) },
 ];
 
 const BUCKET_COLUMNS = [
   { title: "bucket", text: ({ shard }) => String(shard.bucket) },
-  { title: "owner", text: ({ shard }) => shard.owner || "none", tone: ({ shard }) => (shard.owner || !shard.behind ? null : "warning") },
-  { title: "in/s", number: true, text: ({ shard }) => rate(shard.rate_in) },
-  { title: "out/s", number: true, text: ({ shard }) => rate(shard.rate_out) },
-  { title: "backlog (events)", number: true, text: ({ shard }) => countOrUnknown(shard.behind) },
-  { title: "lag (time)", number: true, text: ({ shard }) => (shard.behind === 0 ? "–" : spanOrUnknown(shard.behind_s)) },
-  { title: "event time", text: ({ shard }) => time(shard.low_ms) },
+  { title: "owner", text: ({ shard }) => shard.owner || "none", tone: ({ shard }) => (shard.owner || !shard.backlog_events ? null : "warning") },
+  { title: "in/s", number: true, text: ({ shard }) => rate(shard.events_in_per_s) },
+  { title: "out/s", number: true, text: ({ shard }) => rate(shard.events_out_per_s) },
+  { title: "backlog (events)", number: true, text: ({ shard }) => countOrUnknown(shard.backlog_events) },
+  { title: "lag (time)", number: true, text: ({ shard }) => (shard.backlog_events === 0 ? "–" : spanOrUnknown(shard.lag_s)) },
+  { title: "low watermark", text: ({ shard }) => time(shard.low_watermark_ms) },
   { title: "", text: ({ shard }) => (shard.catching_up ? "catching up" : shard.idle ? "idle" : shard.held_by ? `held back by ${shard.held_by}` : "") },
   { title: "backup", number: true, text: ({ shard }) => spanOrNone(shard.backup_age_s) },
 ];

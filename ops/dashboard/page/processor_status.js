@@ -2,16 +2,18 @@
 
 const SILENT_AFTER_S = 20;
 
-export const running = (one) => one.workers.filter((worker) => !worker.ended && worker.silent_s <= SILENT_AFTER_S);
+export const isSilent = (worker) => !worker.end_reason && worker.report_age_s > SILENT_AFTER_S;
 
-// How old the oldest of its workers' last checkpoints is, in seconds; null before the first.
-export function lastSaved(one) {
-  const ages = running(one).map((worker) => worker.saved_s).filter((age) => age !== null);
+export const running = (processor) => processor.workers.filter((worker) => !worker.end_reason && !isSilent(worker));
+
+// The longest time since the last checkpoint of a running worker, in seconds; null before the first checkpoint.
+export function checkpointAge(processor) {
+  const ages = running(processor).map((worker) => worker.checkpoint_age_s).filter((age) => age !== null);
   return ages.length ? Math.max(...ages) : null;
 }
 
-// The shard that its event time waits for.
-export function holder(one) {
-  const awake = one.shards.filter((shard) => !shard.idle && shard.low_ms !== null);
-  return awake.length ? awake.reduce((least, shard) => (shard.low_ms < least.low_ms ? shard : least)) : null;
+// The shard that determines the low watermark; null if all are idle or have none.
+export function slowestShard(processor) {
+  const active = processor.shards.filter((shard) => !shard.idle && shard.low_watermark_ms !== null);
+  return active.length ? active.reduce((lowest, shard) => (shard.low_watermark_ms < lowest.low_watermark_ms ? shard : lowest)) : null;
 }

@@ -10,63 +10,63 @@ export class States {
     this.key = el("input", { name: "key", placeholder: "any", autocomplete: "off", spellcheck: "false" });
     this.limit = el("select", { name: "limit" }, ...[20, 100, 500].map((number) => el("option", {}, String(number))));
     this.form = el("form", { on: { submit: (event) => this.#submitted(event) } },
-      el("label", {}, "key", this.key), el("label", {}, "values of each bucket", this.limit), el("button", {}, "Look"));
+      el("label", {}, "key", this.key), el("label", {}, "values per bucket", this.limit), el("button", {}, "Show"));
     this.shown = el("div", { class: "shards", "aria-live": "polite" });
     const { element, head } = section("State", this.form, this.shown);
-    head.append(el("span", { class: "quiet" }, "as it is saved on this machine; only read"));
+    head.append(el("span", { class: "quiet" }, "saved on this machine; read only"));
     this.element = element;
-    this.standing = null;
+    this.status = null;
   }
 
-  note(standing) {
-    this.standing = standing;
+  update(processor) {
+    this.status = processor;
   }
 
   #submitted(event) {
     event.preventDefault();
-    this.look();
+    this.load();
   }
 
-  async look() {
+  async load() {
     const query = new URLSearchParams({ key: this.key.value, limit: this.limit.value });
     try {
-      const { shards, says } = await request(`${pathOf(this.processor, "state")}?${query}`);
-      this.form.hidden = Boolean(says);
-      if (says) return this.#tell(says);
-      this.shown.replaceChildren(...this.#notHere(shards), ...shards.map((shard) => shardCard(shard, Boolean(this.key.value))));
+      const { shards, message } = await request(`${pathOf(this.processor, "state")}?${query}`);
+      this.form.hidden = Boolean(message);
+      if (message) return this.#showMessage(message);
+      this.shown.replaceChildren(...this.#elsewhere(shards), ...shards.map((shard) => shardCard(shard, Boolean(this.key.value))));
     } catch (error) {
       this.form.hidden = true;
-      this.#tell(error.message);
+      this.#showMessage(error.message);
     }
   }
 
-  #tell(says) {
-    this.shown.replaceChildren(setProse(el("p", { class: "card quiet" }), says));
+  #showMessage(message) {
+    this.shown.replaceChildren(setProse(el("p", { class: "card quiet" }), message));
   }
 
-  // Which buckets have their state elsewhere, as far as is known.
-  #notHere(shards) {
-    const here = new Set(shards.map((shard) => shard.bucket));
-    const away = (this.standing?.shards ?? []).filter((shard) => !here.has(shard.bucket));
-    if (!away.length) return shards.length ? [] : [el("p", { class: "card quiet" }, "Nothing is saved on this machine yet.")];
-    const hosts = new Map((this.standing?.workers ?? []).map((worker) => [worker.worker, worker.host]));
-    const where = [...new Set(away.map((shard) => (shard.owner ? `${shard.owner} on ${hosts.get(shard.owner)}` : "")).filter(Boolean))];
+  // The buckets whose state is not on this machine, with their owners.
+  #elsewhere(shards) {
+    const local = new Set(shards.map((shard) => shard.bucket));
+    const missing = (this.status?.shards ?? []).filter((shard) => !local.has(shard.bucket));
+    if (!missing.length) return shards.length ? [] : [el("p", { class: "card quiet" }, "This machine has no saved state yet.")];
+    const hosts = new Map((this.status?.workers ?? []).map((worker) => [worker.worker, worker.host]));
+    const owners = [...new Set(missing.map((shard) => (shard.owner ? `${shard.owner} on ${hosts.get(shard.owner)}` : "")).filter(Boolean))];
     return [el("p", { class: "card quiet" },
-      `Of bucket ${away.map((shard) => shard.bucket).join(", ")} nothing is in the state folder of this machine. `,
-      where.length ? `Open in worker ${where.join(", ")}: look there, or start the dashboard with the --dir of those workers.` : "Nobody has it open, or nothing was saved yet.")];
+      `The state folder of this machine has no state of bucket ${missing.map((shard) => shard.bucket).join(", ")}. `,
+      owners.length ? `The owner is worker ${owners.join(", ")}. Start the dashboard there, or with the --dir of the owner.` : "No worker owns the bucket, or its worker has saved nothing yet.")];
   }
 }
 
-function shardCard({ bucket, seen, problem }, byKey) {
-  if (!seen) return el("p", { class: "card" }, `Bucket ${bucket}: ${problem || "it was removed just now"}`);
-  const entries = [...seen.entries.map((entry) => ["", entry]), ...(seen.pending?.entries ?? []).map((entry) => ["prepared", entry])];
-  const position = Object.entries(seen.position.offsets ?? {}).map(([name, offset]) => `${name} ${count(offset)}`).join(", ") || "nothing read";
-  const marks = Object.entries(seen.watermarks).map(([name, ms]) => `${name} ${time(ms)}`).join(", ");
-  const facts = [`at ${position}`, marks && `event time ${marks}`, seen.pending && `${plural(seen.pending.changes, "change")} prepared`].filter(Boolean);
+function shardCard({ bucket, state, problem }, byKey) {
+  if (!state) return el("p", { class: "card" }, `Bucket ${bucket}: ${problem || "its state was removed meanwhile"}`);
+  const entries = [...state.entries.map((entry) => ["", entry]), ...(state.pending?.entries ?? []).map((entry) => ["prepared", entry])];
+  const position = Object.entries(state.position.offsets ?? {}).map(([name, offset]) => `${name} ${count(offset)}`).join(", ") || "no event read";
+  const watermarks = Object.entries(state.watermarks).map(([name, ms]) => `${name} ${time(ms)}`).join(", ");
+  const facts = [`at ${position}`, watermarks && `watermarks ${watermarks}`, state.pending && `${plural(state.pending.changes, "change")} prepared`].filter(Boolean);
   return el("details", { class: "card shard", open: entries.length > 0 && (byKey || bucket === 0) },
     el("summary", {}, el("b", {}, `Bucket ${bucket}`), ` · ${plural(entries.length, "value")} shown · ${facts.join(" · ")}`),
     entries.length ? values(entries) : el("p", { class: "quiet" }, "No value."),
-    ...(seen.timers.length ? [timers(seen.timers)] : []));
+    ...(state.timers.length ? [timers(state.timers)] : []));
 }
 
 function values(entries) {

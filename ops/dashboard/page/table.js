@@ -1,8 +1,8 @@
-// A table whose cells are changed in place, row by row.
+// A table whose cells are updated in place.
 
 import { el, setAttribute, setText } from "./dom.js";
 
-// columns: {title, text(row), number, wide, href(row), tone(row), make(row): a node that is made once and kept}
+// columns: {title, text(row), number, wide, href(row), tone(row), make(row)}; make returns a node once, and the table keeps it
 export class Table {
   #columns;
   #rows = new Map();
@@ -16,24 +16,24 @@ export class Table {
   }
 
   update(rows) {
-    const gone = new Set(this.#rows.keys());
+    const removed = new Set(this.#rows.keys());
     rows.forEach((row, at) => {
-      gone.delete(row.key);
-      const shown = this.#rows.get(row.key) ?? this.#added(row);
-      if (this.#body.children[at] !== shown.element) this.#body.insertBefore(shown.element, this.#body.children[at] ?? null);
-      this.#columns.forEach((column, index) => change(shown.cells[index], column, row));
+      removed.delete(row.key);
+      const tableRow = this.#rows.get(row.key) ?? this.#addRow(row);
+      if (this.#body.children[at] !== tableRow.element) this.#body.insertBefore(tableRow.element, this.#body.children[at] ?? null);
+      this.#columns.forEach((column, index) => updateCell(tableRow.cells[index], column, row));
     });
-    for (const key of gone) {
+    for (const key of removed) {
       this.#rows.get(key).element.remove();
       this.#rows.delete(key);
     }
   }
 
-  #added(row) {
+  #addRow(row) {
     const cells = this.#columns.map((column, index) => cellOf(column, row, index === 0));
-    const shown = { cells, element: el("tr", {}, ...cells.map((cell) => cell.element)) };
-    this.#rows.set(row.key, shown);
-    return shown;
+    const tableRow = { cells, element: el("tr", {}, ...cells.map((cell) => cell.element)) };
+    this.#rows.set(row.key, tableRow);
+    return tableRow;
   }
 }
 
@@ -47,7 +47,7 @@ function cellOf(column, row, first) {
   return { element, inner };
 }
 
-function change(cell, column, row) {
+function updateCell(cell, column, row) {
   if (column.make) return;
   if (column.href) setAttribute(cell.inner, "href", column.href(row));
   setText(cell.inner ?? cell.element, column.text(row));

@@ -1,4 +1,4 @@
-// The time range of all plots, shared by all pages.
+// The time range of all plots; all pages share it.
 
 import { el } from "./dom.js";
 
@@ -15,7 +15,7 @@ export function timeRange(changed) {
   };
   show();
   return {
-    element: el("div", { class: "choice", role: "group", "aria-label": "Time shown" }, ...buttons),
+    element: el("div", { class: "time-range", role: "group", "aria-label": "Time range" }, ...buttons),
     get ms() {
       return chosen;
     },

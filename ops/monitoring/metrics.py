@@ -1,0 +1,139 @@
+"""The metrics of processors by name, for Prometheus, alert rules and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from .reports import SILENT_AFTER_S, STOPPED
+from .status import ProcessorStatus, ShardStatus, WorkerStatus
+
+T = TypeVar("T")
+
+
+class MetricDefinition(NamedTuple, Generic[T]):
+    """A metric and its description.
+
+    Args:
+        description: its meaning and unit.
+        of: returns the value; None if it is unknown or does not apply.
+    """
+
+    description: str
+    of: Callable[[T], float | None]
+
+
+PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
+    "backlog_events": MetricDefinition(
+        "Backlog (events): input events after the committed offsets", lambda status: status.backlog_events
+    ),
+    "backlog_bytes": MetricDefinition(
+        "Backlog (bytes), estimated from the mean event size", lambda status: status.backlog_bytes
+    ),
+    "lag_seconds": MetricDefinition(
+        "Lag (time): seconds that the oldest event of the backlog has waited", lambda status: status.lag_s
+    ),
+    "retention_remaining_share": MetricDefinition(
+        "remaining retention of the oldest backlog event, as a share from 0 to 1; the lowest of all buckets",
+        lambda status: min(
+            (
+                max(0.0, shard.retention_remaining_s) / (max(0.0, shard.retention_remaining_s) + shard.lag_s)
+                for shard in status.shards
+                if shard.retention_remaining_s is not None and shard.lag_s
+            ),
+            default=None,
+        ),
+    ),
+    "events_in_per_second": MetricDefinition(
+        "Throughput: events read per second", lambda status: status.total("events_in_per_s")
+    ),
+    "events_out_per_second": MetricDefinition(
+        "Throughput: records written per second", lambda status: status.total("events_out_per_s")
+    ),
+    "bytes_in_per_second": MetricDefinition(
+        "Throughput: bytes read per second", lambda status: status.total("bytes_in_per_s")
+    ),
+    "bytes_out_per_second": MetricDefinition(
+        "Throughput: bytes written per second", lambda status: status.total("bytes_out_per_s")
+    ),
+    "watermark_lag_seconds": MetricDefinition(
+        "Watermark lag: seconds between the low watermark and the current time; absent while all buckets are idle",
+        lambda status: status.watermark_lag_s,
+    ),
+    "watermark_stall_seconds": MetricDefinition(
+        "seconds without progress of the low watermark despite a backlog, as measured by this observer",
+        lambda status: status.watermark_stall_s,
+    ),
+    "checkpoint_age_seconds": MetricDefinition(
+        "seconds since the last checkpoint of a worker with unsaved events; the longest of all workers",
+        lambda status: max(
+            (unsaved_s for worker in status.running_workers if (unsaved_s := status.unsaved_s(worker)) is not None),
+            default=None,
+        ),
+    ),
+    "checkpoint_duration_seconds": MetricDefinition(
+        "duration of the last checkpoint in seconds; the longest of all workers",
+        lambda status: max((worker.checkpoint_duration_s for worker in status.running_workers), default=None),
+    ),
+    "backup_age_seconds": MetricDefinition(
+        "seconds since the newest backup of a shard; the longest of all shards", lambda status: status.backup_age_s
+    ),
+    "dead_letters": MetricDefinition("dead letters that Kafka stores", lambda status: status.dead_letters),
+    "dead_letters_per_second": MetricDefinition(
+        "dead letters written per second", lambda status: status.total("dead_letters_per_s")
+    ),
+    "dead_letter_share": MetricDefinition(
+        "dead letters as a share of the events read, from 0 to 1", lambda status: status.dead_letter_share
+    ),
+    "late_events": MetricDefinition(
+        "events that arrived after the watermark, since the workers started", lambda status: status.total("late_events")
+    ),
+    "workers": MetricDefinition("running workers", lambda status: len(status.running_workers)),
+    "workers_silent": MetricDefinition(
+        f"workers without a report for {SILENT_AFTER_S:g} s that did not stop",
+        lambda status: sum(not worker.end_reason for worker in status.workers) - len(status.running_workers),
+    ),
+    "workers_failed": MetricDefinition(
+        "workers that failed within the last hour and did not restart",
+        lambda status: sum(worker.end_reason not in ("", STOPPED) for worker in status.workers),
+    ),
+    "not_running": MetricDefinition(
+        "1 if no worker runs and there is a backlog, else 0",
+        lambda status: float(not status.running_workers and bool(status.backlog_events)),
+    ),
+    "restarts": MetricDefinition("restarts after failures in the last hour", lambda status: status.total("restarts")),
+    "buckets_unowned": MetricDefinition(
+        "buckets with a backlog and without an owner",
+        lambda status: sum(not shard.owner and bool(shard.backlog_events) for shard in status.shards),
+    ),
+}
+"""Metrics of a processor."""
+
+BUCKET_METRICS: dict[str, MetricDefinition[ShardStatus]] = {
+    "bucket_backlog_events": MetricDefinition("Backlog (events) of a bucket", lambda shard: shard.backlog_events),
+    "bucket_lag_seconds": MetricDefinition("Lag (time) of a bucket, in seconds", lambda shard: shard.lag_s),
+    "bucket_events_in_per_second": MetricDefinition(
+        "Throughput of a bucket: events read per second", lambda shard: shard.events_in_per_s
+    ),
+    "bucket_low_watermark_seconds": MetricDefinition(
+        "low watermark of a bucket, in seconds since 1970",
+        lambda shard: None if shard.low_watermark_ms is None else shard.low_watermark_ms / 1000,
+    ),
+    "bucket_backup_age_seconds": MetricDefinition(
+        "seconds since the newest backup of a bucket", lambda shard: shard.backup_age_s
+    ),
+}
+"""Metrics of a shard, with the label `bucket`."""
+
+WORKER_METRICS: dict[str, MetricDefinition[WorkerStatus]] = {
+    "worker_events_in_per_second": MetricDefinition(
+        "Throughput of a worker: events read per second", lambda worker: worker.events_in_per_s
+    ),
+    "worker_cpu_cores": MetricDefinition("CPU cores that a worker uses", lambda worker: worker.cpu_cores),
+    "worker_memory_bytes": MetricDefinition("memory of a worker", lambda worker: worker.memory_bytes),
+    "worker_buckets": MetricDefinition("buckets that a worker owns", lambda worker: len(worker.buckets)),
+    "worker_checkpoint_age_seconds": MetricDefinition(
+        "seconds since a worker's last checkpoint", lambda worker: worker.checkpoint_age_s
+    ),
+}
+"""Metrics of a worker, with the label `worker`."""

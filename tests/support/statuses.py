@@ -1,0 +1,87 @@
+"""Statuses of processors, and reports of workers, with defaults for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.ops.monitoring.findings import findings_of
+from penstock.ops.monitoring.reports import Counts, Node, Report, ShardReport
+from penstock.ops.monitoring.status import ClusterStatus, ProcessorStatus, ShardStatus, WorkerStatus
+
+NODE = Node("scorer", "stateless", ("enriched",), ("scored",), "scorer.dead_letters", 1.0)
+NOW_MS = 1_700_000_000_000
+
+
+def shard_status(bucket: int = 0, **fields: Any) -> ShardStatus:
+    """Return the status of a shard without a backlog."""
+    defaults: dict[str, Any] = {
+        "owner": "one",
+        "backlog_events": 0,
+        "backlog_bytes": 0,
+        "lag_s": 0.0,
+        "retention_remaining_s": None,
+        "events_in_per_s": 0.0,
+        "events_out_per_s": 0.0,
+        "low_watermark_ms": NOW_MS,
+        "idle": False,
+        "held_by": "",
+        "catching_up": False,
+        "backup_age_s": None,
+    }
+    return ShardStatus(bucket, **{**defaults, **fields})
+
+
+def worker_status(name: str = "one", **fields: Any) -> WorkerStatus:
+    """Return the status of a running worker without problems."""
+    defaults: dict[str, Any] = {
+        "host": "here",
+        "pid": 7,
+        "deployment": "",
+        "started_ms": NOW_MS - 60_000,
+        "report_age_s": 1.0,
+        "buckets": (0,),
+        "events_in_per_s": 0.0,
+        "bytes_in_per_s": 0.0,
+        "events_out_per_s": 0.0,
+        "bytes_out_per_s": 0.0,
+        "checkpoint_age_s": 1.0,
+        "checkpoint_duration_s": 0.01,
+        "cpu_cores": 0.1,
+        "memory_bytes": 1,
+        "restarts": 0,
+        "dead_letters_per_s": 0.0,
+        "late_events": 0,
+        "dropped_events": 0,
+        "backup_interval_s": None,
+        "end_reason": "",
+    }
+    return WorkerStatus(name, **{**defaults, **fields})
+
+
+def processor_status(
+    *shards: ShardStatus, workers: tuple[WorkerStatus, ...] | None = None, **fields: Any
+) -> ProcessorStatus:
+    """Return the status of a processor with these shards; by default with one worker without problems."""
+    run_by = (worker_status(),) if workers is None else workers
+    return ProcessorStatus(
+        **{"node": NODE, "at_ms": NOW_MS, "shards": shards, "workers": run_by, "dead_letters": 0, **fields}
+    )
+
+
+def cluster_status(*processors: ProcessorStatus, at_ms: int = NOW_MS) -> ClusterStatus:
+    """Return the status of processors with their findings."""
+    return ClusterStatus(at_ms, processors, findings_of(processors))
+
+
+def report(at_ms: int, events_in: int = 0, **fields: Any) -> Report:
+    """Return the report of a worker of bucket 0 that has read that many events of 100 bytes each."""
+    defaults: dict[str, Any] = {
+        "node": NODE,
+        "worker": "one",
+        "host": "here",
+        "pid": 7,
+        "started_ms": NOW_MS - 60_000,
+        "shards": (ShardReport(0, {"enriched": events_in}, events_in, events_in // 2, NOW_MS),),
+        "counts": Counts(events_in=events_in, bytes_in=100 * events_in, events_out=events_in // 2),
+    }
+    return Report(**{**defaults, "at_ms": at_ms, **fields})
