@@ -101,14 +101,15 @@ class AlertEvaluator:
 
     @classmethod
     def open(cls, bus: Bus, observer: Observer, rules: Sequence[Alert], delivery: Delivery) -> AlertEvaluator:
-        """Join the group of evaluators. Creates the category of alerts if it is missing. The observer stays open after an error.
+        """Join the group of evaluators. Creates the category of alerts if it is missing. An error closes the observer.
 
         Raises:
             BusError: Kafka does not answer.
         """
-        create_missing_categories(bus, ALERTS)
         membership = GroupMembership()
         with ExitStack() as opened:
+            opened.enter_context(closing(observer))
+            create_missing_categories(bus, ALERTS)
             alerts = opened.enter_context(closing(AlertReader.open(bus)))
             writer = opened.enter_context(closing(bus.writer()))
             reader = bus.reader(GROUP, [ALERTS.name], membership)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
 import msgspec
@@ -52,13 +52,17 @@ class Poller:
 
     @classmethod
     def open(cls, bus: Bus, observer: Observer) -> Poller:
-        """Return a poller. Creates the category of alerts if it is missing.
+        """Return a poller. Creates the category of alerts if it is missing. An error closes the observer.
 
         Raises:
             BusError: Kafka does not answer.
         """
-        create_missing_categories(bus, ALERTS)
-        return cls(observer, AlertReader.open(bus))
+        with ExitStack() as opened:
+            opened.enter_context(closing(observer))
+            create_missing_categories(bus, ALERTS)
+            alerts = AlertReader.open(bus)
+            opened.pop_all()
+        return cls(observer, alerts)
 
     def poll(self) -> PolledStatus:
         """Return the current status.

@@ -46,11 +46,12 @@ from penstock.ops.monitoring.observer import Observer
 from penstock.ops.monitoring.reports import REPORTS, report_message
 from penstock.processors.declare.apps import AppName
 from penstock.processors.errors import DeclarationError, PenstockError
+from penstock.transport.bus import Scanner
 from penstock.transport.category_spec import CategorySpec, CategoryState
 from penstock.transport.errors import BusError, BusUnreachable, OffsetOutOfRange
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory import MemoryBus
-from penstock.transport.messages import Bucket, Outgoing, Position
+from penstock.transport.messages import Bucket, Outgoing, Polled, Position
 
 LAG = ps.Alert("lag", "lag_seconds", above=300)
 INTERVAL_MS = 10_000
@@ -483,6 +484,45 @@ def test_an_evaluator_that_cannot_continue_is_replaced(outage: Outage) -> None:
 
     assert len(outage.evaluators) == 2
     assert outage.world.received == [("firing", "not running")]
+
+
+class FailingGroups(MemoryBus):
+    """Accepts no group member, and counts the open scanners."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        super().__init__(now_ms)
+        self.open_scanners = 0
+
+    def scanner(self, positions: Sequence[Position]) -> Any:
+        self.open_scanners += 1
+        return CountedScanner(self, super().scanner(positions))
+
+    def reader(self, *_: object, **__: object) -> Any:
+        raise BusUnreachable("No broker answers.")
+
+
+class CountedScanner:
+    """A scanner of `FailingGroups`."""
+
+    def __init__(self, bus: FailingGroups, scanner: Scanner) -> None:
+        self._bus = bus
+        self._scanner = scanner
+
+    def poll(self, timeout_s: float) -> Polled:
+        return self._scanner.poll(timeout_s)
+
+    def close(self) -> None:
+        self._bus.open_scanners -= 1
+        self._scanner.close()
+
+
+def test_an_evaluator_that_does_not_open_leaves_no_connection() -> None:
+    """Its observer is closed, too: the caller retries with another."""
+    bus = FailingGroups(lambda: NOW_MS)
+    with pytest.raises(BusUnreachable):
+        AlertEvaluator.open(bus, Observer.open(bus, [NODE]), [], Delivery([]))
+
+    assert bus.open_scanners == 0
 
 
 def test_a_failing_recipient_does_not_affect_others() -> None:
