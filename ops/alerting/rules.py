@@ -41,7 +41,7 @@ class Rule(Section, frozen=True):
         """Return the alert rule.
 
         Raises:
-            DeclarationError: it has not exactly one limit, or a negative duration.
+            DeclarationError: the rule does not have exactly one limit, or has a negative duration.
         """
         return Alert(
             self.name, self.metric, self.above, self.below, timedelta(seconds=self.duration_s), self.processors

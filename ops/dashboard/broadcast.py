@@ -117,11 +117,11 @@ class Broadcaster:
         self._thread = Thread(target=self._run, name="dashboard", daemon=True)
 
     def start(self) -> None:
-        """Start to poll."""
+        """Start polling."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop to poll, and close the source."""
+        """Stop polling, and close the source."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join()

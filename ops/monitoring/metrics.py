@@ -90,7 +90,7 @@ PROCESSOR_METRICS: dict[str, MetricDefinition[ProcessorStatus]] = {
     ),
     "workers": MetricDefinition("running workers", lambda status: len(status.running_workers)),
     "workers_silent": MetricDefinition(
-        f"workers without a report for {SILENT_AFTER_S:g} s that did not stop",
+        f"workers without a report for {SILENT_AFTER_S:g} s that have not ended",
         lambda status: sum(not worker.end_reason for worker in status.workers) - len(status.running_workers),
     ),
     "workers_failed": MetricDefinition(
