@@ -7,7 +7,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
-from ..processors.time.timestamp_validation import UNKNOWN_MS
+from ..processors.time.timestamp_validation import UNKNOWN_ARRIVAL_MS
 
 
 class Bucket(NamedTuple):
@@ -78,11 +78,14 @@ class RawBatch(NamedTuple):
         return [message.value() for message in self.messages]
 
     def arrivals_ms(self) -> list[int]:
-        """Return the arrival time of each message (milliseconds since 1970, UTC); `UNKNOWN_MS` for a message without a timestamp.
+        """Return the arrival time of each message (milliseconds since 1970, UTC); `UNKNOWN_ARRIVAL_MS` for a message without a timestamp.
 
         In a category with writers' timestamps, these replace the arrival time.
         """
-        return [time_ms if kind else UNKNOWN_MS for kind, time_ms in (message.timestamp() for message in self.messages)]
+        return [
+            time_ms if kind else UNKNOWN_ARRIVAL_MS
+            for kind, time_ms in (message.timestamp() for message in self.messages)
+        ]
 
 
 class Polled(NamedTuple):

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import final
 
 from ..processors.errors import PenstockError
-from ..processors.time.timestamp_validation import shown
+from ..processors.time.timestamp_validation import format_time
 from .bus import Bus
 from .internal_topics import create_missing_categories
 from .kafka import KafkaBus, KafkaSettings
@@ -89,4 +89,4 @@ class WatermarkWriter:
 
 
 def _shown(time_ms: int) -> str:
-    return f"{shown(time_ms)} UTC"
+    return f"{format_time(time_ms)} UTC"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from ...processors.declare.processor import Processor
-from ...processors.time.timestamp_validation import ahead, outside
+from ...processors.time.timestamp_validation import out_of_range, too_far_ahead
 from ...processors.time.watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confidence, Watermark
 from ..warehouse.layout import Note, last_day_before
 from ..warehouse.listing import Listing
@@ -57,7 +57,7 @@ class BucketDays:
 
     def take(self, times: list[int], arrived_ms: list[int]) -> None:
         """Observe the times of the next events. Times far ahead of their arrival are ignored."""
-        out = {*outside(times, _AHEAD), *ahead(times, arrived_ms, _AHEAD)}
+        out = {*out_of_range(times, _AHEAD), *too_far_ahead(times, arrived_ms, _AHEAD)}
         self._time.observe([time for at, time in enumerate(times) if at not in out] if out else times)
 
     def reach(self, offset: int) -> None:

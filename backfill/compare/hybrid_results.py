@@ -18,7 +18,7 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.errors import DeclarationError
-from ...processors.time.timestamp_validation import nearest
+from ...processors.time.timestamp_validation import nearest_datetime
 from ...processors.time.windows import MILLISECOND, GlobalWindow
 from ...state.remote import RemoteResults
 from ...transport.bus import Bus
@@ -196,7 +196,7 @@ def live_from_bus(connect: Callable[[], Bus], category: AnyCategory) -> StreamSi
 
     def live(since_ms: int) -> Mapping[HybridSource, Any]:
         bus = connect()
-        since = nearest(max(since_ms - _AHEAD // MILLISECOND, 0))
+        since = nearest_datetime(max(since_ms - _AHEAD // MILLISECOND, 0))
         starts = bus.catalog.at_time(category.name, since)
         scanner = bus.scanner([Position(Bucket(category.name, number), offset) for number, offset in starts.items()])
         codec, unread = Codecs(bus).of(category), set(starts)

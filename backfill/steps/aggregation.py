@@ -20,7 +20,7 @@ from ...processors.declare.aggregator import Aggregator
 from ...processors.keyed_state.changes import EmptyState
 from ...processors.operators import AggregatorOperator
 from ...processors.operators.aggregator import Slot, results_of
-from ...processors.time.shard_time import NoShardTime
+from ...processors.time.shard_time import UntrackedTime
 from ..sources.files import PlannedFiles
 from ..spark.batches import Batches, Transform
 from ..spark.session import BATCH_EVENTS
@@ -72,7 +72,7 @@ def _run_merger(step: Step, batches: Batches) -> Batches:
 
 
 def _partials(step: Step, batches: Batches) -> Batches:
-    operator = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), NoShardTime())
+    operator = AggregatorOperator(cast("Aggregator", step.opened.processor), EmptyState(), UntrackedTime())
     pending_events, first = 0, (0, 0)
     for batch in step.accepted(batches):
         if not pending_events and batch.num_rows:

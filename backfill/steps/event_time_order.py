@@ -18,9 +18,9 @@ from ...processors.declare.stateful import Stateful
 from ...processors.keyed_state.changes import EmptyState
 from ...processors.operators import Operator, SessionOperator, StatefulOperator, StepResult
 from ...processors.operators.aggregator import PartialFolder, results_of
-from ...processors.operators.ordered_delivery import tie_of
+from ...processors.operators.ordered_delivery import tie_breaker
 from ...processors.operators.sliding_aggregate import SlidingAggregate
-from ...processors.time.shard_time import InOrder
+from ...processors.time.shard_time import OrderedTime
 from ...processors.time.windows import Sliding
 from ..spark.batches import Batches, Transform
 from ..spark.session import BATCH_EVENTS
@@ -57,11 +57,11 @@ def _by_key(inputs: Inputs, within: Days, until_ms: int, batches: Batches) -> Ba
 def _operators(processor: Processor) -> Callable[[], Operator | SortedSlidingWindows]:
     """Return a function that returns an operator for the next key."""
     if not isinstance(processor, Aggregator):
-        return lambda: StatefulOperator(cast("Stateful", processor), EmptyState(), InOrder())
+        return lambda: StatefulOperator(cast("Stateful", processor), EmptyState(), OrderedTime())
     if isinstance(processor.window, Sliding):
         # All keys share one folder, which each key leaves empty: its check of the monoid's laws takes longer than most keys.
         return partial(SortedSlidingWindows, processor, processor.window.size_ms, PartialFolder(processor))
-    return lambda: SessionOperator(processor, EmptyState(), InOrder())
+    return lambda: SessionOperator(processor, EmptyState(), OrderedTime())
 
 
 def _chunks(inputs: Inputs, of_key: Iterator[InputEvent]) -> Iterator[list[InputEvent]]:
@@ -78,7 +78,7 @@ def _chunks(inputs: Inputs, of_key: Iterator[InputEvent]) -> Iterator[list[Input
 
 
 def _tie(event: InputEvent) -> bytes:
-    return tie_of(event.event)
+    return tie_breaker(event.event)
 
 
 def outputs_within(inputs: Inputs, outputs: Sequence[Any], within: Days) -> list[Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...processors.declare.stateful import Stateful
 from ...processors.keyed_state.changes import Changes
 from ...processors.operators import StatefulOperator
-from ...processors.time.shard_time import NoShardTime
+from ...processors.time.shard_time import UntrackedTime
 from ..errors import BackfillFailed
 from ..spark.batches import Batches, Transform
 from ..warehouse.layout import Days
@@ -56,7 +56,7 @@ def _run(step: Step, within: Days, batches: Batches) -> Batches:
 def _reduced(step: Step, within: Days, batches: Batches) -> Batches:
     saved = _LastKey()
     # The events of some keys determine no watermark.
-    operator = StatefulOperator(cast("Stateful", step.opened.processor), saved, NoShardTime())
+    operator = StatefulOperator(cast("Stateful", step.opened.processor), saved, UntrackedTime())
     for batch in step.accepted(batches):
         events = step.columns.records(batch)
         expect_keys(step, batch, events)

@@ -8,7 +8,7 @@ from typing import cast
 from ...processors.declare.stateless import Stateless
 from ...processors.keyed_state.changes import EmptyState
 from ...processors.operators import StatelessOperator
-from ...processors.time.shard_time import NoShardTime
+from ...processors.time.shard_time import UntrackedTime
 from ..sources.files import PlannedFiles
 from ..spark.batches import Batches, Transform
 from ..spark.session import BATCH_EVENTS
@@ -38,7 +38,7 @@ def _run_on_files(step: Step, planned: PlannedFiles, tasks: Batches) -> Batches:
 
 
 def _mapped(step: Step, batches: Batches) -> Batches:
-    operator = StatelessOperator(cast("Stateless", step.opened.processor), EmptyState(), NoShardTime())
+    operator = StatelessOperator(cast("Stateless", step.opened.processor), EmptyState(), UntrackedTime())
     for batch in step.accepted(batches):
         result = step.feed(operator, step.columns.records(batch), batch, 0)
         step.counters.events_in.add(batch.num_rows)

@@ -18,7 +18,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import ErrorPolicy, Processor
 from ...processors.errors import Deferred, Halted
 from ...processors.operators import Operator, StepResult
-from ...processors.time.timestamp_validation import UNDOUBTED_MS, YEAR_1_MS, YEAR_9999_END_MS
+from ...processors.time.timestamp_validation import MAX_UNCHECKED_MS, YEAR_1_MS, YEAR_9999_END_MS
 from ...processors.time.windows import MILLISECOND
 from ..errors import BackfillFailed
 from ..spark.batches import Batches
@@ -135,7 +135,7 @@ class Step:
 
 
 def _outside(batch: pa.RecordBatch, limit: timedelta | None) -> pa.BooleanArray:
-    first_ms, last_ms = (-UNDOUBTED_MS, UNDOUBTED_MS) if limit is None else (YEAR_1_MS, YEAR_9999_END_MS)
+    first_ms, last_ms = (-MAX_UNCHECKED_MS, MAX_UNCHECKED_MS) if limit is None else (YEAR_1_MS, YEAR_9999_END_MS)
     times = batch.column("_event_time")
     return pc.or_(pc.less(times, pa.scalar(first_ms, pa.int64())), pc.greater(times, pa.scalar(last_ms, pa.int64())))
 

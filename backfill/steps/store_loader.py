@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 
 from ...processors.declare.aggregator import Aggregator
 from ...processors.keyed_state.changes import EmptyState
-from ...processors.keyed_state.key_layout import decode_time
-from ...processors.keyed_state.window_keys import encode_slot
+from ...processors.keyed_state.key_layout import decode_time, encode_window_key
 from ...processors.operators import AggregatorOperator
 from ...processors.shard.position import Offsets
-from ...processors.time.shard_time import NoShardTime
+from ...processors.time.shard_time import UntrackedTime
 from ...state.remote.errors import StoreFenced
 from ...state.remote.merging import Merging
 from ...state.remote.rebuild import rebuilds
@@ -116,7 +115,7 @@ def _shard_partials(step: Step, load: StoreLoad, batches: Batches) -> Batches:
         bucket = batch.column("_bucket")[0].as_py()
         if bucket not in shards:
             opened = cast("Aggregator", step.opened.processor)
-            shards[bucket] = _Shard(AggregatorOperator(opened, EmptyState(), NoShardTime()))
+            shards[bucket] = _Shard(AggregatorOperator(opened, EmptyState(), UntrackedTime()))
         shard = shards[bucket]
         if shard.first is None:
             shard.first = batch.column("_offset")[0].as_py()
@@ -151,7 +150,7 @@ def _emitted(step: Step, load: StoreLoad, shards: Mapping[int, _Shard]) -> Batch
             part = partials[at : at + BATCH_EVENTS]
             columns: list[list[Any]] = [
                 [bucket] * len(part),
-                [encode_slot(*slot) for slot, _ in part],
+                [encode_window_key(*slot) for slot, _ in part],
                 [first] * len(part),
                 [encode(value) for _, value in part],
             ]

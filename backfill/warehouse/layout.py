@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
 
-from ...processors.time.windows import EVER_END_MS, EVER_START_MS
+from ...processors.time.windows import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS
 
 DAY_MS = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -178,12 +178,12 @@ class Days(NamedTuple):
     @property
     def start_ms(self) -> int:
         """The start of the first day, in milliseconds since 1970; the first possible day has no start."""
-        return EVER_START_MS if self.first == date.min else (self.first.toordinal() - _EPOCH) * DAY_MS
+        return GLOBAL_WINDOW_START_MS if self.first == date.min else (self.first.toordinal() - _EPOCH) * DAY_MS
 
     @property
     def end_ms(self) -> int:
         """The end of the last day, in milliseconds since 1970; the last possible day has no end."""
-        return EVER_END_MS if self.last == date.max else (self.last.toordinal() + 1 - _EPOCH) * DAY_MS
+        return GLOBAL_WINDOW_END_MS if self.last == date.max else (self.last.toordinal() + 1 - _EPOCH) * DAY_MS
 
     @staticmethod
     def of(first: str, last: str) -> Days:

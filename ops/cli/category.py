@@ -13,7 +13,7 @@ import typer
 from ...processors.declare.apps import AppName
 from ...processors.declare.dead_letters import dead_letters_of
 from ...processors.errors import PenstockError
-from ...processors.time.timestamp_validation import nearest
+from ...processors.time.timestamp_validation import nearest_datetime
 from ...transport.bus import Bus
 from ...transport.category_spec import CategorySpec, CategoryState
 from ...transport.codecs.by_category import Codecs
@@ -146,7 +146,7 @@ def tail(
     bus = connect(kafka, folder)
     schemas = Schemas(bus)
     for count, (bucket, message) in enumerate(_messages(bus, name, start, follow=follow), 1):
-        arrived = nearest(message.timestamp()[1]).isoformat(timespec="milliseconds")
+        arrived = nearest_datetime(message.timestamp()[1]).isoformat(timespec="milliseconds")
         record = {
             "bucket": bucket.number,
             "offset": message.offset(),

@@ -16,7 +16,7 @@ from ...backfill.warehouse.warehouse import open_warehouse
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.apps import AppName
 from ...processors.errors import AppFileError
-from ...processors.monoids.equality import shown
+from ...processors.monoids.equality import to_json_value
 from ...processors.shard.checkpoints import is_remote
 from ...processors.time.windows import Window
 from ...state.remote import RemoteResults, read_results
@@ -122,10 +122,10 @@ def query(
         found = list(islice(_find(results, processor, key, None if at is None else parse_time_ms(at), limit), limit))
     if json:
         for result_key, window, value in found:
-            print_json({"key": result_key, "start": window.start, "end": window.end, "value": shown(value)})
+            print_json({"key": result_key, "start": window.start, "end": window.end, "value": to_json_value(value)})
         return
     rows = [
-        [result_key, format_window(window), dumps(shown(value), ensure_ascii=False)]
+        [result_key, format_window(window), dumps(to_json_value(value), ensure_ascii=False)]
         for result_key, window, value in found
     ]
     print_table(["key", "window", "value"], rows)
@@ -158,11 +158,11 @@ def _live(processor: type[Aggregator], store: str | None, bus: Callable[[], Bus]
 def _show(found: Sequence[Result], limit: int, *, json: bool) -> None:
     if json:
         for result in found[:limit]:
-            record = shown(result.record)
+            record = to_json_value(result.record)
             print_json({"key": result.key, "event_time": result.event_time, "record": record, "from": result.source})
     else:
         rows = [
-            (result.key, format_time(result.event_time), dumps(shown(result.record), ensure_ascii=False), result.source)
+            (result.key, format_time(result.event_time), dumps(to_json_value(result.record), ensure_ascii=False), result.source)
             for result in found[:limit]
         ]
         print_table(["key", "event time", "record", "from"], rows)

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta, timezone
 import typer
 
 from ...processors.time import timestamp_validation
-from ...processors.time.windows import EVER_START_MS, Window
+from ...processors.time.windows import GLOBAL_WINDOW_START_MS, Window
 
 NOW = "now"
 """The value of --to for the current end of the categories, instead of a last day."""
@@ -48,14 +48,14 @@ def parse_time_ms(text: str) -> int:
 
 def format_time(time_ms: int) -> str:
     """Format milliseconds since 1970 as a time in UTC."""
-    return timestamp_validation.shown(time_ms)
+    return timestamp_validation.format_time(time_ms)
 
 
 def format_window(window: Window | None) -> str:
     """Format the start and end of a window; empty without one."""
     if window is None:
         return ""
-    return "ever" if window.start == EVER_START_MS else f"{format_time(window.start)} to {format_time(window.end)}"
+    return "ever" if window.start == GLOBAL_WINDOW_START_MS else f"{format_time(window.start)} to {format_time(window.end)}"
 
 
 def parse_day(text: str) -> date:

@@ -18,7 +18,7 @@ from ...processors.declare.processor import Processor
 from ...processors.declare.routes import Routes
 from ...processors.errors import Deferred, Halted, PenstockError, ProcessorFailed
 from ...processors.keyed_state.changes import Changes, EmptyState, StateReader
-from ...processors.monoids.equality import shown
+from ...processors.monoids.equality import to_json_value
 from ...processors.operators import StepResult
 from ...processors.shard.batches import RejectedEvent, accept_batch
 from ...processors.shard.checkpoints import is_remote
@@ -200,7 +200,7 @@ class _DryRunStep:
             # JSON checks the types of records, whatever the codec of the category: the Avro codec would publish its schema.
             JsonCodec(category).encode(records)
             for key, record in zip(category.keys_of(records), records, strict=True):
-                yield OutputRecord(category.name, key, shown(record))
+                yield OutputRecord(category.name, key, to_json_value(record))
 
     def _state_changes(self, changes: Changes, saved: StateReader) -> Iterator[StateChange]:
         """Yield the changes of keys' values; none for a stateless processor or a remote store."""

@@ -18,7 +18,7 @@ import msgspec
 from ...processors.declare.apps import imported, where_in
 from ...processors.declare.stateful import Stateful
 from ...processors.errors import AppFileError, PenstockError
-from ...processors.keyed_state.key_layout import SIDE
+from ...processors.keyed_state.key_layout import ENGINE_PREFIX
 from ...state.local.rocksdb import RocksShardState
 
 EXAMPLE = "def upgraded(key, state): return {...}"
@@ -142,7 +142,7 @@ class StateConversion:
         """
         counts = self.counts
         for key, saved in entries:
-            if key >= SIDE:
+            if key >= ENGINE_PREFIX:
                 yield key, saved
                 continue
             after = self._converted(key.decode(), saved)
@@ -197,7 +197,7 @@ def fits(processor: type[Stateful], state: RocksShardState) -> bool:
 def own_entries(state: RocksShardState) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys' own entries, in order of keys."""
     for key, saved in state.items():
-        if key >= SIDE:
+        if key >= ENGINE_PREFIX:
             return
         yield key, saved
 

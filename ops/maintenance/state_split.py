@@ -15,7 +15,7 @@ from math import gcd
 
 from ...processors.declare.partitioner import bucket_of
 from ...processors.declare.processor import Processor
-from ...processors.operators.key_owners import KeyOf, key_of
+from ...processors.operators.key_owners import EntryKeyReader, entry_key_reader
 from ...processors.shard.position import Offsets, StatePosition
 from ...processors.time.shard_time import merge_shard_time
 from ...state.backups.fetch import fetch
@@ -70,7 +70,7 @@ class StateSplit:
         self._states = states
         self._plan = plan
         self._staging = staging
-        self._key_of: KeyOf = key_of(plan.processor)
+        self._key_of: EntryKeyReader = entry_key_reader(plan.processor)
 
     def build(self, committed: Callable[[int], StatePosition]) -> Generator[int, None, None]:
         """Build the new states and leave the old ones unchanged; nothing if all are built. Yields each bucket before its state is built.

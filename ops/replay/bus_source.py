@@ -12,7 +12,7 @@ from ...processors.declare.categories import AnyCategory
 from ...processors.declare.processor import Processor
 from ...processors.shard.batches import AcceptedBatch, accept_batch, with_deletions
 from ...processors.shard.source_events import SourceEvents
-from ...processors.time.timestamp_validation import shown
+from ...processors.time.timestamp_validation import format_time
 from ...transport.bus import Bus
 from ...transport.category_spec import CategoryState
 from ...transport.codecs.by_category import Codecs
@@ -86,7 +86,7 @@ class BusEventSource:
         """Return the arrival time of the first retained event, as text."""
         start = self.first(bucket)
         for batch in read_offset_range(self._bus, OffsetRange(bucket, start, min(start + 1, self._end(bucket)))):
-            return f", which arrived at {shown(batch.arrivals_ms()[0])} UTC"
+            return f", which arrived at {format_time(batch.arrivals_ms()[0])} UTC"
         return ""
 
     def read(self, category: AnyCategory, stretch: OffsetRange) -> Iterator[SourceEvents]:

@@ -12,17 +12,17 @@ keys of states and slots of windows       as they are: text, or a window's start
 
 from __future__ import annotations
 
-SIDE = b"\xff"
+ENGINE_PREFIX = b"\xff"
 """The prefix of the engine's entries; no other key begins with it."""
 
-CLOCKS = SIDE + b"c"
-EVENT_TIMERS = SIDE + b"e"
-EVENT_TIMERS_OF = SIDE + b"E"
-HELD_EVENTS = SIDE + b"h"
-EARLY_RESULTS = SIDE + b"r"
-TRAILS = SIDE + b"t"
-WALL_TIMERS = SIDE + b"w"
-WALL_TIMERS_OF = SIDE + b"W"
+EVENT_TIMES = ENGINE_PREFIX + b"c"
+EVENT_TIMERS = ENGINE_PREFIX + b"e"
+EVENT_TIMERS_OF = ENGINE_PREFIX + b"E"
+BUFFERED_EVENTS = ENGINE_PREFIX + b"h"
+EARLY_RESULTS = ENGINE_PREFIX + b"r"
+SLIDING_VALUES = ENGINE_PREFIX + b"t"
+WALL_TIMERS = ENGINE_PREFIX + b"w"
+WALL_TIMERS_OF = ENGINE_PREFIX + b"W"
 
 _SIGN = 2**63
 _END = b"\x00\x01"
@@ -48,3 +48,13 @@ def decode_pair(encoded: bytes) -> tuple[str, str]:
     """Return the pair."""
     first, _, second = encoded.partition(_END)
     return first.replace(_NUL, b"\x00").decode(), second.decode()
+
+
+def encode_window_key(key: str, start: int) -> bytes:
+    """Return the key of a window's state. The start comes first, so that windows of one time are adjacent."""
+    return encode_time(start) + key.encode()
+
+
+def decode_window_key(encoded: bytes) -> tuple[str, int]:
+    """Return the key and the start of a window."""
+    return encoded[8:].decode(), decode_time(encoded)

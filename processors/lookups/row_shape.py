@@ -45,7 +45,7 @@ class RowShape:
         shape = shapes.type_info(self.record)
         return {field.encode_name: field for field in shape.fields} if isinstance(shape, shapes.StructType) else {}
 
-    def columns(self, present: list[str], key: str, place: str) -> list[str]:
+    def columns(self, present: list[str], key: str, location: str) -> list[str]:
         """Return which of the columns that are present are needed, beside the key's.
 
         Raises:
@@ -56,12 +56,12 @@ class RowShape:
         if missing:
             what = "the key" if key in missing else self.record.__name__
             raise LookupRefused(
-                f"{place} has no column {', '.join(map(repr, missing))}, which {what} needs. It has: {', '.join(present)}. Nothing was "
+                f"{location} has no column {', '.join(map(repr, missing))}, which {what} needs. It has: {', '.join(present)}. Nothing was "
                 f"looked up; mend the table, or {self.record.__name__} and the declared key."
             )
         return [name for name in self.fields if name in present]
 
-    def of_values(self, values: Mapping[str, Any], place: str) -> Any:
+    def from_values(self, values: Mapping[str, Any], location: str) -> Any:
         """Return the row of typed values, as a database or Parquet has them.
 
         A null in a field that cannot be None is as if it were not there.
@@ -70,9 +70,9 @@ class RowShape:
             InvalidRow: they do not fit.
         """
         present = {name: value for name, value in values.items() if value is not None or name in self._nullable}
-        return self._converted(present, place, strict=True)
+        return self._converted(present, location, strict=True)
 
-    def of_texts(self, texts: Mapping[str, str], place: str) -> Any:
+    def from_texts(self, texts: Mapping[str, str], location: str) -> Any:
         """Return the row of texts, as CSV and hashes of Redis have them: numbers and truth values are read from their digits and names.
 
         An empty text is None where that is possible, and otherwise, unless the field is a text itself, as if it were not there.
@@ -83,9 +83,9 @@ class RowShape:
         values: dict[str, str | None] = {name: text for name, text in texts.items() if text}
         values |= {name: None for name, text in texts.items() if not text and name in self._nullable}
         values |= {name: "" for name, text in texts.items() if not text and name in self._textual}
-        return self._converted(values, place, strict=False)
+        return self._converted(values, location, strict=False)
 
-    def of_json(self, encoded: bytes, place: str) -> Any:
+    def from_json(self, encoded: bytes, location: str) -> Any:
         """Return the row of a JSON object.
 
         Raises:
@@ -94,16 +94,16 @@ class RowShape:
         try:
             return self._json.decode(encoded)
         except msgspec.MsgspecError as error:
-            raise self._unfit(place, error) from error
+            raise self._invalid(location, error) from error
 
-    def _converted(self, values: Mapping[str, Any], place: str, *, strict: bool) -> Any:
+    def _converted(self, values: Mapping[str, Any], location: str, *, strict: bool) -> Any:
         try:
             return msgspec.convert(values, self.record, strict=strict)
         except msgspec.ValidationError as error:
-            raise self._unfit(place, error) from error
+            raise self._invalid(location, error) from error
 
-    def _unfit(self, place: str, error: Exception) -> InvalidRow:
-        return InvalidRow(f"{place} is no {self.record.__name__}: {error}")
+    def _invalid(self, location: str, error: Exception) -> InvalidRow:
+        return InvalidRow(f"{location} is no {self.record.__name__}: {error}")
 
     @cached_property
     def _json(self) -> msgspec.json.Decoder[Any]:
@@ -125,7 +125,7 @@ def _may_be(field: shapes.Field, kind: type[shapes.Type]) -> bool:
     return any(isinstance(plain(member), kind) for member in members)
 
 
-def by_key(keyed: list[tuple[str, str, Any]], place: str) -> dict[str, Any]:
+def rows_by_key(keyed: list[tuple[str, str, Any]], location: str) -> dict[str, Any]:
     """Return rows by key, each given with its key and its place in the table.
 
     Raises:
@@ -140,5 +140,5 @@ def by_key(keyed: list[tuple[str, str, Any]], place: str) -> dict[str, Any]:
     doubled = [f"{key!r} ({', '.join(found[:3])})" for key, found in places.items() if len(found) > 1]
     more = f" and {len(doubled) - 5} more" if len(doubled) > 5 else ""
     raise LookupRefused(
-        f"{place} has several rows of one key: {'; '.join(doubled[:5])}{more}. Which of them is meant cannot be known; leave one of each."
+        f"{location} has several rows of one key: {'; '.join(doubled[:5])}{more}. Which of them is meant cannot be known; leave one of each."
     )

@@ -16,7 +16,7 @@ def tupled(loaded: Any) -> Any:
     return tuple(map(tupled, loaded)) if type(loaded) is list else loaded
 
 
-def shown(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return a state, or a monoid's value, as JSON has it, for people to read; in words where JSON has nothing like it."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=str)

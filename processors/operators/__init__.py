@@ -55,14 +55,14 @@ def open_operator(processor: Processor, saved: StateReader) -> Operator:
         case Stateful():
             return StatefulOperator(processor, saved)
         case Aggregator():
-            return _aggregator_core(processor, saved)
+            return _aggregator_operator(processor, saved)
         case _:
             raise TypeError(
                 f"{type(processor).__name__} is of no kind: derive it from Stateless, Stateful or Aggregator"
             )
 
 
-def _aggregator_core(processor: Aggregator, saved: StateReader) -> Operator:
+def _aggregator_operator(processor: Aggregator, saved: StateReader) -> Operator:
     match processor.store:
         case RemoteStore(WriteMode.READ_MODIFY_WRITE):
             return ReadModifyWriteOperator(processor, saved)

@@ -14,7 +14,7 @@ from ..declare.categories import AnyCategory
 from ..declare.processor import ErrorPolicy
 from ..errors import ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.window_keys import encode_slot
+from ..keyed_state.key_layout import encode_window_key
 from ..monoids import BrokenLaw, Monoid, check_laws
 from ..time.shard_time import ShardTime
 from ..time.windows import Window, WindowAssignment
@@ -39,11 +39,11 @@ class PartialFolder:
     def __init__(self, processor: Aggregator) -> None:
         self._processor = processor
         self._lawful = False
-        self._sets_aside = processor.on_error is ErrorPolicy.DEAD_LETTER
+        self._writes_dead_letters = processor.on_error is ErrorPolicy.DEAD_LETTER
         self.panes: dict[int, dict[str, Any]] = {}
 
     def fold(
-        self, events: Sequence[Any], keys: Sequence[str], spread: WindowAssignment, *, stop_at_error: bool
+        self, events: Sequence[Any], keys: Sequence[str], assignment: WindowAssignment, *, stop_at_error: bool
     ) -> list[Rejected]:
         """Fold events into the windows that they lie in; return those that raised, or the first one, to stop at."""
         if not self._lawful:
@@ -52,12 +52,12 @@ class PartialFolder:
         lift, fold = monoid.lift, monoid.fold
         rejected: list[Rejected] = []
         observed, observation = -1, None
-        for row, start in zip(*spread, strict=True):
+        for row, start in zip(*assignment, strict=True):
             try:
                 if row != observed:
                     observed, observation = row, None
                     observation = observe(events[row])
-                    if self._sets_aside:
+                    if self._writes_dead_letters:
                         expect_saveable(monoid, observation)
                 if observation is not None:
                     key, pane = keys[row], panes.get(start)
@@ -113,7 +113,7 @@ def encoded(processor: Aggregator, partials: Mapping[Slot, Any]) -> Changes:
     """
     encode = processor.monoid.encode
     try:
-        return {encode_slot(*slot): encode(partial) for slot, partial in partials.items()}
+        return {encode_window_key(*slot): encode(partial) for slot, partial in partials.items()}
     except UNSAVEABLE:
         for (key, start), partial in partials.items():
             encoded_partial(processor, key, processor.window.window(start), partial)
@@ -155,18 +155,18 @@ class AggregatorOperator:
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
         """Fold the events of one bucket, in order."""
         keys, times = category.keys_of(events), category.event_times_of(events)
-        spread = self._processor.window.assign(times)
-        self._prepare(keys, spread)
-        rejected = self._folding.fold(events, keys, spread, stop_at_error=stop_at_error)
+        assignment = self._processor.window.assign(times)
+        self._prepare(keys, assignment)
+        rejected = self._folding.fold(events, keys, assignment, stop_at_error=stop_at_error)
         before_ms, times = self.time.low_ms, times[: processed_count(events, rejected, stop_at_error=stop_at_error)]
         return StepResult([], rejected, late_among(times, self.time.observe(category.name, times), before_ms))
 
-    def _prepare(self, keys: Sequence[str], spread: WindowAssignment) -> None:
+    def _prepare(self, keys: Sequence[str], assignment: WindowAssignment) -> None:
         """Do what is to be done before these are folded."""
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Take what is known from elsewhere of the inputs."""
-        self.time.advance(promised, idle)
+        self.time.advance(upstream, idle)
         return StepResult([], [])
 
     def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam
@@ -196,11 +196,11 @@ class RemoteAggregatorOperator(AggregatorOperator):
 class ReadModifyWriteOperator(RemoteAggregatorOperator):
     """Reads what is saved of a key's window when its first event after a checkpoint comes, and folds into that."""
 
-    def _prepare(self, keys: Sequence[str], spread: WindowAssignment) -> None:
+    def _prepare(self, keys: Sequence[str], assignment: WindowAssignment) -> None:
         panes, decode = self._folding.panes, self._processor.monoid.decode
-        slots = dict.fromkeys((keys[row], start) for row, start in zip(*spread, strict=True))
+        slots = dict.fromkeys((keys[row], start) for row, start in zip(*assignment, strict=True))
         new = [(key, start) for key, start in slots if key not in panes.get(start, ())]
-        for (key, start), saved in zip(new, self._saved.fetch([encode_slot(*slot) for slot in new]), strict=True):
+        for (key, start), saved in zip(new, self._saved.fetch([encode_window_key(*slot) for slot in new]), strict=True):
             if saved is not None:
                 panes.setdefault(start, {})[key] = decode(saved)
 
@@ -222,7 +222,7 @@ class AppendOnlyOperator(RemoteAggregatorOperator):
 def merged(processor: Aggregator, saved: StateReader, partials: Mapping[Slot, Any]) -> dict[Slot, Any]:
     """Return what is saved of each window with what came since."""
     monoid = processor.monoid
-    found = saved.fetch([encode_slot(*slot) for slot in partials])
+    found = saved.fetch([encode_window_key(*slot) for slot in partials])
     return {
         slot: partial if value is None else monoid.combine(monoid.decode(value), partial)
         for (slot, partial), value in zip(partials.items(), found, strict=True)

@@ -73,7 +73,7 @@ class Operator(Protocol):
         """
         ...
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Do everything that becomes due by upstream watermarks and idle inputs; see `ShardTime.advance`."""
         ...
 

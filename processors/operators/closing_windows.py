@@ -112,10 +112,10 @@ class ClosingWindowsOperator:
         begin = dropped = 0
         while begin < len(events):
             end = min(bisect_left(lows, self._schedule.next_ms, begin + 1), len(events))
-            spread, too_late = self._in_time(times[begin:end], lows[begin:end])
-            outputs += self._put_aside(events[begin + row] for row in too_late)
+            assignment, too_late = self._in_time(times[begin:end], lows[begin:end])
+            outputs += self._late_outputs(events[begin + row] for row in too_late)
             dropped += len(too_late)
-            raised = self._folding.fold(events[begin:end], keys[begin:end], spread, stop_at_error=stop_at_error)
+            raised = self._folding.fold(events[begin:end], keys[begin:end], assignment, stop_at_error=stop_at_error)
             rejected += [Rejected(begin + row, error) for row, error in raised]
             if raised and stop_at_error:
                 self.time.go_back(category.name, mark, times[: rejected[0].at])
@@ -127,16 +127,16 @@ class ClosingWindowsOperator:
 
     def _in_time(self, times: Sequence[int], lows: Sequence[int]) -> tuple[WindowAssignment, list[int]]:
         """Return the windows that these events lie in and that still take them, and the events for which there is none."""
-        spread, is_done = self._processor.window.assign(times), self._schedule.is_done
-        if not spread.starts or not is_done(min(spread.starts), lows[-1]):
-            return spread, []
-        taken = [(row, start) for row, start in zip(*spread, strict=True) if not is_done(start, lows[row])]
+        assignment, is_done = self._processor.window.assign(times), self._schedule.is_done
+        if not assignment.starts or not is_done(min(assignment.starts), lows[-1]):
+            return assignment, []
+        taken = [(row, start) for row, start in zip(*assignment, strict=True) if not is_done(start, lows[row])]
         rows = {row for row, _ in taken}
         return WindowAssignment([row for row, _ in taken], [start for _, start in taken]), [
             row for row in range(len(times)) if row not in rows
         ]
 
-    def _put_aside(self, events: Iterable[Any]) -> list[Any]:
+    def _late_outputs(self, events: Iterable[Any]) -> list[Any]:
         return list(events) if isinstance(self._processor.late, Category) else []
 
     def _pass(self, low_ms: int) -> list[Any]:
@@ -173,9 +173,9 @@ class ClosingWindowsOperator:
             self._panes.remove(start, values)
         return results(self._processor, {(key, start): value for key, value in values.items()})
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Write and remove the windows that what is known from elsewhere completes."""
-        return StepResult(self._pass(self.time.advance(promised, idle)), [])
+        return StepResult(self._pass(self.time.advance(upstream, idle)), [])
 
     def tick(self, now_ms: int) -> StepResult:
         """Write windows that changed and are not complete, where the interval is over."""

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.key_layout import EARLY_RESULTS, decode_time, encode_time
-from ..keyed_state.window_keys import decode_slot, encode_slot
+from ..keyed_state.key_layout import EARLY_RESULTS, decode_time, decode_window_key, encode_time, encode_window_key
 from ..time.windows import MILLISECOND
 
 READ_AT_ONCE = 10_000
@@ -42,7 +41,7 @@ class EarlyResults:
         begin = EARLY_RESULTS
         while entries := saved.scan(begin, _END, READ_AT_ONCE):
             for entry, due in entries:
-                key, start = decode_slot(entry[len(EARLY_RESULTS) :])
+                key, start = decode_window_key(entry[len(EARLY_RESULTS) :])
                 self._pending.setdefault(start, set()).add(key)
                 if due != _NOT_BEGUN:
                     due_ms = decode_time(due)
@@ -83,4 +82,4 @@ class EarlyResults:
 
 
 def _entry(key: str, start: int) -> bytes:
-    return EARLY_RESULTS + encode_slot(key, start)
+    return EARLY_RESULTS + encode_window_key(key, start)

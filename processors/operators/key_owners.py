@@ -15,7 +15,7 @@ from ..declare.stateful import Stateful
 from ..keyed_state import key_layout
 from ..time.windows import Session, Sliding
 
-KeyOf = Callable[[bytes, bytes], "bytes | None"]
+EntryKeyReader = Callable[[bytes, bytes], "bytes | None"]
 """Gives the key of an entry, from what it is kept under and its value; None where it is the shard's."""
 
 _SPACE = len(key_layout.EVENT_TIMERS)
@@ -23,30 +23,32 @@ _TIME = 8
 _decode_held = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 
 
-def key_of(processor: type[Processor]) -> KeyOf:
+def entry_key_reader(processor: type[Processor]) -> EntryKeyReader:
     """Return what tells the key of each entry that shards of a processor save."""
-    places = {**_places(processor), key_layout.CLOCKS: _nobody}
+    places = {**_places(processor), key_layout.EVENT_TIMES: _nobody}
     own = _in_slot if issubclass(processor, Aggregator) and not processor.windows_follow_events() else _itself
 
     def find(entry: bytes, value: bytes) -> bytes | None:
-        return own(entry, value) if entry < key_layout.SIDE else places[entry[:_SPACE]](entry, value)
+        return own(entry, value) if entry < key_layout.ENGINE_PREFIX else places[entry[:_SPACE]](entry, value)
 
     return find
 
 
-def _places(processor: type[Processor]) -> dict[bytes, KeyOf]:
+def _places(processor: type[Processor]) -> dict[bytes, EntryKeyReader]:
     if issubclass(processor, Stateful):
         return {
             key_layout.EVENT_TIMERS: _first_of_pair,
             key_layout.WALL_TIMERS: _first_of_pair,
             key_layout.EVENT_TIMERS_OF: _behind_space,
             key_layout.WALL_TIMERS_OF: _behind_space,
-            key_layout.HELD_EVENTS: _of_event(processor),
+            key_layout.BUFFERED_EVENTS: _of_event(processor),
         }
     if issubclass(processor, Aggregator) and isinstance(processor.window, Session):
         return {key_layout.EVENT_TIMERS: _first_of_pair}
     if issubclass(processor, Aggregator) and isinstance(processor.window, Sliding):
-        return dict.fromkeys((key_layout.EVENT_TIMERS, key_layout.HELD_EVENTS, key_layout.TRAILS), _behind_time)
+        return dict.fromkeys(
+            (key_layout.EVENT_TIMERS, key_layout.BUFFERED_EVENTS, key_layout.SLIDING_VALUES), _behind_time
+        )
     return {key_layout.EARLY_RESULTS: _behind_time}
 
 
@@ -74,7 +76,7 @@ def _first_of_pair(entry: bytes, value: bytes) -> bytes:
     return key_layout.decode_pair(_behind_time(entry, value))[0].encode()
 
 
-def _of_event(processor: type[Processor]) -> KeyOf:
+def _of_event(processor: type[Processor]) -> EntryKeyReader:
     """Held events lie under their times and hashes: whose they are, they say themselves."""
     inputs = processor.inputs()
     decoders = [msgspec.msgpack.Decoder(category.record).decode for category in inputs]

@@ -21,13 +21,13 @@ from ..declare.stateful import Stateful
 from ..errors import ProcessorFailed
 from ..keyed_state import key_layout
 from ..keyed_state.changes import StateReader
-from ..time.shard_time import InOrder
+from ..time.shard_time import OrderedTime
 from ..time.timer_schedule import ScheduledEntry, TimerSchedule
 from ..time.timers import Timer
 from .base import CheckpointResult, StepResult, late_among, time_of
 from .stateful import StatefulOperator
 
-DELIVERED_AT_ONCE = 1_000
+DELIVERY_BATCH = 1_000
 """How many events are delivered in one go."""
 
 
@@ -47,14 +47,14 @@ class OrderedDeliveryOperator:
     """Holds events, and gives them to a core of their own in order."""
 
     def __init__(self, processor: Stateful, saved: StateReader) -> None:
-        self._puts_aside = isinstance(processor.late, Category)
+        self._writes_late = isinstance(processor.late, Category)
         self._name = type(processor).__name__
         self._inputs = processor.inputs()
         self._numbers = {category.name: number for number, category in enumerate(self._inputs)}
         self._decoders = [msgspec.msgpack.Decoder(category.record).decode for category in self._inputs]
-        self._held = TimerSchedule(key_layout.HELD_EVENTS, saved)
+        self._buffer = TimerSchedule(key_layout.BUFFERED_EVENTS, saved)
         self.time = time_of(processor, saved)
-        self._core = StatefulOperator(processor, saved, InOrder(self.time.low_ms))
+        self._operator = StatefulOperator(processor, saved, OrderedTime(self.time.low_ms))
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - what raises came before
         """Hold the events of one bucket, and deliver what may be."""
@@ -67,18 +67,18 @@ class OrderedDeliveryOperator:
             judged = [(time < low, time, event) for (time, event), low in zip(timed, (before_ms, *lows), strict=False)]
             timed = [(time, event) for is_late, time, event in judged if not is_late]
             late = len(judged) - len(timed)
-            outputs += [event for is_late, _, event in judged if is_late and self._puts_aside]
-        self._hold(category, timed)
+            outputs += [event for is_late, _, event in judged if is_late and self._writes_late]
+        self._store(category, timed)
         return StepResult(outputs + self._deliver(self.time.low_ms), [], late, late)
 
-    def _hold(self, category: AnyCategory, timed: Iterable[tuple[int, Any]]) -> None:
+    def _store(self, category: AnyCategory, timed: Iterable[tuple[int, Any]]) -> None:
         """Keep events; of equal ones, how many there are."""
         kept = Counter((time, _encode(event)) for time, event in timed)
         number = bytes([self._numbers[category.name]])
         places = [(time, number + _tie_of(encoded)) for time, encoded in kept]
-        for place, ((_, encoded), times), held in zip(places, kept.items(), self._held.values(places), strict=True):
+        for place, ((_, encoded), times), held in zip(places, kept.items(), self._buffer.values(places), strict=True):
             before = 0 if held is None else _decode(held)[0]
-            self._held.add(*place, _encode((before + times, msgspec.Raw(encoded))))
+            self._buffer.add(*place, _encode((before + times, msgspec.Raw(encoded))))
 
     def _deliver(self, low_ms: int) -> list[Any]:
         """Give the core what lies before a low watermark, and its timers up to there."""
@@ -86,15 +86,15 @@ class OrderedDeliveryOperator:
         while entries := self._take(low_ms):
             for number, run in groupby(entries, lambda entry: entry.what[0]):
                 events = [event for entry in run for event in self._events(number, entry)]
-                fed = self._core.feed(self._inputs[number], events, stop_at_error=True)
+                fed = self._operator.feed(self._inputs[number], events, stop_at_error=True)
                 outputs += fed.outputs
                 if fed.rejected:
                     raise self._refused(events[fed.rejected[0].at], fed.rejected[0].error)
-        return outputs + self._core.advance(dict.fromkeys(self._numbers, low_ms), ()).outputs
+        return outputs + self._operator.advance(dict.fromkeys(self._numbers, low_ms), ()).outputs
 
     def _take(self, low_ms: int) -> list[ScheduledEntry]:
         taken: list[ScheduledEntry] = []
-        while len(taken) < DELIVERED_AT_ONCE and (entry := self._held.pop(low_ms - 1)) is not None:
+        while len(taken) < DELIVERY_BATCH and (entry := self._buffer.pop(low_ms - 1)) is not None:
             taken.append(entry)
         return taken
 
@@ -110,21 +110,21 @@ class OrderedDeliveryOperator:
             f"saved, and the event is still held; mend {self._name} and start it again."
         )
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Deliver what may be by what is known from elsewhere of the inputs."""
-        return StepResult(self._deliver(self.time.advance(promised, idle)), [])
+        return StepResult(self._deliver(self.time.advance(upstream, idle)), [])
 
     def timers_of(self, key: str) -> list[Timer]:
         """Return the timers that a key has set, by clock and tag."""
-        return self._core.timers_of(key)
+        return self._operator.timers_of(key)
 
     def tick(self, now_ms: int) -> StepResult:
         """Fire the timers that are due at a time of day."""
-        return self._core.tick(now_ms)
+        return self._operator.tick(now_ms)
 
     def drain(self) -> CheckpointResult:
         """Hand over what changed, with the events that are held."""
-        return CheckpointResult([], self._core.drain().changes | self._held.drain() | self.time.drain())
+        return CheckpointResult([], self._operator.drain().changes | self._buffer.drain() | self.time.drain())
 
 
 def _is_text(encoded: msgspec.Raw) -> bool:
@@ -137,6 +137,6 @@ def _tie_of(encoded: bytes) -> bytes:
     return sha256(encoded).digest()
 
 
-def tie_of(event: Any) -> bytes:
+def tie_breaker(event: Any) -> bytes:
     """Return what orders an event among those of one time and input: nothing but the event itself."""
     return _tie_of(_encode(event))

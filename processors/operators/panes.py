@@ -7,8 +7,7 @@ from typing import Any
 
 from ..declare.aggregator import Aggregator
 from ..keyed_state.changes import Changes, StateReader
-from ..keyed_state.key_layout import SIDE, encode_time
-from ..keyed_state.window_keys import decode_slot, encode_slot
+from ..keyed_state.key_layout import ENGINE_PREFIX, decode_window_key, encode_time, encode_window_key
 from ..monoids import Monoid
 from ..time.watermarks import FOREVER_MS
 from .aggregator import encoded
@@ -43,7 +42,7 @@ class WindowValues:
         """Return the values that these keys have in a window."""
         merged, removed, decode = self._merged.get(start, {}), self._removed, self._monoid.decode
         found = {key: merged[key] for key in keys if key in merged}
-        slots = {key: encode_slot(key, start) for key in keys if key not in merged}
+        slots = {key: encode_window_key(key, start) for key in keys if key not in merged}
         unread = [key for key, slot in slots.items() if slot not in removed]
         for key, saved in zip(unread, self._saved.fetch([slots[key] for key in unread]), strict=True):
             if saved is not None:
@@ -52,7 +51,7 @@ class WindowValues:
 
     def of(self, start: int) -> dict[str, Any]:
         """Return the values of all keys in a window, in order of keys."""
-        keys = {decode_slot(slot)[0] for slot in self._slots(start)}
+        keys = {decode_window_key(slot)[0] for slot in self._slots(start)}
         return dict(sorted(self.values(start, keys.union(self._merged.get(start, ()))).items()))
 
     def remove(self, start: int, keys: Iterable[str]) -> None:
@@ -60,7 +59,7 @@ class WindowValues:
         merged = self._merged.get(start, {})
         for key in keys:
             merged.pop(key, None)
-            self._removed.add(encode_slot(key, start))
+            self._removed.add(encode_window_key(key, start))
 
     def remove_all(self, start: int) -> None:
         """Forget a window."""
@@ -71,8 +70,8 @@ class WindowValues:
         """Return the starts of all windows of which something is saved."""
         found: list[int] = []
         begin = b""
-        while slots := self._saved.scan(begin, SIDE, 1):
-            start = decode_slot(slots[0][0])[1]
+        while slots := self._saved.scan(begin, ENGINE_PREFIX, 1):
+            start = decode_window_key(slots[0][0])[1]
             found.append(start)
             if start == FOREVER_MS:
                 break

@@ -19,7 +19,7 @@ from ..declare.categories import AnyCategory, Category
 from ..declare.processor import ErrorPolicy
 from ..keyed_state import key_layout
 from ..keyed_state.changes import Changes, StateReader
-from ..time.shard_time import InOrder, ShardTime
+from ..time.shard_time import OrderedTime, ShardTime
 from ..time.timer_schedule import TimerSchedule
 from ..time.windows import Session, Window
 from .aggregator import encoded_partial, expect_saveable, results_of
@@ -53,11 +53,11 @@ class SessionOperator:
         time: follows its event time; by default as the processor declares.
     """
 
-    def __init__(self, processor: Aggregator, saved: StateReader, time: ShardTime | InOrder | None = None) -> None:
+    def __init__(self, processor: Aggregator, saved: StateReader, time: ShardTime | OrderedTime | None = None) -> None:
         self._processor = processor
         self._saved = saved
         self._gap_ms = processor.window.gap_ms if isinstance(processor.window, Session) else 0
-        self._sets_aside = processor.on_error is ErrorPolicy.DEAD_LETTER
+        self._writes_dead_letters = processor.on_error is ErrorPolicy.DEAD_LETTER
         self._open: dict[str, list[OpenSession]] = {}
         self._changed: set[str] = set()
         self._ends = TimerSchedule(key_layout.EVENT_TIMERS, saved)
@@ -96,7 +96,7 @@ class SessionOperator:
         if observation is None:
             return True
         monoid = self._processor.monoid
-        if self._sets_aside:
+        if self._writes_dead_letters:
             expect_saveable(monoid, observation)
         *earlier, later = sorted((*touched, OpenSession(time, time, monoid.lift(observation))), key=_by_start)
         for one in reversed(earlier):
@@ -124,11 +124,11 @@ class SessionOperator:
     def _load(self, keys: Iterable[str]) -> None:
         missing = [key for key in dict.fromkeys(keys) if key not in self._open]
         for key, saved in zip(missing, self._saved.fetch([key.encode() for key in missing]), strict=True):
-            self._open[key] = saved_sessions(self._processor, saved)
+            self._open[key] = decode_sessions(self._processor, saved)
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Write the sessions that what is known from elsewhere of the inputs completes."""
-        return StepResult(self._complete(self.time.advance(promised, idle)), [])
+        return StepResult(self._complete(self.time.advance(upstream, idle)), [])
 
     def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam
         """Do nothing: sessions end in event time."""
@@ -156,7 +156,7 @@ class SessionOperator:
         return Window(one.start, one.last + self._gap_ms)
 
 
-def saved_sessions(processor: Aggregator, saved: bytes | None) -> list[OpenSession]:
+def decode_sessions(processor: Aggregator, saved: bytes | None) -> list[OpenSession]:
     """Return the open sessions of a key, as they were saved."""
     decode = processor.monoid.decode
     return (

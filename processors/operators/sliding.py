@@ -39,9 +39,11 @@ class SlidingOperator:
         self._processor = processor
         self._size_ms = processor.window.size_ms if isinstance(processor.window, Sliding) else 0
         self._folding = PartialFolder(processor)
-        self._held = TimerSchedule(key_layout.HELD_EVENTS, saved)
-        self._trails = SlidingHistory(processor.monoid, self._size_ms, saved)
-        self._turns = TimerSchedule(key_layout.EVENT_TIMERS, saved)  # one for each key: when to forget something of it
+        self._buffer = TimerSchedule(key_layout.BUFFERED_EVENTS, saved)
+        self._histories = SlidingHistory(processor.monoid, self._size_ms, saved)
+        self._expiries = TimerSchedule(
+            key_layout.EVENT_TIMERS, saved
+        )  # one for each key: when to forget something of it
         self.time = time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
@@ -49,48 +51,48 @@ class SlidingOperator:
         keys, times = category.keys_of(events), category.event_times_of(events)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
         lows = self.time.observe(category.name, times)
-        spread, too_late = self._in_time(times, lows, before_ms)
-        rejected = self._folding.fold(events, keys, spread, stop_at_error=stop_at_error)
+        assignment, too_late = self._in_time(times, lows, before_ms)
+        rejected = self._folding.fold(events, keys, assignment, stop_at_error=stop_at_error)
         end = processed_count(events, rejected, stop_at_error=stop_at_error)
         if end < len(events):
             self.time.go_back(category.name, mark, times[:end])
             too_late = [row for row in too_late if row < end]
-        self._hold(self._folding.take())
+        self._store(self._folding.take())
         outputs = [events[row] for row in too_late] if isinstance(self._processor.late, Category) else []
         outputs += self._complete(self.time.low_ms)
         return StepResult(outputs, rejected, len(too_late), len(too_late))
 
     def _in_time(self, times: Sequence[int], lows: Sequence[int], before_ms: int) -> tuple[WindowAssignment, list[int]]:
         """Return the windows whose last events these are, and the events that come too late."""
-        spread = self._processor.window.assign(times)
+        assignment = self._processor.window.assign(times)
         if not late_among(times, lows, before_ms):
-            return spread, []
+            return assignment, []
         is_late = [time < low for time, low in zip(times, (before_ms, *lows), strict=False)]
         rows = [row for row, late in enumerate(is_late) if not late]
-        return WindowAssignment(rows, [spread.starts[row] for row in rows]), [
+        return WindowAssignment(rows, [assignment.starts[row] for row in rows]), [
             row for row, late in enumerate(is_late) if late
         ]
 
-    def _hold(self, partials: Mapping[tuple[str, int], Any]) -> None:
+    def _store(self, partials: Mapping[tuple[str, int], Any]) -> None:
         """Keep what happened to keys at the ends of these windows, with what is held of it."""
         monoid = self._processor.monoid
         places = [(start + self._size_ms, key.encode()) for key, start in partials]
         for place, ((key, start), partial), held in zip(
-            places, partials.items(), self._held.values(places), strict=True
+            places, partials.items(), self._buffer.values(places), strict=True
         ):
             value = partial if held is None else monoid.combine(monoid.decode(held), partial)
-            self._held.add(*place, encoded_partial(self._processor, key, Window(start, start + self._size_ms), value))
+            self._buffer.add(*place, encoded_partial(self._processor, key, Window(start, start + self._size_ms), value))
 
     def _complete(self, low_ms: int) -> list[Any]:
         """Write the windows that a low watermark has passed, in order of time; forget what none reaches back to any more."""
         outputs: list[Any] = []
-        while ended := self._due(self._held, low_ms):
+        while ended := self._due(self._buffer, low_ms):
             for entry in ended:
                 outputs += self._written(entry.what.decode(), entry.at, entry.value)
-        while turns := self._due(self._turns, low_ms):
+        while turns := self._due(self._expiries, low_ms):
             for entry in turns:
                 key = entry.what.decode()
-                next_ms = self._trails.forget(key, low_ms - self._size_ms)
+                next_ms = self._histories.forget(key, low_ms - self._size_ms)
                 if next_ms is not None:
                     self._look_after(key, next_ms)
         return outputs
@@ -100,23 +102,23 @@ class SlidingOperator:
         due: list[ScheduledEntry] = []
         while len(due) < DUE_AT_ONCE and (entry := agenda.pop(low_ms)) is not None:
             due.append(entry)
-        self._trails.load(entry.what.decode() for entry in due)
+        self._histories.load(entry.what.decode() for entry in due)
         return due
 
     def _written(self, key: str, end: int, encoded: bytes) -> list[Any]:
         """Write the window of a key that ends with this value."""
-        if not self._trails.holds(key):
+        if not self._histories.holds(key):
             self._look_after(key, end - 1)
-        value = self._trails.add(key, end - 1, encoded)
+        value = self._histories.add(key, end - 1, encoded)
         return results_of(self._processor, key, Window(end - self._size_ms, end), value)
 
     def _look_after(self, key: str, last_ms: int) -> None:
         """See that what is kept of a key up to a time is forgotten when no window reaches back to it."""
-        self._turns.add(last_ms + self._size_ms, key.encode(), _ENTRY)
+        self._expiries.add(last_ms + self._size_ms, key.encode(), _ENTRY)
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Write the windows that what is known from elsewhere of the inputs completes."""
-        return StepResult(self._complete(self.time.advance(promised, idle)), [])
+        return StepResult(self._complete(self.time.advance(upstream, idle)), [])
 
     def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam
         """Do nothing: windows end in event time."""
@@ -124,5 +126,5 @@ class SlidingOperator:
 
     def drain(self) -> CheckpointResult:
         """Hand over what changed since the last drain."""
-        agendas = self._held.drain() | self._turns.drain()
-        return CheckpointResult([], self._trails.drain() | agendas | self.time.drain())
+        agendas = self._buffer.drain() | self._expiries.drain()
+        return CheckpointResult([], self._histories.drain() | agendas | self.time.drain())

@@ -60,46 +60,46 @@ class SlidingHistory:
         self._monoid = monoid
         self._size_ms = size_ms
         self._saved = saved
-        self._trails: dict[str, KeyHistory] = {}
+        self._histories: dict[str, KeyHistory] = {}
         self._moved: set[str] = set()
         self._removed: Changes = {}
 
     def load(self, keys: Iterable[str]) -> None:
         """Read the trails of these keys, which all else then takes for read."""
-        missing = [key for key in dict.fromkeys(keys) if key not in self._trails]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._histories]
         for key, head in zip(missing, self._saved.fetch([key.encode() for key in missing]), strict=True):
-            self._trails[key] = self._begun(*(([], []) if head is None else _decode(head)))
-        places = [(key, last) for key in missing for last in self._trails[key].chunks]
+            self._histories[key] = self._begun(*(([], []) if head is None else _decode(head)))
+        places = [(key, last) for key in missing for last in self._histories[key].chunks]
         for (key, _), chunk in zip(places, self._saved.fetch([_place(*place) for place in places]), strict=True):
             self._follow(key, _decode_chunk(cast("bytes", chunk)))
         for key in missing:
-            self._follow(key, self._trails[key].tail)
+            self._follow(key, self._histories[key].tail)
 
     def _follow(self, key: str, values: Iterable[Value]) -> None:
         for time, encoded in values:
-            self._trails[key].trailing.add(time, self._monoid.decode(encoded))
+            self._histories[key].trailing.add(time, self._monoid.decode(encoded))
 
     def add(self, key: str, time: int, encoded: bytes) -> Any:
         """Keep the value of a key's next time; return that of the window up to there."""
-        trail = self._trails[key]
+        trail = self._histories[key]
         trail.tail.append((time, encoded))
         self._moved.add(key)
         return trail.trailing.add(time, self._monoid.decode(encoded))
 
     def holds(self, key: str) -> bool:
         """Whether anything is kept of a key."""
-        return bool(self._trails[key].tail)
+        return bool(self._histories[key].tail)
 
     def forget(self, key: str, until_ms: int) -> int | None:
         """Forget what lies up to a time, chunk by chunk; return up to when the next one lies, None where nothing is left."""
-        trail = self._trails[key]
+        trail = self._histories[key]
         self._moved.add(key)
         self._drop_chunks(key, until_ms)
         if trail.chunks:
             return trail.chunks[0]
         if _time(trail.tail[-1]) > until_ms:
             return _time(trail.tail[-1])
-        self._trails[key] = self._begun([], [])
+        self._histories[key] = self._begun([], [])
         return None
 
     def drain(self) -> Changes:
@@ -109,13 +109,13 @@ class SlidingHistory:
             self._shorten(key, kept)
         changes, self._removed = self._removed | kept, {}
         self._moved.clear()
-        if sum(1 + len(trail.trailing) for trail in self._trails.values()) > CACHED_VALUES:
-            self._trails.clear()
+        if sum(1 + len(trail.trailing) for trail in self._histories.values()) > CACHED_VALUES:
+            self._histories.clear()
         return changes
 
     def _shorten(self, key: str, kept: Changes) -> None:
         """Drop what no window needs any more, and put the beginning of a long tail into chunks."""
-        _, chunks, tail = self._trails[key]
+        _, chunks, tail = self._histories[key]
         if not tail:
             kept[key.encode()] = None
             return
@@ -130,7 +130,7 @@ class SlidingHistory:
         kept[key.encode()] = _encode((chunks, tail))
 
     def _drop_chunks(self, key: str, until_ms: int) -> None:
-        chunks = self._trails[key].chunks
+        chunks = self._histories[key].chunks
         done = bisect_right(chunks, until_ms)
         self._removed.update((_place(key, last), None) for last in chunks[:done])
         del chunks[:done]
@@ -139,7 +139,7 @@ class SlidingHistory:
         return KeyHistory(SlidingAggregate(self._monoid, self._size_ms), chunks, tail)
 
 
-def saved_tail(head: bytes | None) -> list[Value]:
+def decode_tail(head: bytes | None) -> list[Value]:
     """Return the newest values of a key, as they are saved."""
     return [] if head is None else _decode(head)[1]
 
@@ -149,4 +149,4 @@ def _time(value: Value) -> int:
 
 
 def _place(key: str, last: int) -> bytes:
-    return key_layout.TRAILS + key_layout.encode_time(last) + key.encode()
+    return key_layout.SLIDING_VALUES + key_layout.encode_time(last) + key.encode()

@@ -14,7 +14,7 @@ from ..declare.routes import Routes
 from ..declare.stateful import Stateful
 from ..errors import ProcessorFailed
 from ..keyed_state.changes import Changes, StateReader
-from ..time.shard_time import InOrder, ShardTime
+from ..time.shard_time import OrderedTime, ShardTime
 from ..time.timers import Clock, Due, Timer, Timers
 from .base import CACHED_KEYS, CheckpointResult, Rejected, StepResult, late_among, time_of
 
@@ -31,7 +31,7 @@ class StatefulOperator:
         time: follows its event time; by default as the processor declares.
     """
 
-    def __init__(self, processor: Stateful, saved: StateReader, time: ShardTime | InOrder | None = None) -> None:
+    def __init__(self, processor: Stateful, saved: StateReader, time: ShardTime | OrderedTime | None = None) -> None:
         self._processor = processor
         self._name = type(processor).__name__
         self._saved = saved
@@ -42,7 +42,7 @@ class StatefulOperator:
         self._routes = Routes(type(processor)) if processor.on_error is ErrorPolicy.DEAD_LETTER else None
         self._states: dict[str, Any] = {}
         self._changed: set[str] = set()
-        self._left_out = 0
+        self._dropped = 0
         self._timers = {clock: Timers(clock, saved) for clock in Clock} if processor.has_timers() else {}
         self.time = time or time_of(processor, saved)
 
@@ -56,7 +56,7 @@ class StatefulOperator:
         rejected: list[Rejected] = []
         process, states, changed = self._processor.process, self._states, self._changed
         timers, requests = self._timers.get(Clock.EVENT), self._requests()
-        low_ms, self._left_out = before_ms, 0
+        low_ms, self._dropped = before_ms, 0
         for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):
             if timers is not None:
                 # An event that moves the watermark lies behind what becomes due by that, so that comes first; unless it is late itself.
@@ -74,7 +74,7 @@ class StatefulOperator:
                 rejected.append(Rejected(at, error))
                 if stop_at_error:
                     self.time.go_back(category.name, before, times[:at])
-                    return StepResult(outputs, rejected, late_among(times[:at], lows[:at], before_ms), self._left_out)
+                    return StepResult(outputs, rejected, late_among(times[:at], lows[:at], before_ms), self._dropped)
                 if requests:
                     requests.clear()
             else:
@@ -85,12 +85,12 @@ class StatefulOperator:
             low_ms = lows[at]
         if timers is not None and timers.next_ms <= low_ms:
             self._fire(timers, low_ms, low_ms, outputs)
-        return StepResult(outputs, rejected, late_among(times, lows, before_ms), self._left_out)
+        return StepResult(outputs, rejected, late_among(times, lows, before_ms), self._dropped)
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Fire the timers that what is known from elsewhere of the inputs makes due."""
         outputs: list[Any] = []
-        low_ms, timers = self.time.advance(promised, idle), self._timers.get(Clock.EVENT)
+        low_ms, timers = self.time.advance(upstream, idle), self._timers.get(Clock.EVENT)
         if timers is not None and timers.next_ms <= low_ms:
             self._fire(timers, low_ms, low_ms, outputs)
         return StepResult(outputs, [])
@@ -118,7 +118,7 @@ class StatefulOperator:
     def _requests(self) -> list[Request] | None:
         return [] if self._timers else None
 
-    def _expect_by_the_clock(self, key: str, tag: str) -> None:
+    def _expect_nondeterministic(self, key: str, tag: str) -> None:
         """Raise ProcessorFailed where a timer by the time of day would break what the processor asks for."""
         if self._processor.deterministic:
             raise ProcessorFailed(
@@ -130,11 +130,11 @@ class StatefulOperator:
         """Do what a key asked for."""
         for request in requests:
             if request is None:
-                self._left_out += 1
+                self._dropped += 1
                 continue
             clock, tag, at = request
             if clock is Clock.WALL:
-                self._expect_by_the_clock(key, tag)
+                self._expect_nondeterministic(key, tag)
             if at is None:
                 self._timers[clock].cancel(key, tag)
             else:

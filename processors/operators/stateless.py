@@ -57,9 +57,9 @@ class StatelessOperator:
         late = late_among(times, self.time.observe(category.name, times), before_ms)
         return StepResult(outputs, rejected, late, unmatched=unmatched)
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> StepResult:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
         """Take what is known from elsewhere of the inputs."""
-        self.time.advance(promised, idle)
+        self.time.advance(upstream, idle)
         return StepResult([], [])
 
     def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam

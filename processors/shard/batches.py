@@ -11,7 +11,14 @@ from ..declare.categories import AnyCategory, Tombstone
 from ..declare.processor import ErrorPolicy, Processor
 from ..errors import PenstockError
 from ..operators import StepResult
-from ..time.timestamp_validation import FIRST_EVENTS, UNKNOWN_MS, ahead, other_unit, outside, shown_span
+from ..time.timestamp_validation import (
+    FIRST_EVENTS,
+    UNKNOWN_ARRIVAL_MS,
+    detect_wrong_unit,
+    format_duration,
+    out_of_range,
+    too_far_ahead,
+)
 from .key_check import MisplacedKey
 
 
@@ -110,23 +117,23 @@ def accept_batch(
     Args:
         decoded: the batch.
         category: the input.
-        arrived_ms: when each message of the batch arrived (milliseconds since 1970, UTC); `UNKNOWN_MS` where no arrival is recorded.
+        arrived_ms: when each message of the batch arrived (milliseconds since 1970, UTC); `UNKNOWN_ARRIVAL_MS` where no arrival is recorded.
         processor: its error policies decide.
         further: other rejected messages.
     """
     rejected = [*(_undecodable(bad, processor) for bad in decoded.bad), *further]
     times = category.event_times_of(decoded.events)
-    no_times = outside(times, processor.max_future)
+    no_times = out_of_range(times, processor.max_future)
     rejected += [_outside(decoded.at[index], times[index], processor) for index in no_times]
     if processor.max_future is not None:
         # Without a recorded arrival, an event cannot be ahead of it.
         arrived_ms = [
-            time_ms if arrived_ms[at] == UNKNOWN_MS else arrived_ms[at]
+            time_ms if arrived_ms[at] == UNKNOWN_ARRIVAL_MS else arrived_ms[at]
             for at, time_ms in zip(decoded.at, times, strict=True)
         ]
         rejected += [
             _ahead(decoded.at[index], times[index], arrived_ms[index], processor)
-            for index in ahead(times, arrived_ms, processor.max_future)
+            for index in too_far_ahead(times, arrived_ms, processor.max_future)
             if index not in no_times
         ]
     if not rejected:
@@ -183,7 +190,7 @@ def _undecodable(bad: Undecodable, processor: Processor) -> RejectedEvent:
 
 def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
     reason = (
-        f"its event time, {time_ms}, lies {shown_span(time_ms - arrived_ms)} ahead of its arrival, more than "
+        f"its event time, {time_ms}, lies {format_duration(time_ms - arrived_ms)} ahead of its arrival, more than "
         f"{processor.max_future} (`max_future`)"
     )
     return _wrong_time(at, reason, processor)
@@ -230,7 +237,7 @@ def expect_unit(
     """
     if processor.max_future is None:
         return
-    unit = other_unit(category.event_times_of(events[:FIRST_EVENTS]), now_ms)
+    unit = detect_wrong_unit(category.event_times_of(events[:FIRST_EVENTS]), now_ms)
     if unit is not None:
         raise EventRejected(
             f"{bucket}: {unit}. Nothing of this bucket was processed. Mend what writes {category.event_time!r} of {category.name}, and "

@@ -146,8 +146,8 @@ class ShardDriver:
 
     def pass_time(self, now_ms: int) -> Driven:
         """Do what is due by the time of day, by upstream watermarks and by idle inputs."""
-        promised = self._watermarks(self.shard.position)
-        outputs = self.shard.pass_time(promised, self._idle.idle(now_ms), now_ms)
+        upstream = self._watermarks(self.shard.position)
+        outputs = self.shard.pass_time(upstream, self._idle.idle(now_ms), now_ms)
         return Driven(now_ms, outputs, not self.is_live)
 
     def drain(self, now_ms: int) -> Driven:

@@ -143,15 +143,15 @@ class Shard(Generic[S]):
         if was_state_only and not self.catching_up:
             self.drain()
 
-    def pass_time(self, promised: Mapping[str, int], idle: Collection[str], now_ms: int) -> list[Any]:
+    def pass_time(self, upstream: Mapping[str, int], idle: Collection[str], now_ms: int) -> list[Any]:
         """Return the outputs that are due.
 
         Args:
-            promised: the upstream watermark of each input that has one.
+            upstream: the upstream watermark of each input that has one.
             idle: the inputs that hold no watermark back.
             now_ms: the time of day (milliseconds since 1970, UTC).
         """
-        return [*self.operator.advance(promised, idle).outputs, *self.operator.tick(now_ms).outputs]
+        return [*self.operator.advance(upstream, idle).outputs, *self.operator.tick(now_ms).outputs]
 
     def drain(self) -> list[Any]:
         """Move the operator's changes to the overlay; return the outputs of a checkpoint."""

@@ -17,7 +17,7 @@ from .watermarks import FOREVER_MS, NEVER_MS, BucketProgress, BucketTime, Confid
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(BucketProgress).decode
-_LOW = key_layout.CLOCKS
+_LOW = key_layout.EVENT_TIMES
 """Where the low watermark is kept; an input's own lies behind it, under its name."""
 
 
@@ -49,11 +49,11 @@ class ShardTime:
         saved: where each of them was.
     """
 
-    def __init__(self, way: Watermark, inputs: Sequence[str], saved: StateReader) -> None:
-        low, *found = saved.fetch([_LOW, *map(_place_of, inputs)])
-        self._way = way
+    def __init__(self, strategy: Watermark, inputs: Sequence[str], saved: StateReader) -> None:
+        low, *found = saved.fetch([_LOW, *map(_key_of_input, inputs)])
+        self._strategy = strategy
         self._inputs = {
-            name: BucketTime(way, BucketProgress() if progress is None else _decode(progress))
+            name: BucketTime(strategy, BucketProgress() if progress is None else _decode(progress))
             for name, progress in zip(inputs, found, strict=True)
         }
         self._idle: frozenset[str] = frozenset()
@@ -84,14 +84,14 @@ class ShardTime:
         self.low_ms = low[-1]
         return low
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> int:
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> int:
         """Take what is known from elsewhere; return the low watermark.
 
         Args:
-            promised: up to where inputs are complete (milliseconds since 1970, UTC).
+            upstream: the upstream watermark of each input that has one (milliseconds since 1970, UTC).
             idle: inputs that nobody is to wait for until they speak again.
         """
-        for name, watermark in promised.items():
+        for name, watermark in upstream.items():
             if watermark > self._inputs[name].watermark_ms:
                 self._inputs[name].watermark_ms = watermark
                 self._moved.add(name)
@@ -119,14 +119,14 @@ class ShardTime:
 
     def go_back(self, category: str, mark: Mark, times: Sequence[int]) -> None:
         """Take back what was observed of an input since a mark, but for its first events."""
-        self._inputs[category] = BucketTime(self._way, mark.progress)
+        self._inputs[category] = BucketTime(self._strategy, mark.progress)
         self.low_ms = mark.low_ms
         self.observe(category, times)
 
     def drain(self) -> Changes:
         """Return what is to be saved since the last time."""
         moved, self._moved = self._moved, set()
-        changes: Changes = {_place_of(name): _encode(self._inputs[name].progress) for name in sorted(moved)}
+        changes: Changes = {_key_of_input(name): _encode(self._inputs[name].progress) for name in sorted(moved)}
         return changes | {_LOW: key_layout.encode_time(self.low_ms)} if moved else changes
 
     def _least(self, names: Iterable[str]) -> int:
@@ -134,7 +134,7 @@ class ShardTime:
         return min((self._inputs[name].watermark_ms for name in names if name not in self._idle), default=FOREVER_MS)
 
 
-class NoShardTime(ShardTime):
+class UntrackedTime(ShardTime):
     """The event time where nothing depends on it: it never begins, and costs nothing to follow."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class NoShardTime(ShardTime):
         return {}
 
 
-class InOrder:
+class OrderedTime:
     """The event time of events that come in its order: that of the last one.
 
     Args:
@@ -182,9 +182,9 @@ class InOrder:
         self.low_ms = low[-1] if low else self.low_ms
         return low
 
-    def advance(self, promised: Mapping[str, int], idle: Collection[str]) -> int:  # noqa: ARG002 - none is waited for
+    def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> int:  # noqa: ARG002 - none is waited for
         """Go on to where all inputs are complete."""
-        self.low_ms = max(self.low_ms, min(promised.values()))
+        self.low_ms = max(self.low_ms, min(upstream.values()))
         return self.low_ms
 
     def mark(self, category: str) -> Mark:  # noqa: ARG002 - they are one stream
@@ -208,7 +208,7 @@ def merge_shard_time(inputs: Sequence[str], states: Sequence[StateReader]) -> Ch
         inputs: the names of the categories.
         states: their saved states; of one, it is as it was there.
     """
-    found = {place: _saved_at(place, states) for place in (_LOW, *map(_place_of, inputs))}
+    found = {place: _saved_at(place, states) for place in (_LOW, *map(_key_of_input, inputs))}
     lows = [key_layout.decode_time(low) for low in found.pop(_LOW)]
     changes: Changes = {place: _encode(_least(list(map(_decode, saved)))) for place, saved in found.items() if saved}
     return changes | ({_LOW: key_layout.encode_time(min(lows))} if lows else {})
@@ -238,5 +238,5 @@ def saved_watermarks(inputs: Sequence[str], saved: StateReader) -> dict[str, int
     return {name: watermark for name, watermark in marks.items() if watermark != NEVER_MS}
 
 
-def _place_of(category: str) -> bytes:
-    return key_layout.CLOCKS + category.encode()
+def _key_of_input(category: str) -> bytes:
+    return key_layout.EVENT_TIMES + category.encode()

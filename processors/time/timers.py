@@ -90,14 +90,14 @@ class Timers:
         entries, self._tables_at = _SPACES[clock]
         self._clock = clock
         self._saved = saved
-        self._agenda = TimerSchedule(entries, saved)
+        self._schedule = TimerSchedule(entries, saved)
         self._tables: dict[str, dict[str, int]] = {}
         self._changed: set[str] = set()
 
     @property
     def next_ms(self) -> int:
         """When it may be worth asking for timers that are due: not after the earliest of them."""
-        return self._agenda.next_ms
+        return self._schedule.next_ms
 
     def load(self, keys: Iterable[str]) -> None:
         """Load the tables of these keys in one read."""
@@ -112,7 +112,7 @@ class Timers:
         if table.get(tag) != at:
             self._remove(key, tag, table)
             table[tag] = at
-            self._agenda.add(at, encode_pair(key, tag), _ENTRY)
+            self._schedule.add(at, encode_pair(key, tag), _ENTRY)
             self._changed.add(key)
 
     def cancel(self, key: str, tag: str) -> None:
@@ -125,7 +125,7 @@ class Timers:
 
     def due(self, now_ms: int) -> Iterator[Due]:
         """Yield the timers up to a time once each, in order, including timers set meanwhile."""
-        while (entry := self._agenda.pop(now_ms)) is not None:
+        while (entry := self._schedule.pop(now_ms)) is not None:
             key, tag = decode_pair(entry.what)
             if key not in self._tables:
                 self.load([key, *self.soon()])
@@ -134,11 +134,11 @@ class Timers:
 
     def soon(self) -> list[str]:
         """Return the keys of the next timers, for reading ahead."""
-        return [decode_pair(what)[0] for what in self._agenda.soon()]
+        return [decode_pair(what)[0] for what in self._schedule.soon()]
 
     def drain(self) -> Changes:
         """Return the changes since the last drain, and trim the caches."""
-        changes = self._agenda.drain()
+        changes = self._schedule.drain()
         for key in self._changed:
             table = self._tables[key]
             changes[self._tables_at + key.encode()] = _encode_table(table) if table else None
@@ -155,5 +155,5 @@ class Timers:
     def _remove(self, key: str, tag: str, table: dict[str, int]) -> None:
         at = table.pop(tag, None)
         if at is not None:
-            self._agenda.remove(at, encode_pair(key, tag))
+            self._schedule.remove(at, encode_pair(key, tag))
             self._changed.add(key)

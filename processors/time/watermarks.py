@@ -29,7 +29,7 @@ NEVER_MS = -(2**63)
 FOREVER_MS = 2**63 - 1
 """The watermark after the last event."""
 
-STRETCH = 256
+UPDATE_INTERVAL = 256
 """The number of events between two updates of a bound; for the first events, updates follow after 1, 2, 4, 8, …"""
 MEMORY = 65_536
 """The number of observations at which a histogram halves its weights, to adapt to changes of the stream."""
@@ -209,8 +209,8 @@ class BucketTime:
         progress: the saved event time.
     """
 
-    def __init__(self, way: Watermark, progress: BucketProgress) -> None:
-        self._way = way
+    def __init__(self, strategy: Watermark, progress: BucketProgress) -> None:
+        self._strategy = strategy
         self._lateness = Lateness(progress.counts)
         self._events = progress.events
         self._newest_ms = progress.newest_ms
@@ -229,8 +229,8 @@ class BucketTime:
         if self.watermark_ms != NEVER_MS:
             return ""
         had = f"has had {self._events:,}" if self._events else "has had none"
-        if isinstance(self._way, Confidence):
-            return f"{had} of the {_look_from(self._way.warm_up):,} events after which its watermark begins"
+        if isinstance(self._strategy, Confidence):
+            return f"{had} of the {_first_update(self._strategy.warm_up):,} events after which its watermark begins"
         return f"{had} of the events from which its watermark follows"
 
     def observe(self, times: Sequence[int]) -> list[int]:
@@ -238,39 +238,39 @@ class BucketTime:
         watermarks: list[int] = []
         begin = 0
         while begin < len(times):
-            end = begin + _next_look(self._events) - self._events
-            watermarks += self._observe_stretch(times[begin:end])
+            end = begin + _next_update(self._events) - self._events
+            watermarks += self._observe_span(times[begin:end])
             begin = end
         return watermarks
 
-    def _observe_stretch(self, times: Sequence[int]) -> list[int]:
+    def _observe_span(self, times: Sequence[int]) -> list[int]:
         newest = list(accumulate(times, max, initial=self._newest_ms))
         del newest[0]
         self._lateness.add(map(sub, newest, times))
-        watermarks = self._behind(newest)
+        watermarks = self._watermarks_at(newest)
         self._newest_ms, self.watermark_ms = newest[-1], watermarks[-1]
-        if _next_look(self._events) == self._events + len(times):
+        if _next_update(self._events) == self._events + len(times):
             self._lateness.fade()
-            self._bound_ms = self._way.bound_ms(self._lateness)
-            [self.watermark_ms] = watermarks[-1:] = self._behind(newest[-1:])
+            self._bound_ms = self._strategy.bound_ms(self._lateness)
+            [self.watermark_ms] = watermarks[-1:] = self._watermarks_at(newest[-1:])
         self._events += len(times)
         return watermarks
 
-    def _behind(self, newest: Sequence[int]) -> list[int]:
+    def _watermarks_at(self, newest: Sequence[int]) -> list[int]:
         bound, floor = self._bound_ms, self.watermark_ms
         if bound is None:
             return [floor] * len(newest)
         return [moved if (moved := time - bound) > floor else floor for time in newest]
 
 
-def _next_look(events: int) -> int:
+def _next_update(events: int) -> int:
     """Return after which event the bound is looked at next, when there were so many."""
-    return 1 << events.bit_length() if events < STRETCH else events + STRETCH - events % STRETCH
+    return 1 << events.bit_length() if events < UPDATE_INTERVAL else events + UPDATE_INTERVAL - events % UPDATE_INTERVAL
 
 
-def _look_from(events: int) -> int:
+def _first_update(events: int) -> int:
     """Return after which event it is looked for the first time when there are so many."""
     look = 1
     while look < events:
-        look = _next_look(look)
+        look = _next_update(look)
     return look

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 from ..errors import DeclarationError
 
-EVER_START_MS = -(2**63)
-EVER_END_MS = 2**63 - 1
+GLOBAL_WINDOW_START_MS = -(2**63)
+GLOBAL_WINDOW_END_MS = 2**63 - 1
 MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -205,11 +205,11 @@ class GlobalWindow:
 
     def assign(self, event_times: Sequence[int]) -> WindowAssignment:
         """Return the window for each event time."""
-        return WindowAssignment(range(len(event_times)), [EVER_START_MS] * len(event_times))
+        return WindowAssignment(range(len(event_times)), [GLOBAL_WINDOW_START_MS] * len(event_times))
 
     def window(self, start: int) -> Window:  # noqa: ARG002 - there is only one
         """Return the window."""
-        return Window(EVER_START_MS, EVER_END_MS)
+        return Window(GLOBAL_WINDOW_START_MS, GLOBAL_WINDOW_END_MS)
 
 
 def _expect_duration(name: str, duration: timedelta) -> None:

@@ -13,11 +13,10 @@ import msgspec
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
-from ...processors.keyed_state.key_layout import SIDE
-from ...processors.keyed_state.window_keys import decode_slot
-from ...processors.monoids.equality import shown
-from ...processors.operators.sessions import saved_sessions
-from ...processors.operators.sliding_history import saved_tail
+from ...processors.keyed_state.key_layout import ENGINE_PREFIX, decode_window_key
+from ...processors.monoids.equality import to_json_value
+from ...processors.operators.sessions import decode_sessions
+from ...processors.operators.sliding_history import decode_tail
 from ...processors.shard.checkpoints import is_remote
 from ...processors.shard.position import Offsets, StatePosition
 from ...processors.time.shard_time import saved_watermarks
@@ -120,14 +119,14 @@ def own_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[Stat
         StateError: the processor has no local state.
     """
     decode = _decoder(processor)
-    return list(chain.from_iterable(decode(one) for one in saved if one[0] < SIDE))
+    return list(chain.from_iterable(decode(one) for one in saved if one[0] < ENGINE_PREFIX))
 
 
 def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[StateEntry]]) -> PendingTimers | None:
     delta = state.prepared()
     if delta is None:
         return None
-    own = [(key, value) for key, value in delta.changes.items() if key < SIDE]
+    own = [(key, value) for key, value in delta.changes.items() if key < ENGINE_PREFIX]
     return PendingTimers(delta.before, delta.after, len(own), first(own))
 
 
@@ -153,7 +152,7 @@ def _stateful_decoder(processor: type[Stateful]) -> Callable[[_Saved], list[Stat
 
     def decode(saved: _Saved) -> list[StateEntry]:
         key, value = saved
-        return [StateEntry(key.decode(), None, None if value is None else shown(load(value)))]
+        return [StateEntry(key.decode(), None, None if value is None else to_json_value(load(value)))]
 
     return decode
 
@@ -162,8 +161,10 @@ def _session_decoder(processor: Aggregator, gap_ms: int) -> Callable[[_Saved], l
     def decode(saved: _Saved) -> list[StateEntry]:
         key, value = saved
         sessions = [
-            StateEntry(key.decode(), Window(one.start, one.last + gap_ms), shown(processor.monoid.value(one.partial)))
-            for one in saved_sessions(processor, value)
+            StateEntry(
+                key.decode(), Window(one.start, one.last + gap_ms), to_json_value(processor.monoid.value(one.partial))
+            )
+            for one in decode_sessions(processor, value)
         ]
         return sessions or [StateEntry(key.decode(), None, None)]
 
@@ -176,8 +177,8 @@ def _sliding_decoder(processor: Aggregator) -> Callable[[_Saved], list[StateEntr
     def decode(saved: _Saved) -> list[StateEntry]:
         key, head = saved
         tail = [
-            StateEntry(key.decode(), Window(time, time + 1), shown(monoid.value(monoid.decode(value))))
-            for time, value in saved_tail(head)
+            StateEntry(key.decode(), Window(time, time + 1), to_json_value(monoid.value(monoid.decode(value))))
+            for time, value in decode_tail(head)
         ]
         return tail or [StateEntry(key.decode(), None, None)]
 
@@ -189,8 +190,10 @@ def _windowed_decoder(processor: Aggregator) -> Callable[[_Saved], list[StateEnt
 
     def decode(saved: _Saved) -> list[StateEntry]:
         slot, value = saved
-        key, start = decode_slot(slot)
-        return [StateEntry(key, window(start), None if value is None else shown(monoid.value(monoid.decode(value))))]
+        key, start = decode_window_key(slot)
+        return [
+            StateEntry(key, window(start), None if value is None else to_json_value(monoid.value(monoid.decode(value))))
+        ]
 
     return decode
 
@@ -199,7 +202,7 @@ def _saved(processor: type[Processor], state: RocksShardState, key: str | None) 
     if key is not None and issubclass(processor, Stateful):
         value = state.fetch([key.encode()])[0]
         return iter([(key.encode(), value)] if value is not None else [])
-    return takewhile(lambda saved: saved[0] < SIDE, state.items())
+    return takewhile(lambda saved: saved[0] < ENGINE_PREFIX, state.items())
 
 
 @contextmanager

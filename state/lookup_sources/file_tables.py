@@ -21,7 +21,7 @@ import msgspec
 
 from ...processors.errors import PenstockError
 from ...processors.lookups import LookupRefused, PreloadedTable
-from ...processors.lookups.row_shape import RowShape, by_key
+from ...processors.lookups.row_shape import RowShape, rows_by_key
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class CsvTable(FileTable):
         """Return the rows of the file."""
         shape = RowShape(self.row)
         try:
-            return by_key(list(self._keyed(content.decode("utf-8-sig"), shape)), str(self))
+            return rows_by_key(list(self._keyed(content.decode("utf-8-sig"), shape)), str(self))
         except (UnicodeDecodeError, csv.Error) as error:
             raise LookupRefused(f"{self} is not a CSV file in UTF-8: {error}.") from error
 
@@ -172,7 +172,7 @@ class CsvTable(FileTable):
             place = f"{self} line {lines.line_num}"
             if len(cells) != len(header):
                 raise LookupRefused(f"{place} has {len(cells)} cells, but the header has {len(header)}.")
-            yield cells[key_at], place, shape.of_texts({name: cells[index] for index, name in at}, place)
+            yield cells[key_at], place, shape.from_texts({name: cells[index] for index, name in at}, place)
 
 
 class ParquetTable(FileTable):
@@ -190,7 +190,7 @@ class ParquetTable(FileTable):
             values = file.read(columns=[*{*columns, self.key}]).to_pylist()
         except pa.ArrowException as error:
             raise LookupRefused(f"{self} is not a readable Parquet file: {error}.") from error
-        return by_key(list(self._keyed(values, columns, shape)), str(self))
+        return rows_by_key(list(self._keyed(values, columns, shape)), str(self))
 
     def _keyed(
         self, values: list[dict[str, Any]], columns: list[str], shape: RowShape
@@ -199,4 +199,4 @@ class ParquetTable(FileTable):
             place, key = f"{self} row {number}", found[self.key]
             if type(key) not in (str, int):
                 raise LookupRefused(f"{place} has the key {key!r}: keys must be strings or integers.")
-            yield str(key), place, shape.of_values({name: found[name] for name in columns}, place)
+            yield str(key), place, shape.from_values({name: found[name] for name in columns}, place)

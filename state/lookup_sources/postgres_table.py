@@ -229,7 +229,7 @@ class PostgresRows:
                 rows[name] = InvalidRow(f"{place} is ambiguous: the key has several rows")
                 continue
             try:
-                rows[name] = self._shape.of_values(dict(zip(asking.columns, values, strict=True)), place)
+                rows[name] = self._shape.from_values(dict(zip(asking.columns, values, strict=True)), place)
             except InvalidRow as error:
                 rows[name] = error
         return rows

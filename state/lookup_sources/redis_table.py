@@ -117,8 +117,8 @@ class RedisRows:
             return InvalidRow(f"{place} is not a {self._table.form.value}: {answer}")
         try:
             if self._table.form is RedisForm.JSON:
-                return self._shape.of_json(answer, place)
-            return self._shape.of_texts({name.decode(): text.decode() for name, text in answer.items()}, place)
+                return self._shape.from_json(answer, place)
+            return self._shape.from_texts({name.decode(): text.decode() for name, text in answer.items()}, place)
         except UnicodeDecodeError as error:
             return InvalidRow(f"{place} is not in UTF-8: {error}")
         except InvalidRow as error:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, final
 
 from ...processors.declare.aggregator import Aggregator
 from ...processors.declare.partitioner import bucket_of
-from ...processors.keyed_state.window_keys import decode_slot, encode_slot
-from ...processors.time.windows import EVER_END_MS, EVER_START_MS, Window
+from ...processors.keyed_state.key_layout import decode_window_key, encode_window_key
+from ...processors.time.windows import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS, Window
 from .addresses import Address, address_of
 from .folder import store_at
 from .merging import Merging
@@ -23,7 +23,7 @@ from .state_shapes import foreign_shape
 
 T = TypeVar("T")
 
-ALL_TIME = Window(EVER_START_MS, EVER_END_MS)
+ALL_TIME = Window(GLOBAL_WINDOW_START_MS, GLOBAL_WINDOW_END_MS)
 """The window of an aggregator without windows."""
 
 _RETRY_LIMIT_S = 10.0
@@ -55,7 +55,7 @@ class RemoteResults:
             ForeignState: the store contains other state for this processor.
         """
         shard = self._shard_of(key)
-        values = self._values(shard, [encode_slot(key, window.start)]) if self._knows(shard) else []
+        values = self._values(shard, [encode_window_key(key, window.start)]) if self._knows(shard) else []
         return next((value for _, _, value in values), None)
 
     def results(self, key: str) -> Iterator[tuple[Window, Any]]:
@@ -104,7 +104,7 @@ class RemoteResults:
         for slot, parts in zip(slots, self._call(partial(self._store.parts, shard, slots)), strict=True):
             encoded = self._merging.value(parts)
             if encoded is not None:
-                key, start = decode_slot(slot)
+                key, start = decode_window_key(slot)
                 yield key, windows.window(start), monoid.value(monoid.decode(encoded))
 
     def _call(self, attempt: Callable[[], T]) -> T:

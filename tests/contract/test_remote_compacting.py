@@ -18,7 +18,7 @@ from support.stores import EVER, LIMIT_S, OVERWRITING, A, B, Log, Opened, Place,
 
 import penstock as ps
 from penstock.processors.errors import ProcessorFailed
-from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.state.protocols import RemoteState
 from penstock.state.remote import Compactor, compactor_of
 from penstock.state.remote.addresses import address_of
@@ -179,7 +179,7 @@ def test_a_compactor_may_be_killed_at_any_moment(url: str, opened: Opened) -> No
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(url, processor)
-    slots = [encode_slot(f"key-{n}", EVER) for n in range(300)]
+    slots = [encode_window_key(f"key-{n}", EVER) for n in range(300)]
     program = PROGRAM.format(path=sys.path, name=processor.name, url=url)
     appended = count()
     for _ in range(3):

@@ -28,7 +28,7 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.processors.shard.position import StatePosition
 from penstock.state.remote import RemoteStates, StoreUnreachable, postgres_connection, redis_store, remote_states
 from penstock.state.remote.addresses import address_of
@@ -67,7 +67,7 @@ def test_a_save_that_breaks_on_its_way_counts_once(place: Place, proxy: Proxy, o
     processor = aggregator(monoid)
     state = opened(place.through(proxy), processor)
     state.save(lifted(monoid, a=1))
-    slots = [encode_slot(f"key-{n}", EVER) for n in range(5_000)]
+    slots = [encode_window_key(f"key-{n}", EVER) for n in range(5_000)]
     proxy.cut_after(sent)
     state.save_together(dict.fromkeys(slots, b"\x01"), StatePosition({"hits": 1}))
 
@@ -95,7 +95,7 @@ def test_a_large_save_goes_ahead_in_pieces(
     monkeypatch.setattr(redis_store, "_CHUNK_BYTES", 5_000)
     monoid = Log()
     processor = aggregator(monoid)
-    slots = [encode_slot(f"key-{n}", EVER) for n in range(2_000)]
+    slots = [encode_window_key(f"key-{n}", EVER) for n in range(2_000)]
     with closing(Proxy(redis_server.target)) as proxy:
         state = opened(redis_server.url.replace(f":{redis_server.target[1]}/", f":{proxy.port}/"), processor)
         for cut_after in (45_000, 20_000):

@@ -21,7 +21,7 @@ from support.stores import (
 )
 
 import penstock as ps
-from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.processors.shard.position import StatePosition
 from penstock.processors.time.windows import Window
 from penstock.state.errors import ForeignState
@@ -40,7 +40,7 @@ def test_results_can_be_asked_for(url: str, opened: Opened) -> None:
         bucket = {key: results._shard_of(key).bucket for key in ("a", "*b?", "c")}
         for key, hour in (("a", 0), ("a", 2), ("*b?", 0), ("c", 0), ("c", -1)):
             for seen in (1, 2):
-                slot = encode_slot(key, hour * HOUR)
+                slot = encode_window_key(key, hour * HOUR)
                 owners[bucket[key]].save({slot: monoid.encode(monoid.lift(hour + seen))})
 
         assert results.result("a", Window(2 * HOUR, 3 * HOUR)) == 3.5

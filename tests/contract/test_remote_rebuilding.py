@@ -12,7 +12,7 @@ from support.stores import APPENDING, OVERWRITING, Opened, aggregator, values
 import penstock as ps
 from penstock.processors.declare.aggregator import Aggregator
 from penstock.processors.declare.stores import WriteMode
-from penstock.processors.keyed_state.window_keys import decode_slot, encode_slot
+from penstock.processors.keyed_state.key_layout import decode_window_key, encode_window_key
 from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import ForeignState
 from penstock.state.remote import StoreFenced, read_results, rebuild
@@ -21,8 +21,8 @@ from penstock.state.remote.rebuild import Replaced, StoreRebuild, rebuilds
 
 HOUR = 3_600_000
 COUNT = ps.monoids.Count()
-FIRST_HOUR = [encode_slot(f"k{number}", 0) for number in range(4)]
-SECOND_HOUR = [encode_slot(f"k{number}", HOUR) for number in range(4)]
+FIRST_HOUR = [encode_window_key(f"k{number}", 0) for number in range(4)]
+SECOND_HOUR = [encode_window_key(f"k{number}", HOUR) for number in range(4)]
 SLOTS = [*FIRST_HOUR, *SECOND_HOUR]
 END = {"hits": 7}
 
@@ -46,12 +46,12 @@ def elsewhere(url: str, counted: type[Aggregator]) -> Iterator[StoreRebuild]:
 
 def computed(**counts: int) -> list[tuple[bytes, bytes]]:
     """Return counts of the first hour, as they were computed."""
-    return [(encode_slot(key, 0), COUNT.encode(count)) for key, count in counts.items()]
+    return [(encode_window_key(key, 0), COUNT.encode(count)) for key, count in counts.items()]
 
 
 def in_first_hour(slot: bytes) -> bool:
     """Tell whether it was computed."""
-    return decode_slot(slot)[1] == 0
+    return decode_window_key(slot)[1] == 0
 
 
 def dying(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
@@ -73,11 +73,11 @@ def test_what_was_computed_replaces_what_was_counted(
     count_once(url, counted, opened, writing)
     assert elsewhere.counted() == {0: END}
     assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == Replaced(2, 3)
-    opened(url, counted, writing).save({encode_slot("k3", 0): COUNT.encode(1)})
+    opened(url, counted, writing).save({encode_window_key("k3", 0): COUNT.encode(1)})
     assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == Replaced(2, 1)
     worker = opened(url, counted)
     assert worker.position() == StatePosition(END)
-    assert values(worker, COUNT, *FIRST_HOUR, encode_slot("k9", 0)) == [10, None, None, None, 90]
+    assert values(worker, COUNT, *FIRST_HOUR, encode_window_key("k9", 0)) == [10, None, None, None, 90]
     assert values(worker, COUNT, *SECOND_HOUR) == [1, 1, 1, 1]
     worker.save({FIRST_HOUR[0]: COUNT.encode(5)})
     assert values(worker, COUNT, FIRST_HOUR[0]) == [15]

@@ -23,7 +23,7 @@ from support.stores import (
 import penstock as ps
 from penstock.processors.declare.stores import WriteMode
 from penstock.processors.keyed_state.changes import Changes
-from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import ForeignState, StateError
 from penstock.state.protocols import ShardIdentity
@@ -124,7 +124,7 @@ def test_a_save_of_many_slots_is_one(
 ) -> None:
     """Twenty thousand slots, more than Lua unpacks at once, are saved and fetched in the order asked for."""
     state = opened(url, aggregator(monoid), writing)
-    changes: Changes = {encode_slot(f"key-{n}", EVER): monoid.encode(monoid.lift(n)) for n in range(20_000)}
+    changes: Changes = {encode_window_key(f"key-{n}", EVER): monoid.encode(monoid.lift(n)) for n in range(20_000)}
     state.save_together(changes, StatePosition({"hits": 20_000}))
     asked = [*reversed(changes), A]
 

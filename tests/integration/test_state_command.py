@@ -23,7 +23,7 @@ from penstock.ops.dev_services import running_hdfs
 from penstock.processors.declare.aggregator import Aggregator
 from penstock.processors.declare.processor import Processor
 from penstock.processors.declare.stateful import Stateful
-from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.processors.shard.position import StatePosition
 from penstock.processors.time.shard_time import ShardTime
 from penstock.processors.time.timers import Clock, Timers
@@ -417,11 +417,11 @@ def test_inspect_decodes_windows(command: Cli, root: Path, place: LocalFileStore
     mean = monoid.encode(monoid.combine(monoid.lift(1), monoid.lift(2)))
     with opened(root, hours, 1) as state:
         state.save_together(
-            {encode_slot(key, n * HOUR): mean for key in "ab" for n in range(2)}, StatePosition({"readings": 4})
+            {encode_window_key(key, n * HOUR): mean for key in "ab" for n in range(2)}, StatePosition({"readings": 4})
         )
     manifest = back_up(place, root, hours, 1)
     with opened(root, hours, 1) as state:
-        state.save({encode_slot("a", 0): None})
+        state.save({encode_window_key("a", 0): None})
     shown = command.ok("state", "inspect", "app.py:Hours", "--key", "a")
     options = ["--bucket", "1", "--backup", "place", "--backup-id", str(manifest.id), "--json"]
     found = json.loads(command.ok("state", "inspect", "app.py:hours", "--key", "a", *options))

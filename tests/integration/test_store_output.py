@@ -24,7 +24,7 @@ from penstock.ops.worker.preflight import ends_of, prepare
 from penstock.processors.declare.aggregator import Aggregator
 from penstock.processors.declare.apps import AppName
 from penstock.processors.declare.partitioner import bucket_of
-from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.state.errors import ForeignState
 from penstock.state.protocols import ShardIdentity
 from penstock.state.remote import read_results, remote_states
@@ -151,7 +151,7 @@ class World:
         states = remote_states(self.url, processor)
         with closing(states):
             state = states.open(ShardIdentity(processor.name, bucket, processor.state_shape()))
-            state.save({encode_slot(key, start): processor.monoid.encode(processor.monoid.lift(observation))})
+            state.save({encode_window_key(key, start): processor.monoid.encode(processor.monoid.lift(observation))})
 
     def refill(self, processor: type[Aggregator], first: date, last: date) -> StoreBackfillResult:
         """Replace some days of a processor's store."""
@@ -240,7 +240,7 @@ def break_off(world: World, processor: type[Aggregator]) -> None:
     """Leave behind what a bootstrap does that is killed after its first shard, and in the next."""
 
     def dying() -> Iterator[tuple[bytes, bytes]]:
-        yield encode_slot("bogus", START_MS), processor.monoid.encode(processor.monoid.identity())
+        yield encode_window_key("bogus", START_MS), processor.monoid.encode(processor.monoid.identity())
         raise KeyboardInterrupt
 
     ends = world.bus.committed("archiver.uses", uses.name)

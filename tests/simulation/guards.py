@@ -154,7 +154,7 @@ def chunks_are_dropped() -> AbstractContextManager[object]:
     """Keep no more of what sliding windows reach back to than the newest values of a key."""
 
     def drop_chunks(self: SlidingHistory, key: str, _: int) -> None:
-        del self._trails[key].chunks[:]
+        del self._histories[key].chunks[:]
 
     return patch.object(SlidingHistory, "_drop_chunks", drop_chunks)
 

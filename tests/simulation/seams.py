@@ -54,7 +54,7 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (timers, "CACHED_KEYS", 2),
     (stateful, "CACHED_KEYS", 2),
     (sessions, "CACHED_KEYS", 2),
-    (ordered_delivery, "DELIVERED_AT_ONCE", 2),
+    (ordered_delivery, "DELIVERY_BATCH", 2),
     (sliding, "DUE_AT_ONCE", 2),
     (sliding_history, "CHUNK_VALUES", 3),
     (sliding_history, "CACHED_VALUES", 12),

@@ -11,7 +11,7 @@ from typing import Any
 import penstock as ps
 from penstock.processors.declare.stores import WriteMode
 from penstock.processors.keyed_state.changes import Changes
-from penstock.processors.keyed_state.window_keys import encode_slot
+from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.processors.shard.position import StatePosition
 from penstock.state.protocols import Outbox, RemoteState, ShardIdentity
 from penstock.state.remote import RemoteStates, remote_states
@@ -20,7 +20,7 @@ from .databases import Postgres, Redis
 from .proxy import Proxy, Target
 
 EVER = -(2**63)
-A, B, C = (encode_slot(key, EVER) for key in "abc")
+A, B, C = (encode_window_key(key, EVER) for key in "abc")
 OUTBOX = Outbox(
     {"hits": 4}, StatePosition({"hits": 9}), [("pages", b"a", b"1"), ("pages", None, b"2"), ("pages", b"b", None)]
 )
@@ -112,7 +112,7 @@ class Opened:
 
 def lifted(monoid: ps.monoids.Monoid[Any], **observations: Any) -> Changes:
     """Give one partial for each key."""
-    return {encode_slot(key, EVER): monoid.encode(monoid.lift(seen)) for key, seen in observations.items()}
+    return {encode_window_key(key, EVER): monoid.encode(monoid.lift(seen)) for key, seen in observations.items()}
 
 
 def values(state: RemoteState, monoid: ps.monoids.Monoid[Any], *slots: bytes) -> list[Any]:

@@ -21,7 +21,7 @@ from penstock.backfill.steps.store_loader import SHARD_PARTIALS, StoreLoad, shar
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.processors.declare.apps import AppName
-from penstock.processors.keyed_state.window_keys import decode_slot
+from penstock.processors.keyed_state.key_layout import decode_window_key
 from penstock.state.remote.merging import Merging
 
 HOUR_MS = 3_600_000
@@ -92,7 +92,9 @@ def test_values_include_the_events_before_each_shards_position(
     rows.sort(key=lambda row: [row[name] for name in order])
     monoid = Newest.monoid
     given = {
-        (bucket, *decode_slot(slot)): monoid.value(monoid.decode(Merging(monoid).combined([r["partial"] for r in own])))
+        (bucket, *decode_window_key(slot)): monoid.value(
+            monoid.decode(Merging(monoid).combined([r["partial"] for r in own]))
+        )
         for (bucket, slot), own in groupby(rows, key=lambda row: (row["bucket"], row["slot"]))
     }
 

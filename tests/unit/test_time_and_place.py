@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.processors.declare.partitioner import bucket_of, murmur2
-from penstock.processors.keyed_state.window_keys import decode_slot, encode_slot
+from penstock.processors.keyed_state.key_layout import decode_window_key, encode_window_key
 
 TIMES = st.integers(-(2**62), 2**62)
 LENGTHS = st.integers(1, 10**12)
@@ -40,13 +40,13 @@ def test_ever_is_one_window(times: list[int]) -> None:
 @given(key=st.text(), start=st.integers(-(2**63), 2**63 - 1))
 def test_a_slot_says_its_key_and_window(key: str, start: int) -> None:
     """Encoding loses nothing."""
-    assert decode_slot(encode_slot(key, start)) == (key, start)
+    assert decode_window_key(encode_window_key(key, start)) == (key, start)
 
 
 @given(st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1)), min_size=2))
 def test_slots_lie_in_the_order_of_their_windows(slots: list[tuple[str, int]]) -> None:
     """So that those of old windows are neighbours on disk."""
-    ordered = [decode_slot(slot)[1] for slot in sorted(encode_slot(key, start) for key, start in slots)]
+    ordered = [decode_window_key(slot)[1] for slot in sorted(encode_window_key(key, start) for key, start in slots)]
 
     assert ordered == sorted(start for _, start in slots)
 

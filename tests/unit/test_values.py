@@ -17,7 +17,7 @@ from penstock.ops.testing import Crash, Driver
 from penstock.ops.worker.output_writer import OutputRefused
 from penstock.processors.errors import ProcessorFailed
 from penstock.processors.shard.batches import EventRejected
-from penstock.processors.time.timestamp_validation import nearest, shown, shown_span
+from penstock.processors.time.timestamp_validation import format_duration, format_time, nearest_datetime
 
 
 class Given(ps.Record, frozen=True):
@@ -357,9 +357,9 @@ def test_an_event_time_that_no_calendar_has_may_stop_the_worker() -> None:
 @pytest.mark.parametrize("time", [0, -1, 1_385_000_000_123, *BEYOND_THE_CALENDAR])
 def test_any_time_can_be_shown(time: int) -> None:
     """Also one that nobody can have meant: what a program says of it must not end it."""
-    assert shown(time)
-    assert shown_span(time)
-    assert nearest(time).year >= 1
+    assert format_time(time)
+    assert format_duration(time)
+    assert nearest_datetime(time).year >= 1
 
 
 class Doubled(Given, frozen=True):

@@ -18,7 +18,7 @@ from penstock.ops.testing import Crash, Driver
 from penstock.processors.errors import DeclarationError
 from penstock.processors.keyed_state.key_layout import EARLY_RESULTS
 from penstock.processors.operators import open_operator
-from penstock.processors.operators.key_owners import key_of
+from penstock.processors.operators.key_owners import entry_key_reader
 from penstock.processors.shard.checkpoints import Step, steps_of
 from penstock.processors.shard.overlay import Overlay
 from penstock.state.protocols import MemoryShardState
@@ -378,7 +378,7 @@ def test_a_pending_early_result_belongs_to_its_key() -> None:
     saved.save(core.drain().changes)
     pending = saved.scan(EARLY_RESULTS, EARLY_RESULTS + b"\xff" * 9, 10)
 
-    assert [key_of(processor)(*entry) for entry in pending] == [b"b", b"a"]
+    assert [entry_key_reader(processor)(*entry) for entry in pending] == [b"b", b"a"]
 
 
 @pytest.mark.parametrize(
