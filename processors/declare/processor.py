@@ -67,7 +67,7 @@ class CheckpointInterval:
     time: timedelta = timedelta(seconds=1)
 
     def __post_init__(self) -> None:
-        expect_types("Every(…)", self)
+        expect_types("CheckpointInterval(…)", self)
         if self.events < 1 or self.size_bytes < 1 or self.time <= timedelta():
             raise DeclarationError(f"{self}: checkpoint limits must be greater than zero.")
 
@@ -258,7 +258,7 @@ def expect_columns(cls: type[Processor], step: str, columns: tuple[str, ...] | N
     if len(cls.inputs()) > 1 or len(cls.outputs()) > 1:
         raise DeclarationError(
             f"Processor {cls.__name__} defines `{step}`, which needs one input and at most one output, but it reads or writes several categories. "
-            "Remove `{step}`; backfills then process event by event."
+            f"Remove `{step}`; backfills then process event by event."
         )
     [category] = cls.inputs()
     known = fields_of(category.record)

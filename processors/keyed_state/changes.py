@@ -16,7 +16,7 @@ class StateReader(Protocol):
     """The saved state of one shard."""
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the saved value of each key, None where there is none."""
+        """Return the saved value of each key; None for a key without a value."""
         ...
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:

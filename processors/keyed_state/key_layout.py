@@ -1,13 +1,13 @@
-"""The layout of a shard's state: keys' own state, and the engine's entries beside it, in the same store and checkpoints.
+"""The layout of a shard's saved state: users' states and the engine's entries, in one store and the same checkpoints.
 
-keys of states and slots of windows       as they are: text, or a window's start and text, neither of which begins with 0xFF
-0xFF "c" category                         how far the event time of that input is
-0xFF "e" time, key, tag                   a timer in event time, by when it is due
-0xFF "E" key                              the same timers, by key
-0xFF "h" time, what tells it apart         an event that is held, or what those of one time come to
-0xFF "r" start, key                       an early result of a window that is pending, and when it is due
-0xFF "t" time, key                        what is kept of a key up to a time, for windows that reach back to it
-0xFF "w" … and 0xFF "W" …                 likewise for the time of day
+key, or window start and key      a state, or the value of a window; neither begins with 0xFF
+0xFF "c" category                 the event time of an input
+0xFF "e" time, key, tag           an event-time timer, sorted by its time
+0xFF "E" key                      the event-time timers of a key
+0xFF "h" time, identifier         a buffered event, or the partial of a key and time
+0xFF "r" start, key               the due time of a pending early result
+0xFF "t" time, key                a chunk of a key's history, for sliding windows
+0xFF "w" … and 0xFF "W" …         wall-clock timers, as "e" and "E"
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def decode_time(encoded: bytes) -> int:
 
 
 def encode_pair(first: str, second: str) -> bytes:
-    """Return bytes that sort like the pairs; any characters may occur."""
+    """Return bytes that sort like the pairs. The strings may contain any character."""
     return first.encode().replace(b"\x00", _NUL) + _END + second.encode()
 
 

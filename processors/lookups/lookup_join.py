@@ -139,7 +139,7 @@ class LookupJoin(Stateless):
         return joined
 
     def _keys_of(self, events: Sequence[Any]) -> list[str | Exception | None]:
-        """Return the key of each event's row, or what was raised instead, which is the event's fate when its turn comes."""
+        """Return the key of each event's row, or the exception to raise when the event is processed."""
         keys: list[str | Exception | None] = []
         for event in events:
             try:

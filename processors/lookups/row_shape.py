@@ -1,4 +1,4 @@
-"""Rows as they lie outside, made into the type that a user names; and an error that says what does not fit, and where."""
+"""Conversion of external rows to the declared row type."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .protocols import InvalidRow, LookupRefused
 
 @dataclass(frozen=True)
 class RowShape:
-    """What the rows of a table become.
+    """The type of a table's rows.
 
     Args:
-        record: a Record, or any other struct of msgspec.
+        record: a Record or another msgspec struct.
 
     Raises:
-        DeclarationError: it is none, or one whose fields msgspec does not understand.
+        DeclarationError: the type is not a struct, or msgspec does not support one of its fields.
     """
 
     record: type[msgspec.Struct]
@@ -32,7 +32,7 @@ class RowShape:
     def __post_init__(self) -> None:
         if not (is_class(self.record) and issubclass(self.record, msgspec.Struct)):
             raise DeclarationError(
-                f"Rows cannot be read as {self.record!r}: name a type that is derived from penstock.Record, or another struct of msgspec."
+                f"Rows cannot be read as {self.record!r}, which is not a struct. Declare a type that is derived from penstock.Record."
             )
         try:
             shapes.type_info(self.record)
@@ -41,44 +41,49 @@ class RowShape:
 
     @cached_property
     def fields(self) -> dict[str, shapes.Field]:
-        """Its fields by the names that columns have."""
+        """The fields by column name."""
         shape = shapes.type_info(self.record)
         return {field.encode_name: field for field in shape.fields} if isinstance(shape, shapes.StructType) else {}
 
     def columns(self, present: list[str], key: str, location: str) -> list[str]:
-        """Return which of the columns that are present are needed, beside the key's.
+        """Return the columns to read besides the key.
+
+        Args:
+            present: the columns of the table.
+            key: the key column.
+            location: the table, for errors.
 
         Raises:
-            LookupRefused: the key's is missing, or one of a field without a default.
+            LookupRefused: the key column is missing, or the column of a field without a default.
         """
         required = [key, *(name for name, field in self.fields.items() if field.required and name != key)]
         missing = [name for name in required if name not in present]
         if missing:
-            what = "the key" if key in missing else self.record.__name__
+            needed_by = "the key" if key in missing else self.record.__name__
             raise LookupRefused(
-                f"{location} has no column {', '.join(map(repr, missing))}, which {what} needs. It has: {', '.join(present)}. Nothing was "
-                f"looked up; mend the table, or {self.record.__name__} and the declared key."
+                f"{location} has no column {', '.join(map(repr, missing))}, which {needed_by} needs. It has: {', '.join(present)}. No row was "
+                f"read. Correct the table, {self.record.__name__} or the declared key."
             )
         return [name for name in self.fields if name in present]
 
     def from_values(self, values: Mapping[str, Any], location: str) -> Any:
-        """Return the row of typed values, as a database or Parquet has them.
+        """Return the row of typed values, as from a database or Parquet.
 
-        A null in a field that cannot be None is as if it were not there.
+        A null counts as missing if its field cannot be None.
 
         Raises:
-            InvalidRow: they do not fit.
+            InvalidRow: the values do not match the type.
         """
         present = {name: value for name, value in values.items() if value is not None or name in self._nullable}
         return self._converted(present, location, strict=True)
 
     def from_texts(self, texts: Mapping[str, str], location: str) -> Any:
-        """Return the row of texts, as CSV and hashes of Redis have them: numbers and truth values are read from their digits and names.
+        """Return the row of strings, as from CSV or a Redis hash. Numbers and booleans are parsed.
 
-        An empty text is None where that is possible, and otherwise, unless the field is a text itself, as if it were not there.
+        An empty string is None if the field can be None; an empty string if the field is a string; otherwise it counts as missing.
 
         Raises:
-            InvalidRow: they do not fit.
+            InvalidRow: the values do not match the type.
         """
         values: dict[str, str | None] = {name: text for name, text in texts.items() if text}
         values |= {name: None for name, text in texts.items() if not text and name in self._nullable}
@@ -89,7 +94,7 @@ class RowShape:
         """Return the row of a JSON object.
 
         Raises:
-            InvalidRow: it does not fit, or is not JSON.
+            InvalidRow: the bytes are not JSON, or do not match the type.
         """
         try:
             return self._json.decode(encoded)
@@ -103,7 +108,7 @@ class RowShape:
             raise self._invalid(location, error) from error
 
     def _invalid(self, location: str, error: Exception) -> InvalidRow:
-        return InvalidRow(f"{location} is no {self.record.__name__}: {error}")
+        return InvalidRow(f"{location} is not a valid {self.record.__name__}: {error}")
 
     @cached_property
     def _json(self) -> msgspec.json.Decoder[Any]:
@@ -115,7 +120,7 @@ class RowShape:
 
     @cached_property
     def _textual(self) -> frozenset[str]:
-        """The fields in which an empty text is one."""
+        """The fields in which an empty string stays a string."""
         return frozenset(name for name, field in self.fields.items() if _may_be(field, shapes.StrType)) - self._nullable
 
 
@@ -126,7 +131,11 @@ def _may_be(field: shapes.Field, kind: type[shapes.Type]) -> bool:
 
 
 def rows_by_key(keyed: list[tuple[str, str, Any]], location: str) -> dict[str, Any]:
-    """Return rows by key, each given with its key and its place in the table.
+    """Return rows by key.
+
+    Args:
+        keyed: the key, the location in the table and the value of each row.
+        location: the table, for errors.
 
     Raises:
         LookupRefused: a key has several rows.
@@ -140,5 +149,5 @@ def rows_by_key(keyed: list[tuple[str, str, Any]], location: str) -> dict[str, A
     doubled = [f"{key!r} ({', '.join(found[:3])})" for key, found in places.items() if len(found) > 1]
     more = f" and {len(doubled) - 5} more" if len(doubled) > 5 else ""
     raise LookupRefused(
-        f"{location} has several rows of one key: {'; '.join(doubled[:5])}{more}. Which of them is meant cannot be known; leave one of each."
+        f"{location} has several rows of one key: {'; '.join(doubled[:5])}{more}. No row was read. Keep one row per key."
     )

@@ -1,6 +1,6 @@
-"""The operators, one for each kind of processor: batches of events in; outputs and changes of state out, as values.
+"""Operators: the pure step of each kind of processor, from batches of events to outputs and state changes.
 
-An operator runs one shard. It collects changes between two checkpoints. It sends and saves nothing and asks for no time, so the same
+An operator runs one shard and collects its changes between two checkpoints. It performs no I/O and reads no clock, so the same
 operators run in the worker, in replays, in the test driver and in Spark.
 
     batch --feed--> StepResult(outputs, rejected, late)      any number of times
@@ -58,7 +58,7 @@ def open_operator(processor: Processor, saved: StateReader) -> Operator:
             return _aggregator_operator(processor, saved)
         case _:
             raise TypeError(
-                f"{type(processor).__name__} is of no kind: derive it from Stateless, Stateful or Aggregator"
+                f"{type(processor).__name__} is no known kind of processor. Derive it from Stateless, Stateful or Aggregator."
             )
 
 
@@ -83,7 +83,7 @@ def _aggregator_operator(processor: Aggregator, saved: StateReader) -> Operator:
 
 
 def merge_of(processor: Processor) -> MergeChanges:
-    """Return what two changes of one key amount to: the later one, or, where changes are partials, both combined."""
+    """Return the function that merges two changes of one key: the later one wins, but partial aggregates combine."""
     match processor:
         case Aggregator(store=RemoteStore(WriteMode.APPEND)):
             monoid = processor.monoid

@@ -1,4 +1,4 @@
-"""The steps of an aggregator whose windows stay: by where its partials are merged."""
+"""Operators of aggregators whose windows never close: one for each place where partials are merged."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from ..time.windows import Window, WindowAssignment
 from .base import CheckpointResult, Rejected, StepResult, late_among, processed_count, time_of
 
 UNSAVEABLE = (TypeError, ValueError, OverflowError)
-"""Raised by a monoid for a partial that it cannot encode."""
+"""Errors of a monoid that cannot encode a partial."""
 LAW_SAMPLES = 5
-"""On how many of a shard's first events the laws of its monoid are tried."""
+"""The number of a shard's first events on which the laws of its monoid are checked."""
 
 Slot = tuple[str, int]
-"""A key, and the start of a window."""
+"""A key and the start of a window."""
 
 
 class PartialFolder:
     """Folds observations into partials, by start of window and key.
 
     Args:
-        processor: whose observations.
+        processor: returns the observations.
     """
 
     def __init__(self, processor: Aggregator) -> None:
         self._processor = processor
-        self._lawful = False
+        self._laws_checked = False
         self._writes_dead_letters = processor.on_error is ErrorPolicy.DEAD_LETTER
         self.panes: dict[int, dict[str, Any]] = {}
 
     def fold(
         self, events: Sequence[Any], keys: Sequence[str], assignment: WindowAssignment, *, stop_at_error: bool
     ) -> list[Rejected]:
-        """Fold events into the windows that they lie in; return those that raised, or the first one, to stop at."""
-        if not self._lawful:
-            self._expect_lawful(events)
+        """Fold events into their windows. Return the rejected events; with `stop_at_error`, fold only up to the first one."""
+        if not self._laws_checked:
+            self._check_laws(events)
         observe, monoid, panes = self._processor.observe, self._processor.monoid, self.panes
         lift, fold = monoid.lift, monoid.fold
         rejected: list[Rejected] = []
@@ -64,18 +64,18 @@ class PartialFolder:
                     if pane is None:
                         pane = panes[start] = {}
                     pane[key] = fold(pane[key], observation) if key in pane else lift(observation)
-            except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the event is rejected
                 observation = None
                 rejected.append(Rejected(row, error))
                 if stop_at_error:
                     break
         return rejected
 
-    def _expect_lawful(self, events: Sequence[Any]) -> None:
-        """Try the monoid's laws on the first observations, before anything is built on them."""
+    def _check_laws(self, events: Sequence[Any]) -> None:
+        """Check the monoid's laws on the first observations, before any result depends on them."""
         samples = []
         for event in events[:LAW_SAMPLES]:
-            with suppress(Exception):  # an event that raises meets its fate when it is fed
+            with suppress(Exception):  # the event is rejected when it is folded
                 observation = self._processor.observe(event)
                 self._processor.monoid.lift(observation)
                 expect_saveable(self._processor.monoid, observation)
@@ -84,32 +84,32 @@ class PartialFolder:
             check_laws(self._processor.monoid, [sample for sample in samples if sample is not None])
         except BrokenLaw as error:
             raise ProcessorFailed(
-                f"{type(self._processor).__name__} cannot combine by {self._processor.monoid!r}, tried on its first events: "
-                f"{error} Nothing was read or saved."
+                f"{type(self._processor).__name__} cannot use {self._processor.monoid!r}, which failed a check on the first events: "
+                f"{error} Nothing was saved."
             ) from error
-        self._lawful = True
+        self._laws_checked = True
 
     def take(self) -> dict[Slot, Any]:
-        """Hand over the partials, and begin anew."""
+        """Return the partials and forget them."""
         panes, self.panes = self.panes, {}
         return {(key, start): partial for start, pane in panes.items() for key, partial in pane.items()}
 
 
 def expect_saveable(monoid: Monoid[Any], observation: Any) -> None:
-    """Raise OverflowError for a number that the monoid cannot save."""
+    """Raise OverflowError if the monoid cannot save a number of the observation."""
     try:
         msgspec.msgpack.encode(observation)
     except OverflowError:
         monoid.encode(monoid.lift(observation))
     except TypeError:
-        pass  # what else a monoid takes, it knows itself how to save
+        pass  # the monoid has its own encoding for other types
 
 
 def encoded(processor: Aggregator, partials: Mapping[Slot, Any]) -> Changes:
-    """Return partials as they are saved.
+    """Return the encoded partials, by window key.
 
     Raises:
-        ProcessorFailed: one of them cannot be.
+        ProcessorFailed: a partial cannot be encoded.
     """
     encode = processor.monoid.encode
     try:
@@ -121,29 +121,29 @@ def encoded(processor: Aggregator, partials: Mapping[Slot, Any]) -> Changes:
 
 
 def encoded_partial(processor: Aggregator, key: str, window: Window, partial: Any) -> bytes:
-    """Return the partial of a key and a window, as it is saved.
+    """Return the encoded partial of a key and a window.
 
     Raises:
-        ProcessorFailed: it cannot be.
+        ProcessorFailed: the partial cannot be encoded.
     """
     try:
         return processor.monoid.encode(partial)
     except UNSAVEABLE as error:
         raise ProcessorFailed(
             f"{type(processor).__name__} cannot save the partial of key {key!r} in {window}, aggregated by "
-            f"{processor.monoid!r}: {error}. Whole numbers in a saved partial have 64 bits at most. Nothing of this checkpoint was saved. Let `observe` "
-            "return smaller numbers or floats, or let the monoid's `dump` return text for large ones, and start it again; "
-            "`on_error = penstock.ErrorPolicy.DEAD_LETTER` sets an event aside whose observation alone is too large."
+            f"{processor.monoid!r}: {error}. Integers in a saved partial have 64 bits at most. Nothing of this checkpoint was saved. Return "
+            "smaller numbers or floats from `observe`, or text for large integers from the monoid's `dump`, and start again. If single "
+            "observations are too large, declare `on_error = penstock.ErrorPolicy.DEAD_LETTER`."
         ) from error
 
 
 class AggregatorOperator:
-    """Folds observations into partials per (key, window); a checkpoint merges them into what is saved.
+    """Folds observations into partials per key and window; a checkpoint merges them into the saved values.
 
     Args:
-        processor: which.
+        processor: the aggregator.
         saved: the shard's state.
-        time: follows its event time; by default as the processor declares.
+        time: the shard's event time. Default: as the processor declares.
     """
 
     def __init__(self, processor: Aggregator, saved: StateReader, time: ShardTime | None = None) -> None:
@@ -162,30 +162,30 @@ class AggregatorOperator:
         return StepResult([], rejected, late_among(times, self.time.observe(category.name, times), before_ms))
 
     def _prepare(self, keys: Sequence[str], assignment: WindowAssignment) -> None:
-        """Do what is to be done before these are folded."""
+        """Prepare the partials of these keys and windows for folding."""
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Take what is known from elsewhere of the inputs."""
+        """Advance event time; no result depends on it."""
         self.time.advance(upstream, idle)
         return StepResult([], [])
 
-    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam
-        """Do nothing: results wait for the checkpoint."""
+    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the protocol
+        """Return nothing: results are written at checkpoints."""
         return StepResult([], [])
 
     def take_partials(self) -> dict[Slot, Any]:
-        """Hand over the partials unmerged, by key and start of window, and begin anew."""
+        """Return the unmerged partials, by key and start of window, and forget them."""
         return self._folding.take()
 
     def drain(self) -> CheckpointResult:
-        """Merge the partials into the saved values: the new values, and the result of each window that changed."""
+        """Merge the partials into the saved values. Return the new values and the result of each changed window."""
         values = merged(self._processor, self._saved, self.take_partials())
         changes = encoded(self._processor, values)
         return CheckpointResult(results(self._processor, values), changes | self.time.drain())
 
 
 class RemoteAggregatorOperator(AggregatorOperator):
-    """The same over a store that others read: what it knows of time is not kept there."""
+    """The same over a remote store, which other programs read: event time is not saved there."""
 
     def drain(self) -> CheckpointResult:
         """Merge the partials into the saved values."""
@@ -194,7 +194,7 @@ class RemoteAggregatorOperator(AggregatorOperator):
 
 
 class ReadModifyWriteOperator(RemoteAggregatorOperator):
-    """Reads what is saved of a key's window when its first event after a checkpoint comes, and folds into that."""
+    """Reads a saved value at its first event after a checkpoint, and folds observations into it."""
 
     def _prepare(self, keys: Sequence[str], assignment: WindowAssignment) -> None:
         panes, decode = self._folding.panes, self._processor.monoid.decode
@@ -205,22 +205,22 @@ class ReadModifyWriteOperator(RemoteAggregatorOperator):
                 panes.setdefault(start, {})[key] = decode(saved)
 
     def drain(self) -> CheckpointResult:
-        """Hand over the new values, and the result of each window that changed."""
+        """Return the new values and the result of each changed window."""
         values = self.take_partials()
         changes = encoded(self._processor, values)
         return CheckpointResult(results(self._processor, values), changes)
 
 
 class AppendOnlyOperator(RemoteAggregatorOperator):
-    """Hands its partials on as they are: the store merges them, at once or when it is read."""
+    """Writes partials without reading: the store merges them, on write or on read."""
 
     def drain(self) -> CheckpointResult:
-        """Hand over the partials; there are no results here."""
+        """Return the partials, without results."""
         return CheckpointResult([], encoded(self._processor, self.take_partials()))
 
 
 def merged(processor: Aggregator, saved: StateReader, partials: Mapping[Slot, Any]) -> dict[Slot, Any]:
-    """Return what is saved of each window with what came since."""
+    """Return the new value of each window: its saved value combined with its partial."""
     monoid = processor.monoid
     found = saved.fetch([encode_window_key(*slot) for slot in partials])
     return {
@@ -230,7 +230,7 @@ def merged(processor: Aggregator, saved: StateReader, partials: Mapping[Slot, An
 
 
 def results(processor: Aggregator, values: Mapping[Slot, Any]) -> list[Any]:
-    """Return what an aggregator writes for windows and their values."""
+    """Return the records that an aggregator writes for windows with these values."""
     if not processor.writes:
         return []
     window = processor.window.window
@@ -240,7 +240,11 @@ def results(processor: Aggregator, values: Mapping[Slot, Any]) -> list[Any]:
 
 
 def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> list[Any]:
-    """Return what an aggregator writes for a key and window: one record or none."""
+    """Return the record that an aggregator writes for a key and window, or an empty list.
+
+    Raises:
+        ProcessorFailed: the user's `result` raised.
+    """
     if not processor.writes:
         return []
     try:
@@ -248,6 +252,6 @@ def results_of(processor: Aggregator, key: str, window: Window, value: Any) -> l
     except Exception as error:
         raise ProcessorFailed(
             f"{type(processor).__name__}.result raised {type(error).__name__}: {error}, for key {key!r} in {window}. "
-            "Nothing of this checkpoint was saved; mend the processor and start it again."
+            "Nothing of this checkpoint was saved. Correct the processor and start it again."
         ) from error
     return [] if record is None else [record]

@@ -18,6 +18,7 @@ class Rejected(NamedTuple):
     """An event for which its processor raised an exception."""
 
     at: int
+    """Its index in the batch."""
     error: Exception
 
 
@@ -26,8 +27,7 @@ class StepResult(NamedTuple):
 
     Args:
         outputs: records, in order.
-        rejected: events that raised, by their index in the batch. If the operator was to stop at the first, that event is the last one
-            it processed.
+        rejected: the events whose processing raised. With `stop_at_error`, it contains one event at most, and later events were not processed.
         late: the number of events behind the watermark.
         dropped: the number of late events that are in no window.
         unmatched: the number of events that were dropped because their lookup found no row.
@@ -74,11 +74,11 @@ class Operator(Protocol):
         ...
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Do everything that becomes due by upstream watermarks and idle inputs; see `ShardTime.advance`."""
+        """Return the outputs that become due through upstream watermarks and idle inputs; see `ShardTime.advance`."""
         ...
 
     def tick(self, now_ms: int) -> StepResult:
-        """Do everything that is due at a time of day (milliseconds since 1970, UTC)."""
+        """Return the outputs that are due by the wall clock (milliseconds since 1970, UTC)."""
         ...
 
     def drain(self) -> CheckpointResult:

@@ -1,12 +1,12 @@
-"""The step of an aggregator whose windows end: written when they are complete, and removed when they are done.
+"""The operator of an aggregator whose windows close.
 
-    low watermark passes the end of a window                            -> it is complete: written
-    … and the lateness that is allowed, where later events are left out -> it is done: removed
+    low watermark passes the end of a window             -> complete: its results are written
+    … and the allowed lateness, unless `late` keeps all  -> closed: its state is removed
 
-Both happen between two events, always the same two, and in order of time. Which windows were complete before follows from the
-low watermark alone, which is saved with the state.
+Windows complete and close in order of time, between the same two events in every run. The low watermark, which is saved with the state,
+determines which windows were already complete.
 
-Source: for complete, early and late results, Akidau et al., "The Dataflow Model", 2015, section 2.3.
+Source: Akidau et al., "The Dataflow Model", 2015, section 2.3 (complete, early and late results).
 """
 
 from __future__ import annotations
@@ -24,68 +24,72 @@ from ..keyed_state.changes import StateReader
 from ..time.watermarks import FOREVER_MS
 from ..time.windows import MILLISECOND, WindowAssignment
 from .aggregator import PartialFolder, results
-from .base import CheckpointResult, Rejected, StepResult, late_among, time_of
+from .base import CheckpointResult, Rejected, StepResult, late_among, processed_count, time_of
 from .early_results import EarlyResults
 from .panes import WindowValues
 
 
-class _Turn(IntEnum):
-    """What becomes of a window; where both are due at once, in this order."""
+class _Transition(IntEnum):
+    """A transition of a window. Transitions at the same time happen in this order."""
 
     COMPLETE = 0
-    DONE = 1
+    CLOSED = 1
 
 
 class WindowSchedule:
-    """When which windows are complete, and done.
+    """The times at which windows become complete and closed.
 
     Args:
-        processor: whose windows.
+        processor: declares the windows.
     """
 
     def __init__(self, processor: Aggregator) -> None:
         self._window = processor.window.window
         self._allowed_ms = None if processor.late is OnLate.INTO_WINDOW else processor.allowed_lateness // MILLISECOND
-        self._followed: set[int] = set()
-        self._turns: list[tuple[int, _Turn, int]] = []
+        self._scheduled: set[int] = set()
+        self._transitions: list[tuple[int, _Transition, int]] = []
 
     @property
     def next_ms(self) -> int:
-        """When the next window is complete or done."""
-        return self._turns[0][0] if self._turns else FOREVER_MS
+        """The time of the next transition."""
+        return self._transitions[0][0] if self._transitions else FOREVER_MS
 
     def add(self, starts: Iterable[int], low_ms: int) -> None:
-        """Follow these windows from a low watermark on."""
-        for start in set(starts).difference(self._followed):
+        """Schedule the transitions of these windows after a low watermark."""
+        for start in set(starts).difference(self._scheduled):
             end = self._window(start).end
-            turns = [(end, _Turn.COMPLETE, start)]
+            transitions = [(end, _Transition.COMPLETE, start)]
             if self._allowed_ms is not None:
-                turns.append((end + self._allowed_ms, _Turn.DONE, start))
-            left = [turn for turn in turns if turn[0] > low_ms]
-            if left:
-                self._followed.add(start)
-            for turn in left:
-                heapq.heappush(self._turns, turn)
+                transitions.append((end + self._allowed_ms, _Transition.CLOSED, start))
+            for transition in transitions:
+                if transition[0] > low_ms:
+                    self._scheduled.add(start)
+                    heapq.heappush(self._transitions, transition)
 
-    def due(self, low_ms: int) -> Iterable[tuple[_Turn, int]]:
-        """Give what is due at a low watermark, in order."""
+    def due(self, low_ms: int) -> Iterable[tuple[_Transition, int]]:
+        """Yield the transitions up to a low watermark and their windows' starts, in order."""
         while self.next_ms <= low_ms:
-            _, turn, start = heapq.heappop(self._turns)
-            if turn is _Turn.DONE or self._allowed_ms is None:
-                self._followed.remove(start)
-            yield turn, start
+            _, transition, start = heapq.heappop(self._transitions)
+            if transition is _Transition.CLOSED or self._allowed_ms is None:
+                self._scheduled.remove(start)
+            yield transition, start
 
     def is_complete(self, start: int, low_ms: int) -> bool:
-        """Tell whether the low watermark has passed the end of a window."""
+        """Return whether the low watermark has passed the end of a window."""
         return self._window(start).end <= low_ms
 
-    def is_done(self, start: int, low_ms: int) -> bool:
-        """Tell whether a window takes no events any more."""
+    def is_closed(self, start: int, low_ms: int) -> bool:
+        """Return whether a window no longer accepts events."""
         return self._allowed_ms is not None and self._window(start).end + self._allowed_ms <= low_ms
 
 
 class ClosingWindowsOperator:
-    """Folds observations into windows that end."""
+    """Folds observations into windows that close.
+
+    Args:
+        processor: the aggregator.
+        saved: the shard's state.
+    """
 
     def __init__(self, processor: Aggregator, saved: StateReader) -> None:
         self._processor = processor
@@ -102,7 +106,7 @@ class ClosingWindowsOperator:
         self._schedule.add(self._panes.starts(), self.time.low_ms)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
-        """Fold the events of one bucket, in order; between them, write and remove windows."""
+        """Fold the events of one bucket, in order. Between them, write complete windows and remove closed ones."""
         keys, times = category.keys_of(events), category.event_times_of(events)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
         lows = [before_ms, *self.time.observe(category.name, times)]  # before each event, and after the last
@@ -112,7 +116,7 @@ class ClosingWindowsOperator:
         begin = dropped = 0
         while begin < len(events):
             end = min(bisect_left(lows, self._schedule.next_ms, begin + 1), len(events))
-            assignment, too_late = self._in_time(times[begin:end], lows[begin:end])
+            assignment, too_late = self._split_late(times[begin:end], lows[begin:end])
             outputs += self._late_outputs(events[begin + row] for row in too_late)
             dropped += len(too_late)
             raised = self._folding.fold(events[begin:end], keys[begin:end], assignment, stop_at_error=stop_at_error)
@@ -120,50 +124,50 @@ class ClosingWindowsOperator:
             if raised and stop_at_error:
                 self.time.go_back(category.name, mark, times[: rejected[0].at])
                 break
-            outputs += self._pass(lows[end])
+            outputs += self._advance_to(lows[end])
             begin = end
-        taken = rejected[0].at if rejected and stop_at_error else len(events)
-        return StepResult(outputs, rejected, late_among(times[:taken], lows[1 : taken + 1], before_ms), dropped)
+        count = processed_count(events, rejected, stop_at_error=stop_at_error)
+        return StepResult(outputs, rejected, late_among(times[:count], lows[1 : count + 1], before_ms), dropped)
 
-    def _in_time(self, times: Sequence[int], lows: Sequence[int]) -> tuple[WindowAssignment, list[int]]:
-        """Return the windows that these events lie in and that still take them, and the events for which there is none."""
-        assignment, is_done = self._processor.window.assign(times), self._schedule.is_done
-        if not assignment.starts or not is_done(min(assignment.starts), lows[-1]):
+    def _split_late(self, times: Sequence[int], lows: Sequence[int]) -> tuple[WindowAssignment, list[int]]:
+        """Return the open windows of the events, and the indices of events whose windows are all closed."""
+        assignment, is_closed = self._processor.window.assign(times), self._schedule.is_closed
+        if not assignment.starts or not is_closed(min(assignment.starts), lows[-1]):
             return assignment, []
-        taken = [(row, start) for row, start in zip(*assignment, strict=True) if not is_done(start, lows[row])]
-        rows = {row for row, _ in taken}
-        return WindowAssignment([row for row, _ in taken], [start for _, start in taken]), [
+        pairs = [(row, start) for row, start in zip(*assignment, strict=True) if not is_closed(start, lows[row])]
+        rows = {row for row, _ in pairs}
+        return WindowAssignment([row for row, _ in pairs], [start for _, start in pairs]), [
             row for row in range(len(times)) if row not in rows
         ]
 
     def _late_outputs(self, events: Iterable[Any]) -> list[Any]:
         return list(events) if isinstance(self._processor.late, Category) else []
 
-    def _pass(self, low_ms: int) -> list[Any]:
-        """Write and remove what a low watermark has passed."""
+    def _advance_to(self, low_ms: int) -> list[Any]:
+        """Complete and close the windows up to a low watermark; return their results."""
         outputs: list[Any] = []
-        for turn, start in self._schedule.due(low_ms):
-            if turn is _Turn.COMPLETE and isinstance(self._emit, AtWatermark):
+        for transition, start in self._schedule.due(low_ms):
+            if transition is _Transition.COMPLETE and isinstance(self._emit, AtWatermark):
                 outputs += self._complete(start)
-            if turn is _Turn.DONE:
-                outputs += self._finish(start)
+            if transition is _Transition.CLOSED:
+                outputs += self._close(start)
         return outputs
 
     def _complete(self, start: int) -> list[Any]:
-        """Write all of a window."""
+        """Return the results of all keys of a window."""
         self._panes.merge(start, self._folding.panes.pop(start, {}))
         if self._early is not None:
             self._early.drop(start)
         return self._written(start, self._panes.of(start))
 
-    def _finish(self, start: int) -> list[Any]:
-        """Write what is not written of a window, and remove it."""
+    def _close(self, start: int) -> list[Any]:
+        """Return the pending results of a window, and remove its state."""
         outputs = self._update(start, self._folding.panes.pop(start, {}))
         self._panes.remove_all(start)
         return outputs
 
     def _update(self, start: int, pane: dict[str, Any]) -> list[Any]:
-        """Write the keys of a window that changed."""
+        """Return the results of the changed keys of a window."""
         if self._emit == AtCheckpoint(differences=True):
             return results(self._processor, {(key, start): partial for key, partial in pane.items()})
         return self._written(start, self._panes.merge(start, pane)) if pane else []
@@ -174,11 +178,11 @@ class ClosingWindowsOperator:
         return results(self._processor, {(key, start): value for key, value in values.items()})
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Write and remove the windows that what is known from elsewhere completes."""
-        return StepResult(self._pass(self.time.advance(upstream, idle)), [])
+        """Complete and close the windows that upstream watermarks and idle inputs allow."""
+        return StepResult(self._advance_to(self.time.advance(upstream, idle)), [])
 
     def tick(self, now_ms: int) -> StepResult:
-        """Write windows that changed and are not complete, where the interval is over."""
+        """Return the early results, once per interval."""
         if self._early is None or not self._early.is_due(now_ms):
             return StepResult([], [])
         outputs = self._merge_panes()
@@ -187,7 +191,7 @@ class ClosingWindowsOperator:
         return StepResult(outputs, [])
 
     def _merge_panes(self) -> list[Any]:
-        """Merge all that was folded; return what is to be written of it now."""
+        """Merge the folded partials into the values of their windows; return the results that are due."""
         panes, self._folding.panes = self._folding.panes, {}
         outputs: list[Any] = []
         for start, pane in panes.items():
@@ -200,7 +204,7 @@ class ClosingWindowsOperator:
         return outputs
 
     def drain(self) -> CheckpointResult:
-        """Hand over what is to be written now, and what changed since the last drain."""
+        """Return the results that are due, and the changes since the last drain."""
         outputs = self._merge_panes()
         early = {} if self._early is None else self._early.drain()
         return CheckpointResult(outputs, self._panes.drain() | early | self.time.drain())

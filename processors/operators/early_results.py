@@ -1,10 +1,10 @@
-"""Early results that are pending: which keys of open windows changed since they were last written. Part of the saved state.
+"""Pending early results: the keys of incomplete windows that changed since their last result. Part of the saved state.
 
-    a key of an open window changed --> pending, and saved with the next checkpoint
-    the interval is over            --> written, and pending no longer
-    its window is complete          --> written as a whole, and pending no longer
+    a key of an incomplete window changes --> pending; saved with the next checkpoint
+    the interval ends                     --> written; no longer pending
+    the window is complete                --> the whole window is written; no longer pending
 
-Each pending key is saved with the time at which its result is due, so that a worker that takes over keeps to the interval.
+Each pending key is saved with the due time of its result, so that the next owner of the shard keeps the interval.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..keyed_state.key_layout import EARLY_RESULTS, decode_time, decode_window_k
 from ..time.windows import MILLISECOND
 
 READ_AT_ONCE = 10_000
-"""How many saved entries are read at a time."""
+"""The number of saved entries per read."""
 _END = EARLY_RESULTS + b"\xff" * 9
 _NOT_BEGUN = b""
 
@@ -26,15 +26,15 @@ class EarlyResults:
     """The pending early results of one shard.
 
     Args:
-        every: the interval (time of day).
-        saved: the shard's state, with all that was drained so far.
+        every: the interval, in wall-clock time.
+        saved: the shard's state, including all drained changes.
     """
 
     def __init__(self, every: timedelta, saved: StateReader) -> None:
         self._every_ms = every // MILLISECOND
         self._due_ms: int | None = None
         self._pending: dict[int, set[str]] = {}
-        self._moved: Changes = {}
+        self._changes: Changes = {}
         self._load(saved)
 
     def _load(self, saved: StateReader) -> None:
@@ -49,35 +49,35 @@ class EarlyResults:
             begin = entries[-1][0] + b"\x00"
 
     def add(self, start: int, keys: Iterable[str]) -> None:
-        """Note that these keys of a window changed."""
+        """Mark these keys of a window as changed."""
         pending = self._pending.setdefault(start, set())
         due = _NOT_BEGUN if self._due_ms is None else encode_time(self._due_ms)
         for key in keys:
             if key not in pending:
                 pending.add(key)
-                self._moved[_entry(key, start)] = due
+                self._changes[_entry(key, start)] = due
 
     def drop(self, start: int) -> None:
-        """Forget a window: it is written as a whole."""
-        self._moved.update((_entry(key, start), None) for key in self._pending.pop(start, ()))
+        """Remove the pending results of a window."""
+        self._changes.update((_entry(key, start), None) for key in self._pending.pop(start, ()))
 
     def is_due(self, now_ms: int) -> bool:
-        """Tell whether the interval is over at a time of day, and begin the next one if so."""
+        """Return whether the interval is over. If so, the next one begins."""
         if self._due_ms is not None and now_ms < self._due_ms:
             return False
         is_first, self._due_ms = self._due_ms is None, now_ms + self._every_ms
         return not is_first
 
     def take(self) -> list[tuple[int, list[str]]]:
-        """Return the pending keys by start of window, in order; none is pending then."""
-        taken = [(start, sorted(keys)) for start, keys in sorted(self._pending.items())]
-        for start, _ in taken:
+        """Return the pending keys by start of window, in order, and remove them."""
+        pending = [(start, sorted(keys)) for start, keys in sorted(self._pending.items())]
+        for start, _ in pending:
             self.drop(start)
-        return taken
+        return pending
 
     def drain(self) -> Changes:
-        """Hand over what changed since the last drain."""
-        changes, self._moved = self._moved, {}
+        """Return the changes since the last drain."""
+        changes, self._changes = self._changes, {}
         return changes
 
 

@@ -1,9 +1,9 @@
-"""The step of a stateful processor that asks for its events in order: they are held until the low watermark passes them.
+"""The operator of an ordered stateful processor: it buffers events until the low watermark passes them.
 
-    event --held in state--> low watermark passes it --> delivered, in order of event time, timers between
+    event --buffered in the state--> low watermark passes it --> delivered in order of event time, with timers between
 
-What the processor sees then depends on the events alone: not on the order in which they came, as long as they came in time, and of
-those at one time not either, for their own bytes order them. Within, the watermark is that of the last event delivered.
+The order of delivery depends on the events alone, not on their order of arrival. The encoded bytes order events of one time. The
+processor's watermark is the event time of the last delivered event.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .base import CheckpointResult, StepResult, late_among, time_of
 from .stateful import StatefulOperator
 
 DELIVERY_BATCH = 1_000
-"""How many events are delivered in one go."""
+"""The number of buffered entries per delivery."""
 
 
 def _as_key(event: Any) -> str:
-    """Return how a row that is gone is held: as its key, a text, which no record is."""
+    """Encode a tombstone as its key: a string, which no record is."""
     if not isinstance(event, Tombstone):
-        raise TypeError(f"{type(event).__name__} cannot be held")
+        raise TypeError(f"A {type(event).__name__} cannot be buffered.")
     return event.deleted_key
 
 
@@ -44,7 +44,12 @@ _decode = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 
 
 class OrderedDeliveryOperator:
-    """Holds events, and gives them to a core of their own in order."""
+    """Buffers events, and feeds them to a stateful operator in order of event time.
+
+    Args:
+        processor: an ordered processor.
+        saved: the shard's state.
+    """
 
     def __init__(self, processor: Stateful, saved: StateReader) -> None:
         self._writes_late = isinstance(processor.late, Category)
@@ -56,87 +61,93 @@ class OrderedDeliveryOperator:
         self.time = time_of(processor, saved)
         self._operator = StatefulOperator(processor, saved, OrderedTime(self.time.low_ms))
 
-    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - what raises came before
-        """Hold the events of one bucket, and deliver what may be."""
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - events raise at delivery
+        """Buffer the events of one bucket, and deliver the events that the low watermark has passed.
+
+        Raises:
+            ProcessorFailed: the processor raised for a delivered event.
+        """
         times, before_ms = category.event_times_of(events), self.time.low_ms
         lows = self.time.observe(category.name, times)
         outputs: list[Any] = []
         timed = list(zip(times, events, strict=True))
         late = 0
         if late_among(times, lows, before_ms):
-            judged = [(time < low, time, event) for (time, event), low in zip(timed, (before_ms, *lows), strict=False)]
-            timed = [(time, event) for is_late, time, event in judged if not is_late]
-            late = len(judged) - len(timed)
-            outputs += [event for is_late, _, event in judged if is_late and self._writes_late]
+            checked = [(time < low, time, event) for (time, event), low in zip(timed, (before_ms, *lows), strict=False)]
+            timed = [(time, event) for is_late, time, event in checked if not is_late]
+            late = len(checked) - len(timed)
+            outputs += [event for is_late, _, event in checked if is_late and self._writes_late]
         self._store(category, timed)
         return StepResult(outputs + self._deliver(self.time.low_ms), [], late, late)
 
     def _store(self, category: AnyCategory, timed: Iterable[tuple[int, Any]]) -> None:
-        """Keep events; of equal ones, how many there are."""
-        kept = Counter((time, _encode(event)) for time, event in timed)
+        """Add events to the buffer. Equal events share an entry with a count."""
+        counts = Counter((time, _encode(event)) for time, event in timed)
         number = bytes([self._numbers[category.name]])
-        places = [(time, number + _tie_of(encoded)) for time, encoded in kept]
-        for place, ((_, encoded), times), held in zip(places, kept.items(), self._buffer.values(places), strict=True):
-            before = 0 if held is None else _decode(held)[0]
-            self._buffer.add(*place, _encode((before + times, msgspec.Raw(encoded))))
+        entries = [(time, number + _hash(encoded)) for time, encoded in counts]
+        for entry, ((_, encoded), count), saved in zip(
+            entries, counts.items(), self._buffer.values(entries), strict=True
+        ):
+            before = 0 if saved is None else _decode(saved)[0]
+            self._buffer.add(*entry, _encode((before + count, msgspec.Raw(encoded))))
 
     def _deliver(self, low_ms: int) -> list[Any]:
-        """Give the core what lies before a low watermark, and its timers up to there."""
+        """Feed the buffered events before a low watermark to the operator, then fire its timers up to the watermark."""
         outputs: list[Any] = []
         while entries := self._take(low_ms):
-            for number, run in groupby(entries, lambda entry: entry.what[0]):
+            for number, run in groupby(entries, lambda entry: entry.identifier[0]):
                 events = [event for entry in run for event in self._events(number, entry)]
-                fed = self._operator.feed(self._inputs[number], events, stop_at_error=True)
-                outputs += fed.outputs
-                if fed.rejected:
-                    raise self._refused(events[fed.rejected[0].at], fed.rejected[0].error)
+                result = self._operator.feed(self._inputs[number], events, stop_at_error=True)
+                outputs += result.outputs
+                if result.rejected:
+                    raise self._failed(events[result.rejected[0].at], result.rejected[0].error)
         return outputs + self._operator.advance(dict.fromkeys(self._numbers, low_ms), ()).outputs
 
     def _take(self, low_ms: int) -> list[ScheduledEntry]:
-        taken: list[ScheduledEntry] = []
-        while len(taken) < DELIVERY_BATCH and (entry := self._buffer.pop(low_ms - 1)) is not None:
-            taken.append(entry)
-        return taken
+        entries: list[ScheduledEntry] = []
+        while len(entries) < DELIVERY_BATCH and (entry := self._buffer.pop(low_ms - 1)) is not None:
+            entries.append(entry)
+        return entries
 
     def _events(self, number: int, entry: ScheduledEntry) -> list[Any]:
-        times, encoded = _decode(entry.value)
+        count, encoded = _decode(entry.value)
         if _is_text(encoded):
-            return [Tombstone(self._inputs[number], _decode_key(encoded), entry.at)] * times
-        return [self._decoders[number](encoded)] * times
+            return [Tombstone(self._inputs[number], _decode_key(encoded), entry.at)] * count
+        return [self._decoders[number](encoded)] * count
 
-    def _refused(self, event: Any, error: Exception) -> ProcessorFailed:
+    def _failed(self, event: Any, error: Exception) -> ProcessorFailed:
         return ProcessorFailed(
-            f"{self._name} raised {type(error).__name__}: {error}, for {event!r}, when its turn had come. Nothing of this checkpoint was "
-            f"saved, and the event is still held; mend {self._name} and start it again."
+            f"{self._name} raised {type(error).__name__}: {error}, for the buffered event {event!r}. Nothing of this checkpoint was "
+            f"saved, and the event stays in the buffer. Correct {self._name} and start it again."
         )
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Deliver what may be by what is known from elsewhere of the inputs."""
+        """Deliver the events that upstream watermarks and idle inputs allow."""
         return StepResult(self._deliver(self.time.advance(upstream, idle)), [])
 
     def timers_of(self, key: str) -> list[Timer]:
-        """Return the timers that a key has set, by clock and tag."""
+        """Return the timers of a key, by clock and tag."""
         return self._operator.timers_of(key)
 
     def tick(self, now_ms: int) -> StepResult:
-        """Fire the timers that are due at a time of day."""
+        """Fire the wall-clock timers that are due."""
         return self._operator.tick(now_ms)
 
     def drain(self) -> CheckpointResult:
-        """Hand over what changed, with the events that are held."""
+        """Return the changes of the states, the timers and the buffer since the last drain."""
         return CheckpointResult([], self._operator.drain().changes | self._buffer.drain() | self.time.drain())
 
 
 def _is_text(encoded: msgspec.Raw) -> bool:
-    """Tell whether MessagePack begins as a text does."""
+    """Return whether a MessagePack value is a string."""
     first = memoryview(encoded)[0]
     return 0xA0 <= first <= 0xBF or 0xD9 <= first <= 0xDB
 
 
-def _tie_of(encoded: bytes) -> bytes:
+def _hash(encoded: bytes) -> bytes:
     return sha256(encoded).digest()
 
 
 def tie_breaker(event: Any) -> bytes:
-    """Return what orders an event among those of one time and input: nothing but the event itself."""
-    return _tie_of(_encode(event))
+    """Return the sort key of an event among events of the same time and input. It depends on the event alone."""
+    return _hash(_encode(event))

@@ -1,4 +1,4 @@
-"""The values of windows that end: what is saved of them, under what was merged since the last drain."""
+"""The values of windows: saved values, and above them the values merged since the last drain."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..time.watermarks import FOREVER_MS
 from .aggregator import encoded
 
 READ_AT_ONCE = 10_000
-"""How many saved values are read at a time."""
+"""The number of saved values per read."""
 
 
 class WindowValues:
-    """The values of windows by start and key, over saved state.
+    """The values of windows by start and key, over the saved state.
 
     Args:
-        processor: whose windows.
-        saved: the shard's state, with all that was drained so far.
+        processor: declares the windows and the monoid.
+        saved: the shard's state, including all drained changes.
     """
 
     def __init__(self, processor: Aggregator, saved: StateReader) -> None:
@@ -39,7 +39,7 @@ class WindowValues:
         return merged
 
     def values(self, start: int, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values that these keys have in a window."""
+        """Return the values of these keys in a window; a key without a value is missing."""
         merged, removed, decode = self._merged.get(start, {}), self._removed, self._monoid.decode
         found = {key: merged[key] for key in keys if key in merged}
         slots = {key: encode_window_key(key, start) for key in keys if key not in merged}
@@ -55,19 +55,19 @@ class WindowValues:
         return dict(sorted(self.values(start, keys.union(self._merged.get(start, ()))).items()))
 
     def remove(self, start: int, keys: Iterable[str]) -> None:
-        """Forget the values of these keys in a window."""
+        """Remove the values of these keys from a window."""
         merged = self._merged.get(start, {})
         for key in keys:
             merged.pop(key, None)
             self._removed.add(encode_window_key(key, start))
 
     def remove_all(self, start: int) -> None:
-        """Forget a window."""
+        """Remove all values of a window."""
         self._merged.pop(start, None)
         self._removed.update(self._slots(start))
 
     def starts(self) -> list[int]:
-        """Return the starts of all windows of which something is saved."""
+        """Return the starts of all windows with a saved value."""
         found: list[int] = []
         begin = b""
         while slots := self._saved.scan(begin, ENGINE_PREFIX, 1):
@@ -79,7 +79,7 @@ class WindowValues:
         return found
 
     def drain(self) -> Changes:
-        """Hand over what changed since the last drain."""
+        """Return the changes since the last drain."""
         changes: Changes = dict.fromkeys(self._removed)
         for start, values in self._merged.items():
             changes |= encoded(self._processor, {(key, start): value for key, value in values.items()})
@@ -87,7 +87,7 @@ class WindowValues:
         return changes
 
     def _slots(self, start: int) -> list[bytes]:
-        """Return the saved slots of a window."""
+        """Return the saved window keys of a window."""
         begin, end = encode_time(start), encode_time(start + 1)
         found: list[bytes] = []
         while slots := self._saved.scan(begin, end, READ_AT_ONCE):

@@ -1,15 +1,16 @@
-"""The step of an aggregator over sessions: events of a key that follow closely on one another, combined until none follows any more.
+"""The operator of an aggregator over session windows.
 
-    event --> joins the sessions of its key that it touches, which become one, or begins one
+    event --> merges with the open sessions of its key that overlap its window, or opens a new session
     low watermark passes the end of a session --> written, and removed
 
-A late event is taken by a session that is still open; that it would have touched one that is gone cannot be known, so otherwise it
-comes too late.
+A late event is accepted if it overlaps an open session. Otherwise it is dropped as late, because it may belong to a session that was
+already written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,12 +32,12 @@ _decode = msgspec.msgpack.Decoder(list[tuple[int, int, bytes]]).decode
 
 
 class OpenSession(NamedTuple):
-    """A session that may still grow.
+    """A session that still accepts events.
 
     Args:
         start: its first event time.
         last: its last event time.
-        partial: what its events come to.
+        partial: the partial of its events.
     """
 
     start: int
@@ -45,12 +46,12 @@ class OpenSession(NamedTuple):
 
 
 class SessionOperator:
-    """Combines the events of sessions, over an overlay of what is not saved yet.
+    """Combines the events of each session. Unsaved sessions stay in memory, above the saved state.
 
     Args:
-        processor: which; its window is a `Session`.
+        processor: an aggregator with a `Session` window.
         saved: the shard's state.
-        time: follows its event time; by default as the processor declares.
+        time: the shard's event time. Default: as the processor declares.
     """
 
     def __init__(self, processor: Aggregator, saved: StateReader, time: ShardTime | OrderedTime | None = None) -> None:
@@ -64,7 +65,7 @@ class SessionOperator:
         self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
-        """Take the events of one bucket, in order; before each, write the sessions that are complete by then."""
+        """Add the events of one bucket to their sessions, in order. Before each event, write the sessions that are complete."""
         keys, times = category.keys_of(events), category.event_times_of(events)
         self._load(keys)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
@@ -75,22 +76,24 @@ class SessionOperator:
         for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):
             outputs += self._complete(lows[at])
             try:
-                taken = self._take(key, time, event, low_ms)
-            except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
+                accepted = self._add(key, time, event, low_ms)
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the event is rejected
                 rejected.append(Rejected(at, error))
                 if stop_at_error:
                     self.time.go_back(category.name, mark, times[:at])
                     return StepResult(outputs, rejected, late_among(times[:at], lows[:at], before_ms), too_late)
             else:
-                too_late += not taken
-                outputs += [event] if not taken and isinstance(self._processor.late, Category) else []
+                too_late += not accepted
+                outputs += [event] if not accepted and isinstance(self._processor.late, Category) else []
             low_ms = lows[at]
         return StepResult(outputs, rejected, late_among(times, lows, before_ms), too_late)
 
-    def _take(self, key: str, time: int, event: Any, low_ms: int) -> bool:
-        """Put an event into a session of its key; return False where it comes too late."""
-        touched = [one for one in self._open[key] if one.start - self._gap_ms < time < one.last + self._gap_ms]
-        if time < low_ms and not touched:
+    def _add(self, key: str, time: int, event: Any, low_ms: int) -> bool:
+        """Add an event to a session of its key; return False for a late event without an open session."""
+        overlapping = [
+            session for session in self._open[key] if session.start - self._gap_ms < time < session.last + self._gap_ms
+        ]
+        if time < low_ms and not overlapping:
             return False
         observation = self._processor.observe(event)
         if observation is None:
@@ -98,25 +101,27 @@ class SessionOperator:
         monoid = self._processor.monoid
         if self._writes_dead_letters:
             expect_saveable(monoid, observation)
-        *earlier, later = sorted((*touched, OpenSession(time, time, monoid.lift(observation))), key=_by_start)
-        for one in reversed(earlier):
-            later = OpenSession(one.start, max(one.last, later.last), monoid.combine(one.partial, later.partial))
-        for one in touched:
-            self._ends.remove(one.last + self._gap_ms, _place(key, one))
-        self._open[key] = [*(one for one in self._open[key] if one not in touched), later]
-        self._ends.add(later.last + self._gap_ms, _place(key, later), _ENTRY)
+        new = OpenSession(time, time, monoid.lift(observation))
+        *earlier, merged = sorted((*overlapping, new), key=attrgetter("start"))
+        for session in reversed(earlier):
+            partial = monoid.combine(session.partial, merged.partial)
+            merged = OpenSession(session.start, max(session.last, merged.last), partial)
+        for session in overlapping:
+            self._ends.remove(session.last + self._gap_ms, _identifier(key, session))
+        self._open[key] = [*(session for session in self._open[key] if session not in overlapping), merged]
+        self._ends.add(merged.last + self._gap_ms, _identifier(key, merged), _ENTRY)
         self._changed.add(key)
         return True
 
     def _complete(self, low_ms: int) -> list[Any]:
-        """Write and remove the sessions that a low watermark has passed, in order of their ends."""
+        """Return the results of the sessions up to a low watermark, in order of their ends, and remove the sessions."""
         outputs: list[Any] = []
         while (entry := self._ends.pop(low_ms)) is not None:
-            key, start = key_layout.decode_pair(entry.what)
+            key, start = key_layout.decode_pair(entry.identifier)
             if key not in self._open:
-                self._load([key, *(key_layout.decode_pair(what)[0] for what in self._ends.soon())])
-            [ended] = [one for one in self._open[key] if one.start == int(start)]
-            self._open[key] = [one for one in self._open[key] if one is not ended]
+                self._load([key, *(key_layout.decode_pair(identifier)[0] for identifier in self._ends.upcoming())])
+            [ended] = [session for session in self._open[key] if session.start == int(start)]
+            self._open[key] = [session for session in self._open[key] if session is not ended]
             self._changed.add(key)
             outputs += results_of(self._processor, key, Window(ended.start, entry.at), ended.partial)
         return outputs
@@ -127,15 +132,15 @@ class SessionOperator:
             self._open[key] = decode_sessions(self._processor, saved)
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Write the sessions that what is known from elsewhere of the inputs completes."""
+        """Write the sessions that upstream watermarks and idle inputs complete."""
         return StepResult(self._complete(self.time.advance(upstream, idle)), [])
 
-    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam
-        """Do nothing: sessions end in event time."""
+    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the protocol
+        """Return nothing: sessions end in event time."""
         return StepResult([], [])
 
     def drain(self) -> CheckpointResult:
-        """Hand over what changed since the last drain."""
+        """Return the changes since the last drain."""
         changes: Changes = {key.encode(): self._encoded(key, self._open[key]) for key in self._changed}
         self._changed.clear()
         if len(self._open) > CACHED_KEYS:
@@ -147,26 +152,26 @@ class SessionOperator:
             return None
         return _encode(
             [
-                (one.start, one.last, encoded_partial(self._processor, key, self._window(one), one.partial))
-                for one in sessions
+                (
+                    session.start,
+                    session.last,
+                    encoded_partial(self._processor, key, self._window(session), session.partial),
+                )
+                for session in sessions
             ]
         )
 
-    def _window(self, one: OpenSession) -> Window:
-        return Window(one.start, one.last + self._gap_ms)
+    def _window(self, session: OpenSession) -> Window:
+        return Window(session.start, session.last + self._gap_ms)
 
 
 def decode_sessions(processor: Aggregator, saved: bytes | None) -> list[OpenSession]:
-    """Return the open sessions of a key, as they were saved."""
+    """Return the open sessions of a key from its saved value."""
     decode = processor.monoid.decode
     return (
         [] if saved is None else [OpenSession(start, last, decode(partial)) for start, last, partial in _decode(saved)]
     )
 
 
-def _by_start(one: OpenSession) -> int:
-    return one.start
-
-
-def _place(key: str, one: OpenSession) -> bytes:
-    return key_layout.encode_pair(key, str(one.start))
+def _identifier(key: str, session: OpenSession) -> bytes:
+    return key_layout.encode_pair(key, str(session.start))

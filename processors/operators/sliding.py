@@ -1,10 +1,10 @@
-"""The step of an aggregator over sliding windows: for each time at which something happened to a key, what happened up to then.
+"""The operator of an aggregator over sliding windows: one window ends at each event time of a key.
 
-    events of a key and time --combined, held in state--> low watermark passes the time
-    --> joined with what the key's window still holds of earlier times: written --> kept, until no window reaches back to it
+    events of one key and time --combined, buffered in the state--> low watermark passes the time
+    --> combined with the earlier values of the window: written --> kept until no later window includes the time
 
-A window is written once, when nothing can come into it any more. A late event is in none, not even in those still to come: each
-event is in all windows that reach back to it, or in none.
+A window is written once, when it is complete. A late event is in no window at all, not even in later windows: each event is in all
+windows that include its time, or in none.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .base import CheckpointResult, StepResult, late_among, processed_count, tim
 from .sliding_history import SlidingHistory
 
 DUE_AT_ONCE = 1_000
-"""For how many windows what is kept is read in one go."""
+"""The number of due entries whose histories are loaded in one read."""
 _ENTRY = b"\x01"
 
 
 class SlidingOperator:
-    """Holds what happened at each time, and writes the windows up to there in order of time.
+    """Buffers one partial per key and time, and writes complete windows in order of time.
 
     Args:
-        processor: which; its window is a `Sliding`.
+        processor: an aggregator with a `Sliding` window.
         saved: the shard's state.
     """
 
@@ -43,15 +43,15 @@ class SlidingOperator:
         self._histories = SlidingHistory(processor.monoid, self._size_ms, saved)
         self._expiries = TimerSchedule(
             key_layout.EVENT_TIMERS, saved
-        )  # one for each key: when to forget something of it
+        )  # one for each key: when its oldest values expire
         self.time = time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:
-        """Hold the events of one bucket, and write the windows that are complete then."""
+        """Buffer the events of one bucket, and write the windows that are complete."""
         keys, times = category.keys_of(events), category.event_times_of(events)
         mark, before_ms = self.time.mark(category.name), self.time.low_ms
         lows = self.time.observe(category.name, times)
-        assignment, too_late = self._in_time(times, lows, before_ms)
+        assignment, too_late = self._split_late(times, lows, before_ms)
         rejected = self._folding.fold(events, keys, assignment, stop_at_error=stop_at_error)
         end = processed_count(events, rejected, stop_at_error=stop_at_error)
         if end < len(events):
@@ -62,8 +62,10 @@ class SlidingOperator:
         outputs += self._complete(self.time.low_ms)
         return StepResult(outputs, rejected, len(too_late), len(too_late))
 
-    def _in_time(self, times: Sequence[int], lows: Sequence[int], before_ms: int) -> tuple[WindowAssignment, list[int]]:
-        """Return the windows whose last events these are, and the events that come too late."""
+    def _split_late(
+        self, times: Sequence[int], lows: Sequence[int], before_ms: int
+    ) -> tuple[WindowAssignment, list[int]]:
+        """Return the windows that end with each event, and the indices of late events."""
         assignment = self._processor.window.assign(times)
         if not late_among(times, lows, before_ms):
             return assignment, []
@@ -74,57 +76,57 @@ class SlidingOperator:
         ]
 
     def _store(self, partials: Mapping[tuple[str, int], Any]) -> None:
-        """Keep what happened to keys at the ends of these windows, with what is held of it."""
+        """Combine partials with the buffered partials of the same key and time."""
         monoid = self._processor.monoid
-        places = [(start + self._size_ms, key.encode()) for key, start in partials]
-        for place, ((key, start), partial), held in zip(
-            places, partials.items(), self._buffer.values(places), strict=True
+        entries = [(start + self._size_ms, key.encode()) for key, start in partials]
+        for entry, ((key, start), partial), saved in zip(
+            entries, partials.items(), self._buffer.values(entries), strict=True
         ):
-            value = partial if held is None else monoid.combine(monoid.decode(held), partial)
-            self._buffer.add(*place, encoded_partial(self._processor, key, Window(start, start + self._size_ms), value))
+            value = partial if saved is None else monoid.combine(monoid.decode(saved), partial)
+            self._buffer.add(*entry, encoded_partial(self._processor, key, Window(start, start + self._size_ms), value))
 
     def _complete(self, low_ms: int) -> list[Any]:
-        """Write the windows that a low watermark has passed, in order of time; forget what none reaches back to any more."""
+        """Return the results of the windows up to a low watermark, in order of time; remove expired values."""
         outputs: list[Any] = []
-        while ended := self._due(self._buffer, low_ms):
+        while ended := self._pop_due(self._buffer, low_ms):
             for entry in ended:
-                outputs += self._written(entry.what.decode(), entry.at, entry.value)
-        while turns := self._due(self._expiries, low_ms):
-            for entry in turns:
-                key = entry.what.decode()
-                next_ms = self._histories.forget(key, low_ms - self._size_ms)
+                outputs += self._results(entry.identifier.decode(), entry.at, entry.value)
+        while expired := self._pop_due(self._expiries, low_ms):
+            for entry in expired:
+                key = entry.identifier.decode()
+                next_ms = self._histories.expire(key, low_ms - self._size_ms)
                 if next_ms is not None:
-                    self._look_after(key, next_ms)
+                    self._schedule_expiry(key, next_ms)
         return outputs
 
-    def _due(self, agenda: TimerSchedule, low_ms: int) -> list[ScheduledEntry]:
-        """Take the next entries up to a low watermark, with what is kept of their keys at hand."""
+    def _pop_due(self, schedule: TimerSchedule, low_ms: int) -> list[ScheduledEntry]:
+        """Pop the next entries up to a low watermark, and load the histories of their keys."""
         due: list[ScheduledEntry] = []
-        while len(due) < DUE_AT_ONCE and (entry := agenda.pop(low_ms)) is not None:
+        while len(due) < DUE_AT_ONCE and (entry := schedule.pop(low_ms)) is not None:
             due.append(entry)
-        self._histories.load(entry.what.decode() for entry in due)
+        self._histories.load(entry.identifier.decode() for entry in due)
         return due
 
-    def _written(self, key: str, end: int, encoded: bytes) -> list[Any]:
-        """Write the window of a key that ends with this value."""
-        if not self._histories.holds(key):
-            self._look_after(key, end - 1)
+    def _results(self, key: str, end: int, encoded: bytes) -> list[Any]:
+        """Return the result of the window of a key that ends with this value."""
+        if not self._histories.has_values(key):
+            self._schedule_expiry(key, end - 1)
         value = self._histories.add(key, end - 1, encoded)
         return results_of(self._processor, key, Window(end - self._size_ms, end), value)
 
-    def _look_after(self, key: str, last_ms: int) -> None:
-        """See that what is kept of a key up to a time is forgotten when no window reaches back to it."""
+    def _schedule_expiry(self, key: str, last_ms: int) -> None:
+        """Schedule the expiry of a key's values up to a time: when no later window includes them."""
         self._expiries.add(last_ms + self._size_ms, key.encode(), _ENTRY)
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Write the windows that what is known from elsewhere of the inputs completes."""
+        """Write the windows that upstream watermarks and idle inputs complete."""
         return StepResult(self._complete(self.time.advance(upstream, idle)), [])
 
-    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam
-        """Do nothing: windows end in event time."""
+    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the protocol
+        """Return nothing: windows end in event time."""
         return StepResult([], [])
 
     def drain(self) -> CheckpointResult:
-        """Hand over what changed since the last drain."""
-        agendas = self._buffer.drain() | self._expiries.drain()
-        return CheckpointResult([], self._histories.drain() | agendas | self.time.drain())
+        """Return the changes since the last drain."""
+        schedules = self._buffer.drain() | self._expiries.drain()
+        return CheckpointResult([], self._histories.drain() | schedules | self.time.drain())

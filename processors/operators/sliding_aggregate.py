@@ -1,13 +1,13 @@
-"""The value of a stretch of time that moves on with the events, at three merges for each of them, however many lie in it.
+"""The value of a sliding window, with three combinations per event, regardless of the number of events in the window.
 
-Time is cut into blocks as long as the stretch, which then lies in two of them at most:
+Event time is cut into blocks of the window's size, so that a window lies in two blocks at most:
 
-    the block before   from each of its times to its end, merged    all at once, backwards, when the block is over
-    this block         from its beginning to the newest time, merged           one by one
-    the stretch        one of the former, and the latter, merged
+    previous block   the partials from each of its times to its end, combined backwards once the block is over
+    current block    the partials from its start to the newest time, combined one by one
+    the window       one partial of the previous block, combined with the partial of the current block
 
-Where blocks begin follows from time alone. So the same partials are merged in the same groups wherever one begins to follow them, and
-even floats round alike.
+The block boundaries depend on event time alone. Equal events are therefore always combined in the same groups, and floats round the same
+way, wherever a run begins.
 
 Source: van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal kernels", Pattern Recognition
 Letters 13, 1992; for any monoid, as two stacks, Tangwongsan et al., "In-Order Sliding-Window Aggregation in Worst-Case Constant Time",
@@ -22,48 +22,47 @@ from ..monoids import Monoid
 
 
 class TimedPartial(NamedTuple):
-    """A partial, and the event time of what it is made of; or the time from which on it is."""
+    """A partial, and the event time of its first event."""
 
     time: int
     partial: Any
 
 
 class SlidingAggregate:
-    """What lies in the last stretch of time up to the newest event.
+    """The value of the window that ends with the newest event.
 
     Args:
-        monoid: how partials combine.
-        size_ms: how long the stretch is.
+        monoid: combines the partials.
+        size_ms: the size of the window, in milliseconds.
     """
 
     def __init__(self, monoid: Monoid[Any], size_ms: int) -> None:
         self._combine = monoid.combine
         self._size_ms = size_ms
-        self._before: list[
-            TimedPartial
-        ] = []  # of the block before, each with all that follows in it; the earliest is the last
+        # The previous block, latest first: each partial includes all later ones of the block.
+        self._previous: list[TimedPartial] = []
         self._block = 0
-        self._here: list[TimedPartial] = []
-        self._sum: Any = None  # of this block
+        self._current: list[TimedPartial] = []
+        self._current_total: Any = None
 
     def __len__(self) -> int:
-        """Return how many partials are held."""
-        return len(self._before) + len(self._here)
+        """Return the number of partials."""
+        return len(self._previous) + len(self._current)
 
     def add(self, time: int, partial: Any) -> Any:
-        """Move on to a time, later than all before it, with its partial; return the value of the stretch up to there."""
-        if not self._here or time // self._size_ms != self._block:
+        """Add the partial of a time later than all earlier ones; return the value of the window that ends there."""
+        if not self._current or time // self._size_ms != self._block:
             self._begin_block(time // self._size_ms)
-        self._sum = self._combine(self._sum, partial) if self._here else partial
-        self._here.append(TimedPartial(time, partial))
-        while self._before and self._before[-1].time <= time - self._size_ms:
-            self._before.pop()
-        return self._combine(self._before[-1].partial, self._sum) if self._before else self._sum
+        self._current_total = self._combine(self._current_total, partial) if self._current else partial
+        self._current.append(TimedPartial(time, partial))
+        while self._previous and self._previous[-1].time <= time - self._size_ms:
+            self._previous.pop()
+        return self._combine(self._previous[-1].partial, self._current_total) if self._previous else self._current_total
 
     def _begin_block(self, block: int) -> None:
-        """Merge the block that is over, from its end; no stretch reaches back to the one before that any more."""
-        self._before.clear()
-        for time, partial in reversed(self._here):
-            later = self._combine(partial, self._before[-1].partial) if self._before else partial
-            self._before.append(TimedPartial(time, later))
-        self._block, self._here = block, []
+        """Combine the finished block backwards; later windows do not include the block before it."""
+        self._previous.clear()
+        for time, partial in reversed(self._current):
+            later = self._combine(partial, self._previous[-1].partial) if self._previous else partial
+            self._previous.append(TimedPartial(time, later))
+        self._block, self._current = block, []

@@ -19,16 +19,16 @@ from ..time.timers import Clock, Due, Timer, Timers
 from .base import CACHED_KEYS, CheckpointResult, Rejected, StepResult, late_among, time_of
 
 CHECKED_AT_ONCE = 1_000
-"""How many states a checkpoint looks at together, as one MessagePack array, which costs a fraction of as many calls."""
+"""The number of states that a checkpoint validates in one call, as one MessagePack array."""
 
 
 class StatefulOperator:
-    """Folds each key's events into its state, over an overlay of what is not saved yet.
+    """Folds each key's events into its state. Unsaved states stay in memory, above the saved state.
 
     Args:
-        processor: which.
+        processor: the processor.
         saved: the shard's state.
-        time: follows its event time; by default as the processor declares.
+        time: the shard's event time. Default: as the processor declares.
     """
 
     def __init__(self, processor: Stateful, saved: StateReader, time: ShardTime | OrderedTime | None = None) -> None:
@@ -38,7 +38,7 @@ class StatefulOperator:
         self._decode = msgspec.msgpack.Decoder(processor.saved_type()).decode
         self._decode_all = msgspec.msgpack.Decoder(list[processor.saved_type()]).decode  # type: ignore[misc]  # known when it is declared
         self._encode = msgspec.msgpack.Encoder().encode
-        # What stops the worker may be found when it is sent or saved; what is to be set aside must be found event by event.
+        # Only dead letters need the event of an invalid output or state; others stop the worker when it sends or saves them.
         self._routes = Routes(type(processor)) if processor.on_error is ErrorPolicy.DEAD_LETTER else None
         self._states: dict[str, Any] = {}
         self._changed: set[str] = set()
@@ -47,7 +47,7 @@ class StatefulOperator:
         self.time = time or time_of(processor, saved)
 
     def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: C901 - run for each event, where a call costs
-        """Process the events of one bucket, in order, and before each the timers that are due."""
+        """Process the events of one bucket, in order, and fire due timers before each event."""
         keys, times = category.keys_of(events), category.event_times_of(events)
         self._load(keys)
         before, before_ms = self.time.mark(category.name), self.time.low_ms
@@ -59,7 +59,7 @@ class StatefulOperator:
         low_ms, self._dropped = before_ms, 0
         for at, (key, time, event) in enumerate(zip(keys, times, events, strict=True)):
             if timers is not None:
-                # An event that moves the watermark lies behind what becomes due by that, so that comes first; unless it is late itself.
+                # Timers that become due through an event's own watermark fire before the event, unless the event is late.
                 due_ms = lows[at] if time >= lows[at] else low_ms
                 if timers.next_ms <= due_ms:
                     self._fire(timers, due_ms, due_ms, outputs)
@@ -68,8 +68,8 @@ class StatefulOperator:
                 state, produced = process(event, states[key], Context(key, time, low_ms, requests))
                 outputs.extend(produced)
                 if self._routes is not None:
-                    self._expect_fit(state, outputs[produced_before:])
-            except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
+                    self._expect_valid(state, outputs[produced_before:])
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the event is rejected
                 del outputs[produced_before:]
                 rejected.append(Rejected(at, error))
                 if stop_at_error:
@@ -81,14 +81,14 @@ class StatefulOperator:
                 states[key] = state
                 changed.add(key)
                 if requests:
-                    self._set(key, requests)
+                    self._apply_requests(key, requests)
             low_ms = lows[at]
         if timers is not None and timers.next_ms <= low_ms:
             self._fire(timers, low_ms, low_ms, outputs)
         return StepResult(outputs, rejected, late_among(times, lows, before_ms), self._dropped)
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Fire the timers that what is known from elsewhere of the inputs makes due."""
+        """Fire the timers that become due through upstream watermarks and idle inputs."""
         outputs: list[Any] = []
         low_ms, timers = self.time.advance(upstream, idle), self._timers.get(Clock.EVENT)
         if timers is not None and timers.next_ms <= low_ms:
@@ -96,7 +96,7 @@ class StatefulOperator:
         return StepResult(outputs, [])
 
     def tick(self, now_ms: int) -> StepResult:
-        """Fire the timers that are due at a time of day."""
+        """Fire the wall-clock timers that are due."""
         outputs: list[Any] = []
         timers = self._timers.get(Clock.WALL)
         if timers is not None and timers.next_ms <= now_ms:
@@ -104,12 +104,12 @@ class StatefulOperator:
         return StepResult(outputs, [])
 
     def timers_of(self, key: str) -> list[Timer]:
-        """Return the timers that a key has set, by clock and tag."""
+        """Return the timers of a key, by clock and tag."""
         found = ((clock, sorted(timers.of(key).items())) for clock, timers in self._timers.items())
         return [Timer(at, tag, clock) for clock, timers in found for tag, at in timers]
 
-    def _expect_fit(self, state: Any, outputs: Sequence[Any]) -> None:
-        """Raise for what an event gave that could not be saved or sent."""
+    def _expect_valid(self, state: Any, outputs: Sequence[Any]) -> None:
+        """Raise if the state or an output of an event could not be saved or sent."""
         if outputs and self._routes is not None:
             self._routes.expect(outputs)
         if state is not None and not self._processor.buffers_events:
@@ -119,15 +119,15 @@ class StatefulOperator:
         return [] if self._timers else None
 
     def _expect_nondeterministic(self, key: str, tag: str) -> None:
-        """Raise ProcessorFailed where a timer by the time of day would break what the processor asks for."""
+        """Raise ProcessorFailed for a wall-clock timer of a deterministic processor."""
         if self._processor.deterministic:
             raise ProcessorFailed(
-                f"{self._name} set timer {tag!r} of key {key!r} by the time of day, so that the same events do not always give the same "
-                "state. Nothing of this checkpoint was saved; declare `deterministic = False`, or set it in event time."
+                f"{self._name} set the wall-clock timer {tag!r} of key {key!r}, so the same events may produce another state. Nothing of this "
+                "checkpoint was saved. Declare `deterministic = False`, or set the timer in event time."
             )
 
-    def _set(self, key: str, requests: list[Request]) -> None:
-        """Do what a key asked for."""
+    def _apply_requests(self, key: str, requests: list[Request]) -> None:
+        """Set and cancel timers of a key, and count dropped events."""
         for request in requests:
             if request is None:
                 self._dropped += 1
@@ -144,14 +144,14 @@ class StatefulOperator:
     def _fire(self, timers: Timers, now_ms: int, low_ms: int, outputs: list[Any]) -> None:
         for due in timers.due(now_ms):
             if due.key not in self._states:
-                self._load([due.key, *timers.soon()])
+                self._load([due.key, *timers.upcoming()])
             requests: list[Request] = []
             self._states[due.key] = self._on_timer(due, low_ms, requests, outputs)
             self._changed.add(due.key)
-            self._set(due.key, requests)
+            self._apply_requests(due.key, requests)
 
     def _on_timer(self, due: Due, low_ms: int, requests: list[Request], outputs: list[Any]) -> Any:
-        """Give the key its timer; return its next state."""
+        """Call `on_timer` for a due timer; return the key's next state."""
         key, timer = due
         context = Context(key, timer.at, low_ms, requests)
         try:
@@ -160,14 +160,14 @@ class StatefulOperator:
         except Exception as error:
             raise ProcessorFailed(
                 f"{self._name}.on_timer raised {type(error).__name__}: {error}, for key {key!r} and {timer}. Nothing of this "
-                "checkpoint was saved, and the timer is still set; mend the processor and start it again."
+                "checkpoint was saved, and the timer is still set. Correct the processor and start it again."
             ) from error
         for clock, tag, at in filter(None, requests):
             if clock is timer.clock and at is not None and at <= timer.at:
                 raise ProcessorFailed(
-                    f"{self._name}.on_timer set a timer {tag!r} at {at} for key {key!r} when that of {timer.at} fired: it would fire "
-                    "again at once, and so on without end. Nothing of this checkpoint was saved, and the timer is still set; set "
-                    "timers later than the one that fires, and start the processor again."
+                    f"{self._name}.on_timer set timer {tag!r} of key {key!r} to {at} when the timer of {timer.at} fired, so it would fire "
+                    "again at once, without end. Nothing of this checkpoint was saved, and the timer is still set. In `on_timer`, set only "
+                    "later timers, and start the processor again."
                 )
         return state
 
@@ -180,7 +180,7 @@ class StatefulOperator:
             timers.load(missing)
 
     def drain(self) -> CheckpointResult:
-        """Hand over the state of every key that changed, its timers, and how far event time is."""
+        """Return the changed states, the timers and the event time since the last drain."""
         states, encode = self._states, self._encode
         try:
             changes: Changes = {
@@ -197,7 +197,7 @@ class StatefulOperator:
         return CheckpointResult([], changes | self.time.drain())
 
     def _unsaveable(self) -> ProcessorFailed:
-        """Return what is said of the first state that cannot be saved."""
+        """Return the error about the first state that cannot be saved."""
         for key in self._changed:
             try:
                 self._encode(self._states[key])
@@ -205,30 +205,29 @@ class StatefulOperator:
                 why = f"{error} (the state of key {key!r})"
                 break
         return ProcessorFailed(
-            f"{self._name} returned a state that cannot be saved: {why}. Whole numbers in a state have 64 bits at most. Nothing of this "
-            "checkpoint was saved; mend the processor and start it again, or declare `on_error = penstock.ErrorPolicy.DEAD_LETTER` to set such "
-            "events aside."
+            f"{self._name} returned a state that cannot be saved: {why}. Integers in a state have 64 bits at most. Nothing of this "
+            "checkpoint was saved. Correct the processor and start it again, or declare `on_error = penstock.ErrorPolicy.DEAD_LETTER`."
         )
 
     def _expect_loadable(self, changes: Changes) -> None:
-        """Look at the new states, many at once: what could not be loaded again must not be saved."""
+        """Raise ProcessorFailed for a state that could not be loaded again, before it is saved."""
         saved = [(key, state) for key, state in changes.items() if state is not None]
         if self._processor.buffers_events:
-            saved = saved[:1]  # which the engine itself has put together
+            saved = saved[:1]  # the engine builds these states, so one sample suffices
         for begin in range(0, len(saved), CHECKED_AT_ONCE):
-            some = saved[begin : begin + CHECKED_AT_ONCE]
+            part = saved[begin : begin + CHECKED_AT_ONCE]
             try:
-                self._decode_all(b"\xdd" + len(some).to_bytes(4, "big") + b"".join(state for _, state in some))
+                self._decode_all(b"\xdd" + len(part).to_bytes(4, "big") + b"".join(state for _, state in part))
             except msgspec.ValidationError:
-                for key, state in some:
-                    self._expect_loadable_one(key.decode(), state)
+                for key, state in part:
+                    self._expect_loadable_state(key.decode(), state)
                 raise
 
-    def _expect_loadable_one(self, key: str, state: bytes) -> None:
+    def _expect_loadable_state(self, key: str, state: bytes) -> None:
         try:
             self._decode(state)
         except msgspec.ValidationError as error:
             raise ProcessorFailed(
-                f"{self._name} returned a state that is not of the type it declares: {error} (the state of key {key!r}). Nothing of this "
-                "checkpoint was saved; mend the processor, or its `state`, and start it again."
+                f"{self._name} returned a state of another type than it declares: {error} (the state of key {key!r}). Nothing of this "
+                "checkpoint was saved. Correct the processor or its `state`, and start it again."
             ) from error

@@ -1,4 +1,4 @@
-"""The step of a stateless processor."""
+"""The operator of a stateless processor."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class StatelessOperator:
     """Maps events to outputs.
 
     Args:
-        processor: which.
-        saved: where its shard's time is.
-        time: follows that; by default as the processor declares.
+        processor: the processor.
+        saved: the shard's saved event time.
+        time: the shard's event time. Default: as the processor declares.
     """
 
     def __init__(self, processor: Stateless, saved: StateReader, time: ShardTime | None = None) -> None:
         self._processor = processor
-        # What stops the worker may be found when it is sent; what is to be set aside must be found event by event.
+        # Only dead letters need the event of an invalid output; other invalid outputs stop the worker when it sends them.
         self._routes = Routes(type(processor)) if processor.on_error is ErrorPolicy.DEAD_LETTER else None
         self.time = time or time_of(processor, saved)
 
-    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - the fate of each event says
+    def feed(self, category: AnyCategory, events: Sequence[Any], *, stop_at_error: bool) -> StepResult:  # noqa: ARG002 - the error action of each event decides
         """Process the events of one bucket, in order."""
         process = self._processor.for_batch(events)
         outputs: list[Any] = []
         rejected: list[Rejected] = []
-        taken, unmatched = len(events), 0
+        processed, unmatched = len(events), 0
         extend = outputs.extend
         for at, event in enumerate(events):
             before = len(outputs)
@@ -42,30 +42,30 @@ class StatelessOperator:
                 extend(process(event))
                 if self._routes is not None and len(outputs) > before:
                     self._routes.expect(outputs[before:])
-            except Exception as error:  # noqa: BLE001 - whatever a user's code raises is the event's fate, not ours
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the event is rejected
                 del outputs[before:]
-                fate = self._processor.error_action(error)
-                if fate.dropped:
+                action = self._processor.error_action(error)
+                if action.dropped:
                     unmatched += 1
                     continue
                 rejected.append(Rejected(at, error))
-                if fate.stops:
-                    taken = at
+                if action.stops:
+                    processed = at
                     break
         before_ms = self.time.low_ms
-        times = category.event_times_of(events[:taken])
+        times = category.event_times_of(events[:processed])
         late = late_among(times, self.time.observe(category.name, times), before_ms)
         return StepResult(outputs, rejected, late, unmatched=unmatched)
 
     def advance(self, upstream: Mapping[str, int], idle: Collection[str]) -> StepResult:
-        """Take what is known from elsewhere of the inputs."""
+        """Advance event time; no output depends on it."""
         self.time.advance(upstream, idle)
         return StepResult([], [])
 
-    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the seam
-        """Do nothing: it has no timers."""
+    def tick(self, now_ms: int) -> StepResult:  # noqa: ARG002 - the protocol
+        """Return nothing: there are no timers."""
         return StepResult([], [])
 
     def drain(self) -> CheckpointResult:
-        """Hand over nothing: there is no state."""
+        """Return nothing: there is no state."""
         return CheckpointResult([], {})

@@ -75,7 +75,7 @@ def _pending(clock: Clock, saved: StateReader, key: str | None) -> Iterator[Due]
     if key is not None:
         ordered = sorted((at, tag) for tag, at in timers.of(key).items())
         return iter([Due(key, Timer(at, tag, clock)) for at, tag in ordered])
-    return timers.due(FOREVER_MS)  # it changes nothing that is saved
+    return timers.due(FOREVER_MS)  # without a drain, the saved timers stay
 
 
 class Timers:
@@ -96,7 +96,7 @@ class Timers:
 
     @property
     def next_ms(self) -> int:
-        """When it may be worth asking for timers that are due: not after the earliest of them."""
+        """A lower bound for the time of the next timer."""
         return self._schedule.next_ms
 
     def load(self, keys: Iterable[str]) -> None:
@@ -126,15 +126,15 @@ class Timers:
     def due(self, now_ms: int) -> Iterator[Due]:
         """Yield the timers up to a time once each, in order, including timers set meanwhile."""
         while (entry := self._schedule.pop(now_ms)) is not None:
-            key, tag = decode_pair(entry.what)
+            key, tag = decode_pair(entry.identifier)
             if key not in self._tables:
-                self.load([key, *self.soon()])
+                self.load([key, *self.upcoming()])
             self._remove(key, tag, self._tables[key])
             yield Due(key, Timer(entry.at, tag, self._clock))
 
-    def soon(self) -> list[str]:
+    def upcoming(self) -> list[str]:
         """Return the keys of the next timers, for reading ahead."""
-        return [decode_pair(what)[0] for what in self._schedule.soon()]
+        return [decode_pair(identifier)[0] for identifier in self._schedule.upcoming()]
 
     def drain(self) -> Changes:
         """Return the changes since the last drain, and trim the caches."""

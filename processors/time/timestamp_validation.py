@@ -9,43 +9,43 @@ from typing import NamedTuple
 from .windows import MILLISECOND
 
 YEAR_1_MS = -62_135_596_800_000
-"""The first event time that is taken: where the year 1 begins."""
+"""The first valid event time: the start of the year 1."""
 YEAR_9999_END_MS = 253_402_300_799_999
-"""The last one: where the year 9999 ends."""
+"""The last valid event time: the end of the year 9999."""
 MAX_UNCHECKED_MS = 2**62
-"""How far from 1970 event times may lie whose unit a processor does not want doubted: windows and watermarks around them have 64 bits."""
+"""The largest event time without `max_future`, and its negative the smallest: windows and watermarks around it need 64 bits."""
 
 FIRST_EVENTS = 10
-"""How many of the first events of a bucket are looked at for their unit."""
+"""The number of first events of a bucket whose unit is checked."""
 
 _YEAR_1990_MS = 631_152_000_000
 _UNITS = (("seconds", 1_000, 1), ("microseconds", 1, 1_000), ("nanoseconds", 1, 1_000_000))
 
 
 class WrongTimeUnit(NamedTuple):
-    """What event times look like that are not in milliseconds.
+    """The probable unit of event times that are not in milliseconds.
 
     Args:
-        name: the unit they seem to be in.
-        change: what makes milliseconds of them, such as "multiplied by 1,000".
-        sample: the first of them.
-        meant_ms: what it would be in milliseconds.
+        name: the probable unit.
+        change: the conversion to milliseconds, such as "multiplied by 1,000".
+        sample: the first event time.
+        sample_ms: the first event time in milliseconds, after the conversion.
     """
 
     name: str
     change: str
     sample: int
-    meant_ms: int
+    sample_ms: int
 
     def __str__(self) -> str:
         return (
             f"the first event times, such as {self.sample}, look like {self.name}, not milliseconds: {self.change}, that is "
-            f"{datetime.fromtimestamp(self.meant_ms / 1000, timezone.utc):%Y-%m-%d %H:%M} UTC"
+            f"{datetime.fromtimestamp(self.sample_ms / 1000, timezone.utc):%Y-%m-%d %H:%M} UTC"
         )
 
 
 def detect_wrong_unit(times: Sequence[int], now_ms: int) -> WrongTimeUnit | None:
-    """Return the unit in which all of these times lie between 1990 and now, where in milliseconds none of them does."""
+    """Return the unit in which all times lie between 1990 and now; None if a time does in milliseconds, or no unit fits."""
     if not times or any(_is_recent(time, now_ms) for time in times):
         return None
     for name, times_by, divided_by in _UNITS:
@@ -60,11 +60,11 @@ def _is_recent(time_ms: int, now_ms: int) -> bool:
 
 
 def out_of_range(times: Sequence[int], limit: timedelta | None) -> list[int]:
-    """Return the indices of the events whose time no event can have.
+    """Return the indices of the event times outside the valid range.
 
     Args:
-        times: the event times.
-        limit: how far they may lie ahead of their arrival; None where they are not to be doubted.
+        times: the event times (milliseconds since 1970, UTC).
+        limit: the processor's `max_future`; None extends the range from the years 1 to 9999 to 62 bits.
     """
     first_ms, last_ms = (-MAX_UNCHECKED_MS, MAX_UNCHECKED_MS) if limit is None else (YEAR_1_MS, YEAR_9999_END_MS)
     if not times or (min(times) >= first_ms and max(times) <= last_ms):
@@ -73,7 +73,7 @@ def out_of_range(times: Sequence[int], limit: timedelta | None) -> list[int]:
 
 
 def too_far_ahead(times: Sequence[int], arrived_ms: Sequence[int], limit: timedelta) -> list[int]:
-    """Return the indices of the events whose time lies further ahead of their arrival than the limit."""
+    """Return the indices of the events whose event time is later than their arrival plus the limit (milliseconds since 1970, UTC)."""
     limit_ms = limit // MILLISECOND
     if not times or max(times) <= min(arrived_ms) + limit_ms:
         return []
@@ -81,22 +81,22 @@ def too_far_ahead(times: Sequence[int], arrived_ms: Sequence[int], limit: timede
 
 
 def format_time(time_ms: int) -> str:
-    """Return a time as people read it; of one that no calendar has, the number."""
+    """Return a time as a date in UTC; outside the years 1 to 9999, as the number of milliseconds."""
     if YEAR_1_MS <= time_ms <= YEAR_9999_END_MS:
         return f"{datetime.fromtimestamp(time_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S}"
     return f"{time_ms:,} ms"
 
 
 def nearest_datetime(time_ms: int) -> datetime:
-    """Return a time as a datetime; of one that no calendar has, the first or the last that it has."""
+    """Return a time as a datetime in UTC, limited to the years 1 to 9999."""
     return datetime.fromtimestamp(min(max(time_ms, YEAR_1_MS), YEAR_9999_END_MS) / 1000, timezone.utc)
 
 
 def format_duration(span_ms: int) -> str:
-    """Return how long a span is; of one that is longer than any calendar, the number."""
+    """Return a duration in days, hours, minutes and seconds; if it is too long for a timedelta, in milliseconds."""
     days = abs(span_ms) // 86_400_000
     return str(timedelta(milliseconds=span_ms)) if days <= timedelta.max.days - 1 else f"{span_ms:,} ms"
 
 
 UNKNOWN_ARRIVAL_MS = -1
-"""In place of a time of arrival that nobody has noted."""
+"""The arrival time of a message without a recorded arrival."""

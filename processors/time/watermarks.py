@@ -60,7 +60,7 @@ class Lateness:
 
     @property
     def observed(self) -> int:
-        """How many observations it holds; long streams are halved now and then."""
+        """The number of observations; `fade` halves it in long streams."""
         return self._total
 
     def add(self, latenesses: Iterable[int]) -> None:
@@ -70,7 +70,7 @@ class Lateness:
             self._total += times
 
     def fade(self) -> None:
-        """Let what was observed count for half, if that is much. Not done by `add`: it would matter how events were batched."""
+        """Halve the counts of a large histogram. Separate from `add`, so that the result does not depend on batches."""
         if self._total >= 2 * MEMORY:
             self._counts = Counter({bin_: half for bin_, times in self._counts.items() if (half := times // 2)})
             self._total = sum(self._counts.values())
@@ -80,7 +80,9 @@ class Lateness:
 
         With few observations, it is the maximum; with none, 0.
         """
-        above = min(int((1 - share) * (self._total + 1)), self._total - 1)  # how many may lie above it
+        above = min(
+            int((1 - share) * (self._total + 1)), self._total - 1
+        )  # the number of observations above the quantile
         for bin_ in sorted(self._counts, reverse=True):
             above -= self._counts[bin_]
             if above < 0:
@@ -225,7 +227,7 @@ class BucketTime:
 
     @property
     def waits_for(self) -> str:
-        """What its watermark waits for before it begins, in words; empty where it has begun."""
+        """The condition for the first watermark, in words; empty once there is one."""
         if self.watermark_ms != NEVER_MS:
             return ""
         had = f"has had {self._events:,}" if self._events else "has had none"
@@ -264,13 +266,13 @@ class BucketTime:
 
 
 def _next_update(events: int) -> int:
-    """Return after which event the bound is looked at next, when there were so many."""
+    """Return the number of events at the next update of the bound."""
     return 1 << events.bit_length() if events < UPDATE_INTERVAL else events + UPDATE_INTERVAL - events % UPDATE_INTERVAL
 
 
 def _first_update(events: int) -> int:
-    """Return after which event it is looked for the first time when there are so many."""
-    look = 1
-    while look < events:
-        look = _next_update(look)
-    return look
+    """Return the number of events at the first update with at least `events` events."""
+    update = 1
+    while update < events:
+        update = _next_update(update)
+    return update

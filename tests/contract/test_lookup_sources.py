@@ -144,5 +144,7 @@ def test_a_file_with_a_row_that_does_not_fit_is_refused(name: str, request: pyte
     table = TABLES[name](request)
     table.put({"ORY": {"name": "Orly", "feet": "1"}, "JFK": {"name": "Kennedy", "feet": "high"}})
 
-    with pytest.raises(ps.lookups.LookupRefused, match=r"(line 3|row 0).* is no Airport: Expected `int`.*feet"):
+    with pytest.raises(
+        ps.lookups.LookupRefused, match=r"(line 3|row 0).* is not a valid Airport: Expected `int`.*feet"
+    ):
         table.source().open()

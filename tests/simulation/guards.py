@@ -43,7 +43,7 @@ def silence_is_idleness() -> AbstractContextManager[object]:
     """Take a bucket for idle of which nothing came for long, whether or not the bus answers."""
 
     def is_idle(self: IdleDetector, now_s: float) -> bool:
-        return now_s - self._heard_s >= self._patience.idle_after_s and self._heard_s > -inf
+        return now_s - self._heard_s >= self._timeout.idle_after_s and self._heard_s > -inf
 
     return patch.object(IdleDetector, "is_idle", is_idle)
 

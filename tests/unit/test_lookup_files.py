@@ -94,7 +94,7 @@ def test_a_file_is_loaded_again_when_it_is_another(path: Path, caplog: pytest.Lo
     assert name() == "Rom"
 
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert [text.startswith(f"{path} line 2 is no City: Expected `int") for text in told] == [True, False]
+    assert [text.startswith(f"{path} line 2 is not a valid City: Expected `int") for text in told] == [True, False]
     assert all("The 1 rows of the previous version stay in use" in text for text in told)
     counts = driver.metrics(Name).lookups
     assert counts is not None
@@ -148,7 +148,10 @@ def test_a_cell_may_hold_what_ends_lines_elsewhere(path: Path) -> None:
         ),
         (b"code,name,lines\nr,Rome\n", "line 2 has 2 cells, but the header has 3"),
         (b"code,name,lines\nr,Rome,3,4\n", "line 2 has 4 cells, but the header has 3"),
-        (b"code,name,lines\nr,Rome,three\n", r"line 2 is no City: Expected `int \| null`, got `str` - at `\$.lines`"),
+        (
+            b"code,name,lines\nr,Rome,three\n",
+            r"line 2 is not a valid City: Expected `int \| null`, got `str` - at `\$.lines`",
+        ),
         (b"code,name,lines\nr,R\xffme,3\n", "is not a CSV file in UTF-8"),
         (b'code,name,lines\nr,"Rome,3\n', "is not a CSV file in UTF-8"),
     ],
@@ -192,7 +195,7 @@ def test_a_parquet_file_may_have_whole_numbers_as_keys(tmp_path: Path) -> None:
         ({"code": ["r", None], "name": ["Rome", "Bern"], "lines": [1, 2]}, "row 1 has the key None"),
         ({"code": [1.5], "name": ["Rome"], "lines": [1]}, "row 0 has the key 1.5"),
         ({"code": ["r", "r"], "name": ["Rome", "Roma"], "lines": [1, 2]}, r"'r' \(.*row 0, .*row 1\)"),
-        ({"code": ["r"], "name": [b"Rome"], "lines": [1]}, r"row 0 is no City: Expected `str`, got `bytes`"),
+        ({"code": ["r"], "name": [b"Rome"], "lines": [1]}, r"row 0 is not a valid City: Expected `str`, got `bytes`"),
         ({"name": ["Rome"], "lines": [1]}, "has no column 'code'"),
     ],
 )

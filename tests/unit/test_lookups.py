@@ -174,7 +174,7 @@ def test_events_without_a_row_may_stop_the_worker() -> None:
 
 def test_a_row_that_does_not_fit_is_the_fate_of_its_events_alone() -> None:
     """As if `join` had raised it; so is a key that is none."""
-    unfit = ps.lookups.InvalidRow("the row of 'XXX' is no Airport: Expected `int`")
+    unfit = ps.lookups.InvalidRow("the row of 'XXX' is not a valid Airport: Expected `int`")
     kind = like(on_error=ps.ErrorPolicy.DEAD_LETTER, cache=ps.lookups.Cached())
     driver = Driver(
         kind, sources={kind: ps.lookups.MemoryTable({**AIRPORTS, "XXX": unfit, "LOW": Airport("Atlantis", -1)})}

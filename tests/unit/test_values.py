@@ -220,7 +220,7 @@ def test_no_state_of_another_type_is_saved_beside_good_ones(keys: str) -> None:
 
     driver = Driver(Stopping)
 
-    with pytest.raises(ProcessorFailed, match=r"not of the type it declares: .*key 'b'"):
+    with pytest.raises(ProcessorFailed, match=r"of another type than it declares: .*key 'b'"):
         driver.send(given_numbers, [Given(key, 1, 1.0, 2**50 if key == "b" else 1) for key in keys])
     assert driver.bus.committed("stopping", given_numbers.name) == {}
 

@@ -400,7 +400,7 @@ def test_a_state_that_is_not_of_its_type_is_refused_before_it_is_saved() -> None
             return "not a sum", []  # type: ignore[return-value]  # what a user's code may do all the same
 
     driver = Driver(Wrong)
-    with pytest.raises(ProcessorFailed, match="not of the type it declares"):
+    with pytest.raises(ProcessorFailed, match="of another type than it declares"):
         driver.send(readings, EVENTS)
 
     assert driver.bus.committed("wrong", "readings") == {}
@@ -420,7 +420,7 @@ def test_a_monoid_that_breaks_a_law_is_refused_before_anything_is_saved() -> Non
         monoid = MeanOfMeans()
 
     driver = Driver(Means)
-    with pytest.raises(ProcessorFailed, match=r"Means cannot combine by MeanOfMeans\(\).*law of left identity"):
+    with pytest.raises(ProcessorFailed, match=r"Means cannot use MeanOfMeans\(\).*law of left identity"):
         driver.send(readings, EVENTS)
 
     assert driver.bus.committed("means", "readings") == {}
