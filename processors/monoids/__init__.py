@@ -1,4 +1,4 @@
-"""Monoids: partial aggregates that merge in any grouping, ready-made and as a base for one's own."""
+"""Monoids: partial aggregates that combine in any grouping. Ready-made monoids, and a base class for your own."""
 
 from .base import Monoid
 from .counting import Count, Mean, Sum

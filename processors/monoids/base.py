@@ -1,7 +1,8 @@
-"""What a monoid promises: partial aggregates that merge in any grouping.
+"""The base class of monoids: partial aggregates that combine in any grouping.
 
-An observation is lifted to a partial or folded into one; partials of the same key and window are combined, wherever they were
-made (a worker, a Spark task, a shared store); bytes carry them between; `value` reads the result off the last one.
+    observation --lift or fold--> partial --combine, in a worker, a Spark task or a store--> partial --value--> result
+
+Partials travel between processes as MessagePack.
 """
 
 from __future__ import annotations
@@ -22,17 +23,16 @@ _from_bytes = msgspec.msgpack.Decoder().decode
 class Monoid(ABC, Generic[V]):
     """An associative `combine` with an `identity`, over partials of type `V`.
 
-    A subclass gives `identity` and `combine`, and whatever of the rest differs from the defaults. Two rules make it fast and safe:
+    A subclass defines `identity` and `combine`, and overrides other methods where the defaults do not apply. Two rules apply:
 
     * `combine` changes neither argument; its result may share parts with them.
-    * `fold` may change its accumulator in place. That belongs to the caller alone: made by `identity`, `lift`, `fold` or `decode`, or by
-      a `combine` whose arguments the caller has dropped. Hence `identity` and `lift` return fresh values where `fold` works in place.
+    * `fold` may change its accumulator in place. `identity` and `lift` must then return a new value on each call.
 
-    `laws.check_laws` tests both rules and the laws on samples.
+    `check_laws` checks these rules and the laws on samples.
 
     Examples:
         >>> class LongestName(Monoid[str]):
-        ...     commutative = False  # of two equally long names the earlier stays
+        ...     commutative = False  # of two equally long names, the earlier one wins
         ...
         ...     def identity(self) -> str:
         ...         return ""
@@ -45,10 +45,10 @@ class Monoid(ABC, Generic[V]):
     """
 
     commutative: bool = False
-    """Whether partials may also change places, so that nobody need keep their order. Containers take it from what they contain."""
+    """Whether `combine(a, b)` equals `combine(b, a)`, so that partials need no order. Composite monoids derive it from their parts."""
 
     folds_in_place: bool = False
-    """Whether `fold` changes its accumulator. Containers then take care that an observation that cannot be folded leaves no trace."""
+    """Whether `fold` changes its accumulator. Composite monoids then ensure that a failed observation changes nothing."""
 
     @abstractmethod
     def identity(self) -> V:
@@ -59,19 +59,19 @@ class Monoid(ABC, Generic[V]):
         """Return the partial of `left`'s observations followed by `right`'s. Associative; changes neither argument."""
 
     def lift(self, observation: Any, /) -> V:
-        """Return the partial of one observation; by default the observation is one already."""
+        """Return the partial of one observation. Default: the observation itself."""
         partial: V = observation
         return partial
 
     def fold(self, accumulator: V, observation: Any, /) -> V:
-        """Return `combine(accumulator, lift(observation))`, perhaps by changing `accumulator`, never the observation.
+        """Return `combine(accumulator, lift(observation))`. It may change the accumulator in place, but not the observation.
 
-        Where it raises, the accumulator is as it was: the engine may reject the event and go on.
+        If it raises, the accumulator must be unchanged: the engine may reject the event and continue.
         """
         return self.combine(accumulator, self.lift(observation))
 
     def value(self, partial: V) -> Any:
-        """Return what the user reads off a partial; by default the partial itself."""
+        """Return the result of a partial. Default: the partial itself."""
         return partial
 
     def dump(self, value: V) -> Any:
@@ -79,41 +79,41 @@ class Monoid(ABC, Generic[V]):
         return value
 
     def load(self, dumped: Any) -> V:
-        """Return the partial that `dump` was given. Tuples, except keys of dicts, arrive as lists."""
+        """Return the partial from the result of `dump`. Tuples, except keys of dicts, arrive as lists."""
         partial: V = dumped
         return partial
 
     def same(self, left: V, right: V) -> bool:
-        """Whether two partials stand for the same result; `laws.check_laws` asks. By default `==`, floats to nine digits."""
+        """Return whether two partials represent the same result; `check_laws` uses it. Default: `==`, with floats compared to nine digits."""
         return alike(left, right)
 
-    def within_error(self, left: Any, right: Any, /) -> bool | None:  # noqa: ARG002 - a monoid that is exact looks at neither
-        """Whether two results may be the same but for the error that the monoid states; `penstock compare` asks.
+    def within_error(self, left: Any, right: Any, /) -> bool | None:  # noqa: ARG002 - an exact monoid has no error
+        """Return whether two results differ by no more than the monoid's documented error; `penstock compare` uses it.
 
         Args:
-            left: what `value` returned, or a number of it, as a record carries it: lists, dicts, plain values.
-            right: the same of other partials.
+            left: the result of `value`, or a number from it, as a record contains it: lists, dicts and plain values.
+            right: the result of other partials.
 
         Returns:
-            None where the monoid states no error, or these values alone do not tell.
+            None if the monoid documents no error, or if these values do not determine the answer.
         """
         return None
 
     @final
     def encode(self, value: V) -> bytes:
-        """Return the partial as MessagePack. Partials that are the same may have different bytes (the order of a dict's keys).
+        """Return the partial as MessagePack. Equal partials may have different bytes, because dicts may have another order of keys.
 
         Raises:
-            TypeError, OverflowError: `dump` returned what MessagePack cannot carry.
+            TypeError, OverflowError: MessagePack cannot encode the result of `dump`.
         """
         return _to_bytes(self.dump(value))
 
     @final
     def decode(self, data: bytes) -> V:
-        """Return the partial that was encoded.
+        """Return the partial of encoded bytes.
 
         Raises:
-            msgspec.DecodeError: not MessagePack. `load` may raise errors of its own for bytes of another monoid.
+            msgspec.DecodeError: the bytes are not MessagePack. `load` may raise other errors for bytes of another monoid.
         """
         return self.load(_from_bytes(data))
 

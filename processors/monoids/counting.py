@@ -1,8 +1,8 @@
-"""Numbers that add up: each observation adds to one or two running numbers.
+"""Count, sum and mean.
 
-Whole numbers are exact at any size. Floats round at every addition, so that the grouping of partials, which differs between a
-stream, its restart and a batch run, shows in the last digits: about one part in 10¹⁶ of the largest intermediate sum per addition.
-Where sums must agree to the digit, observe whole numbers (cents, milliseconds).
+Integers are exact at any size. Floats round at every addition, so the last digits depend on the grouping of partials, which differs
+between a stream, its restart and a batch run: by about one part in 10¹⁶ of the largest intermediate sum per addition. If sums must be
+equal to the last digit, observe integers (cents, milliseconds).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MSGPACK_MAX = 2**64 - 1
 
 
 class Count(Monoid[int]):
-    """How many observations; what they are does not matter."""
+    """The number of observations, of any type."""
 
     commutative = True
     combine = staticmethod(operator.add)
@@ -26,17 +26,19 @@ class Count(Monoid[int]):
         """Return 0."""
         return 0
 
-    def lift(self, observation: Any) -> int:  # noqa: ARG002 - counted, not looked at
+    def lift(self, observation: Any) -> int:  # noqa: ARG002 - every observation counts
         """Return 1."""
         return 1
 
-    def fold(self, accumulator: int, observation: Any) -> int:  # noqa: ARG002 - counted, not looked at
-        """Return one more."""
+    def fold(self, accumulator: int, observation: Any) -> int:  # noqa: ARG002 - every observation counts
+        """Return the accumulator plus 1."""
         return accumulator + 1
 
 
 class Sum(Monoid[float]):
-    """The sum of the observations: int, or float with the rounding that the module describes. Of no observations, 0.
+    """The sum of the observations: an int of any size, or a float. Without observations, 0.
+
+    Float additions round, so the last digits depend on the grouping of partials. For exact sums, observe integers.
 
     Examples:
         >>> total = Sum()
@@ -53,12 +55,16 @@ class Sum(Monoid[float]):
         return 0
 
     def lift(self, observation: Any) -> float:
-        """Return the number; what is none must fail here and not in a later sum."""
+        """Return the observation.
+
+        Raises:
+            TypeError: the observation is not a number.
+        """
         number: float = 0 + observation
         return number
 
     def dump(self, value: float) -> Any:
-        """Return the sum; digits where it is an int beyond MessagePack's 64 bits."""
+        """Return the sum, as a string of digits if it is an int beyond 64 bits."""
         return _dump_number(value)
 
     def load(self, dumped: Any) -> float:
@@ -67,7 +73,7 @@ class Sum(Monoid[float]):
 
 
 class Mean(Monoid[tuple[float, int]]):
-    """The mean of the observations, kept as (sum, count); sums round as in `Sum`.
+    """The mean of the observations; None without observations. The partial is (sum, count); sums round as in `Sum`.
 
     Examples:
         >>> mean = Mean()
@@ -78,23 +84,27 @@ class Mean(Monoid[tuple[float, int]]):
     commutative = True
 
     def identity(self) -> tuple[float, int]:
-        """Return the sum and the count of nothing."""
+        """Return (0, 0)."""
         return (0, 0)
 
     def combine(self, left: tuple[float, int], right: tuple[float, int]) -> tuple[float, int]:
-        """Return both sums and both counts added up."""
+        """Return the total sum and the total count."""
         return (left[0] + right[0], left[1] + right[1])
 
     def lift(self, observation: Any) -> tuple[float, int]:
-        """Return the number and 1."""
-        return (0 + observation, 1)  # what is no number fails here and not in a later sum
+        """Return the observation and 1.
+
+        Raises:
+            TypeError: the observation is not a number.
+        """
+        return (0 + observation, 1)
 
     def fold(self, accumulator: tuple[float, int], observation: Any) -> tuple[float, int]:
-        """Return the sum grown by the number, the count by one."""
+        """Return the sum plus the observation, and the count plus 1."""
         return (accumulator[0] + observation, accumulator[1] + 1)
 
     def value(self, partial: tuple[float, int]) -> float | None:
-        """Return the mean, or None where nothing was observed."""
+        """Return the mean; None without observations."""
         total, count = partial
         return total / count if count else None
 
@@ -110,7 +120,7 @@ class Mean(Monoid[tuple[float, int]]):
 
 
 def _dump_number(number: float) -> float | str:
-    # A sum of 64-bit numbers may outgrow 64 bits long after the job started: too late to refuse.
+    # A sum may exceed 64 bits long after the job started, when an error would come too late.
     return number if type(number) is not int or _MSGPACK_MIN <= number <= _MSGPACK_MAX else str(number)
 
 

@@ -1,4 +1,4 @@
-"""Plain values on both sides of MessagePack: what comes back, and when two are taken to be the same."""
+"""Conversion and comparison of plain values that passed through MessagePack."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ABSOLUTE_ROUNDING = 1e-9
 
 
 def tupled(loaded: Any) -> Any:
-    """Return a loaded value with its lists as tuples again, at every depth: MessagePack has one kind of sequence."""
+    """Return a decoded value with tuples instead of lists, at every depth. MessagePack does not distinguish them."""
     return tuple(map(tupled, loaded)) if type(loaded) is list else loaded
 
 
 def to_json_value(value: Any) -> Any:
-    """Return a state, or a monoid's value, as JSON has it, for people to read; in words where JSON has nothing like it."""
+    """Return a state or a monoid's value in JSON types, for display. A value without a JSON form becomes its `repr`."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
     except TypeError:
@@ -25,15 +25,15 @@ def to_json_value(value: Any) -> Any:
 
 
 def is_nan(observation: Any) -> bool:
-    """Whether an observation is the one float that has no place in any order."""
+    """Return whether an observation is NaN, which has no order."""
     return type(observation) is float and math.isnan(observation)
 
 
 def alike(left: Any, right: Any) -> bool:
-    """Whether two values are equal, comparing floats to `RELATIVE_ROUNDING` or, near zero, to `ABSOLUTE_ROUNDING`.
+    """Return whether two values are equal. Floats may differ by `RELATIVE_ROUNDING`, near zero by `ABSOLUTE_ROUNDING`.
 
-    Float addition rounds, so that its grouping shows in the last digits: no fault that a user could mend. Lists, tuples and the
-    values of dicts are compared element by element; a list is not a tuple.
+    Float addition rounds, so its last digits depend on the grouping. Lists, tuples and the values of dicts are compared element by
+    element; a list does not equal a tuple.
     """
     if isinstance(left, float) and isinstance(right, (float, int)):
         return _close(left, right)

@@ -1,7 +1,7 @@
-"""The laws of a monoid, checked on sample observations: before the first event by the engine, in tests by users.
+"""Checks of a monoid's laws on sample observations: by the engine before the first event, and by users in tests.
 
-Every observation of the sample is lifted; halves of the sample are combined, so that partials of many observations take part too;
-each law is then tried on all of these partials, in all pairs and triples. The first that fails is reported with its values.
+The sample partials are the lifted observations and the combinations of each half of them. Each law is checked on all pairs and triples of
+these partials. The first violation is reported with its values.
 """
 
 from __future__ import annotations
@@ -23,71 +23,71 @@ _SHOWN_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A law by name, what it demands, and what to change where it is broken."""
+    """A law: its name, its condition, and the change that fixes a violation."""
 
     name: str
-    demands: str
+    condition: str
     change: str
 
 
 ENCODING = Law(
     "encoding",
-    "dump(partial) is something that MessagePack carries, and load() takes what comes back",
-    "Give the monoid a dump() that returns None, bool, int of 64 bits, float, str, bytes, list or dict, and a load() that undoes it.",
+    "MessagePack can encode dump(partial), and load() accepts the decoded value",
+    "Define a dump() that returns None, bool, int of 64 bits, float, str, bytes, list or dict, and a load() that reverses it.",
 )
 ROUND_TRIP = Law(
     "round trip",
     "decode(encode(partial)) is the same partial",
-    "Make load() undo dump(): tuples come back as lists, and sets, dates and objects need a dump() and load() of their own.",
+    "Make load() reverse dump(): tuples are decoded as lists, and sets, dates and objects need their own dump() and load().",
 )
 ARGUMENTS = Law(
     "unchanged arguments",
     "combine(left, right) changes neither left nor right",
-    "Let combine() work on a copy (left.copy(), [*left, *right]) and leave changes in place to fold().",
+    "Make combine() change a copy (left.copy(), [*left, *right]). Only fold() may change its argument in place.",
 )
 LEFT_IDENTITY = Law(
     "left identity",
     "combine(identity(), partial) is the same partial",
-    "Make identity() the partial of no observations, one that adds nothing: 0 for a sum, 1 for a product, None for a minimum.",
+    "Return the partial of no observations from identity(): 0 for a sum, 1 for a product, None for a minimum.",
 )
 RIGHT_IDENTITY = Law("right identity", "combine(partial, identity()) is the same partial", LEFT_IDENTITY.change)
 FOLD = Law(
     "fold",
     "fold(accumulator, observation) is the same as combine(accumulator, lift(observation))",
-    "Remove fold() (the default is right, if slower), or make it agree; a subclass that changes lift() or combine() needs its own.",
+    "Remove fold() (the default is correct, but slower), or correct it. A subclass that overrides lift() or combine() needs its own fold().",
 )
 FRESH_IDENTITY = Law(
     "fresh identity",
-    "identity() is the same after folding into what it returned before",
-    "Let identity() build a new value on every call ({} or [] in its body), not return one kept on the class or the module.",
+    "identity() returns the same partial after a fold into its earlier result",
+    "Create a new value in every call of identity() ({} or [] in its body). Do not return a value stored on the class or the module.",
 )
 OBSERVATION = Law(
     "unchanged observation",
-    "fold(accumulator, observation) leaves all observations as they were",
-    "Let lift() and fold() copy what they keep of an observation: later folds may change it in place.",
+    "fold(accumulator, observation) changes no observation",
+    "Copy the mutable parts of an observation in lift() and fold(): later folds may change them in place.",
 )
 ASSOCIATIVITY = Law(
     "associativity",
     "combine(combine(a, b), c), called ab_c, is the same as combine(a, combine(b, c)), called a_bc",
-    "Keep in the partial what merges in any grouping, and compute the result from it in value(): (sum, count) for a mean, not the mean. "
+    "Store values in the partial that combine in any grouping, and compute the result in value(): for a mean, store (sum, count). "
     "If only rounding differs, override same().",
 )
 COMMUTATIVITY = Law(
     "commutativity",
     "combine(a, b) is the same as combine(b, a)",
-    "Set commutative = False, so that partials are combined in the order of their events, or make combine() independent of it.",
+    "Set commutative = False, so that partials are combined in the order of their events; or make combine() independent of the order.",
 )
 
 
 class BrokenLaw(AssertionError):
-    """A monoid breaks a law: its results would depend on how events are grouped. Change the monoid as the message says."""
+    """A monoid breaks a law, so its results would depend on the grouping of events. The message contains the fix."""
 
     def __init__(self, monoid: Monoid[Any], law: Law, /, **values: object) -> None:
         shown = "".join(f"\n  {name} = {_shown(value)}" for name, value in values.items())
         super().__init__(
-            f"{monoid!r} breaks the law of {law.name}: {law.demands}. Here it is not:{shown}\n"
-            "Partials are made and merged in groups that differ between a stream, its restarts and a batch run, so results would "
-            f"differ too. {law.change}"
+            f"{monoid!r} breaks the law of {law.name}: {law.condition}. These values violate it:{shown}\n"
+            "A stream, its restarts and a batch run combine partials in different groups, so their results would differ. "
+            f"{law.change}"
         )
         self.law = law
 
@@ -95,16 +95,16 @@ class BrokenLaw(AssertionError):
 def check_laws(
     monoid: Monoid[V], observations: Sequence[Any], *, same: Callable[[V, V], bool] | None = None, limit: int = 6
 ) -> None:
-    """Raise if the monoid breaks a law on these observations; a pure check, the same for the same arguments.
+    """Check the laws of a monoid on sample observations. The check is deterministic.
 
     Args:
-        monoid: the monoid to check; `commutative` is checked where it is claimed.
-        observations: as the processor would observe them. None at all still checks the identity.
-        same: when two partials are the same; `monoid.same` unless given.
-        limit: how many observations, evenly spread, are tried; the work grows with its cube (6 takes 1 to 10 ms).
+        monoid: the monoid. Commutativity is checked only if it is declared.
+        observations: samples, as `observe` returns them. Without any, only the identity is checked.
+        same: compares two partials. Default: `monoid.same`.
+        limit: the number of samples to use, evenly spread. The time grows with its cube; 6 samples take 1 to 10 ms.
 
     Raises:
-        BrokenLaw: with the law, the values, and what to change.
+        BrokenLaw: the monoid breaks a law; the message contains the values and the fix.
 
     Examples:
         >>> class MeanOfMeans(Monoid[float]):
@@ -123,7 +123,7 @@ def check_laws(
 
 
 class _Check(Generic[V]):
-    """One monoid, its sample, and what it calls the same."""
+    """A check of one monoid on its samples."""
 
     def __init__(self, monoid: Monoid[V], observations: Sequence[Any], same: Callable[[V, V], bool]) -> None:
         self._monoid = monoid
@@ -131,7 +131,7 @@ class _Check(Generic[V]):
         self._same = same
 
     def run(self) -> None:
-        """Try the laws, each resting on those before it: a combine that changes its arguments would falsify all others."""
+        """Check the laws in order. Later checks assume earlier laws: a combine that changes its arguments would falsify them."""
         lifted = [self._monoid.lift(observation) for observation in self._observations]
         self._encoding([self._monoid.identity(), *lifted])
         middle = len(lifted) // 2
@@ -157,7 +157,7 @@ class _Check(Generic[V]):
 
     def _arguments(self, partials: Sequence[V]) -> None:
         encode, decode = self._monoid.encode, self._monoid.decode
-        # Not a partial with itself: a combine that appends what it reads would never end.
+        # Not a partial with itself: a combine that appends its right argument to its left one would never end.
         for left, right in permutations(partials, 2):
             before = encode(left), encode(right)
             self._monoid.combine(left, right)

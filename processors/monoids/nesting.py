@@ -1,6 +1,6 @@
-"""Monoids of monoids: one inner partial per key of a dict, or per position of a tuple.
+"""Composite monoids: one inner partial per key of a dict, or per position of a tuple.
 
-A nested observation has the shape of the partial: `{key: inner observation}`, or a tuple with one observation per position.
+An observation has the shape of the partial: `{key: inner observation}`, or a tuple with one observation per position.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ V = TypeVar("V")
 
 
 class MapOf(Monoid[dict[K, V]]):
-    """One partial of `inner` per key; the partials of a key are combined, and a new key is added.
+    """One partial of `inner` per key of a dict.
 
-    Keys are str, int, bytes or tuples of these: MessagePack keeps their types, whereas JSON would make str of them all. Keys that
-    Python holds for equal (1, 1.0 and True) are one. Every key that was ever observed is kept: bound their number by the choice of
-    windows, or by putting the key into the processor's own key.
+    Keys are str, int, bytes or tuples of these. Keys that are equal in Python (1, 1.0 and True) are the same key. The partial contains every
+    observed key: limit their number with windows, or make the key a part of the processor's key.
+
+    Args:
+        inner: the monoid of each key.
 
     Examples:
         >>> delays = MapOf[str, float](Sum())
@@ -48,7 +50,7 @@ class MapOf(Monoid[dict[K, V]]):
         return {key: lift(of_key) for key, of_key in observation.items()}
 
     def combine(self, left: dict[K, V], right: dict[K, V]) -> dict[K, V]:
-        """Return a dict of both, combined where they share a key."""
+        """Return the union of both dicts; the partials of a common key are combined."""
         combine = self.inner.combine
         both = left.copy()
         for key, partial in right.items():
@@ -58,16 +60,16 @@ class MapOf(Monoid[dict[K, V]]):
     def fold(self, accumulator: dict[K, V], observation: Mapping[K, Any]) -> dict[K, V]:
         """Fold each value into the partial of its key, in place."""
         if len(observation) > 1 and self.inner.folds_in_place:
-            self.lift(observation)  # fails where a later key would, before an earlier one has changed
+            self.lift(observation)  # raises before any key has changed
         fold, lift = self.inner.fold, self.inner.lift
         changed = {}
         for key, of_key in observation.items():
             changed[key] = fold(accumulator[key], of_key) if key in accumulator else lift(of_key)
-        accumulator.update(changed)  # only now, when none has failed
+        accumulator.update(changed)  # after all keys have succeeded
         return accumulator
 
     def value(self, partial: dict[K, V]) -> Any:
-        """Return `{key: inner value}`, in no particular order of keys."""
+        """Return `{key: inner value}`, in arbitrary order of keys."""
         value = self.inner.value
         return {key: value(of_key) for key, of_key in partial.items()}
 
@@ -82,17 +84,23 @@ class MapOf(Monoid[dict[K, V]]):
         return {key: load(of_key) for key, of_key in dumped.items()}
 
     def same(self, left: dict[K, V], right: dict[K, V]) -> bool:
-        """Whether both have the same keys with the same partials."""
+        """Return whether both have the same keys with the same partials."""
         same = self.inner.same
         return left.keys() == right.keys() and all(same(of_key, right[key]) for key, of_key in left.items())
 
 
 class TopKeys(MapOf[K, V]):
-    """The k items of largest weight, a weight being the `value` of the `of` partial of its item: a number.
+    """The k items with the largest weights. `KLargest` instead returns the k largest single observations, in bounded memory.
 
-    An observation is `{item: observation of its weight}`; `of` defaults to `Sum()`. All items must be kept, for one that is light in
-    every partial may be heavy in their union: memory grows with the number of distinct items (about 100 bytes each and the item
-    itself), and only the result is cut to k. `KLargest` is bounded, where single observations are wanted and not summed weights.
+    An observation is `{item: observation of its weight}`. The partial contains all items, because an item with a small weight in each
+    partial may have a large total. Memory grows with the number of distinct items: about 100 bytes each, plus the item.
+
+    Args:
+        k: the number of items to return, at least 1.
+        of: the monoid of an item's weight; its value must be a number. Default: `Sum()`.
+
+    Raises:
+        ValueError: k is less than 1.
 
     Examples:
         >>> top = TopKeys[str, float](2)
@@ -102,7 +110,9 @@ class TopKeys(MapOf[K, V]):
 
     def __init__(self, k: int, of: Monoid[V] | None = None) -> None:
         if k < 1:
-            raise ValueError(f"TopKeys(k={k}) would show nothing: k is how many items to return, at least 1.")
+            raise ValueError(
+                f"TopKeys(k={k}) would return no items. Give k, the number of items to return, as 1 or more."
+            )
         weight: Monoid[Any] = Sum()
         super().__init__(weight if of is None else of)
         self.k = k
@@ -111,14 +121,17 @@ class TopKeys(MapOf[K, V]):
         return f"TopKeys(k={self.k}, of={self.inner!r})"
 
     def value(self, partial: dict[K, V]) -> list[tuple[K, Any]]:
-        """Return up to k pairs (item, weight), largest weight first, and equal weights by item ascending."""
+        """Return up to k pairs (item, weight), the largest weight first. Items with equal weights are in ascending order."""
         weight = self.inner.value
         weighted: list[tuple[Any, Any]] = [(item, weight(of_item)) for item, of_item in partial.items()]
         return nsmallest(self.k, weighted, key=lambda pair: (-pair[1], pair[0]))
 
 
 class TupleOf(Monoid[tuple[Any, ...]]):
-    """Several monoids side by side: a partial of each, and an observation for each, in a tuple.
+    """Several monoids in one. Observations, partials and values are tuples with one element per monoid.
+
+    Args:
+        monoids: the monoids, in the order of the elements.
 
     Examples:
         >>> from penstock.processors.monoids import Count, Mean
@@ -133,7 +146,7 @@ class TupleOf(Monoid[tuple[Any, ...]]):
         in_place = [at for at, monoid in enumerate(monoids) if monoid.folds_in_place]
         self.folds_in_place = bool(in_place)
         self._lifted_first = in_place if len(in_place) > 1 else []
-        # Those that fold in place come last: where one before them fails, nothing has changed.
+        # Monoids that fold in place come last, so that a failure of another monoid changes nothing.
         order = sorted(range(len(monoids)), key=in_place.__contains__)
         self._folds = [(at, monoids[at].fold) for at in order]
 
@@ -141,54 +154,55 @@ class TupleOf(Monoid[tuple[Any, ...]]):
         return f"TupleOf({', '.join(map(repr, self.monoids))})"
 
     def identity(self) -> tuple[Any, ...]:
-        """Return an identity of each."""
+        """Return the identity of each monoid."""
         return tuple([monoid.identity() for monoid in self.monoids])
 
     def lift(self, observation: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a partial of each.
+        """Return the partial of each observation.
 
         Raises:
-            ValueError: not one observation per monoid.
+            ValueError: the number of observations differs from the number of monoids.
         """
         self._expect_one_each(observation)
         return tuple([monoid.lift(own) for monoid, own in zip(self.monoids, observation, strict=True)])
 
     def combine(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return them combined position by position."""
+        """Return the combined partials, position by position."""
         return tuple([monoid.combine(one, other) for monoid, one, other in zip(self.monoids, left, right, strict=True)])
 
     def fold(self, accumulator: tuple[Any, ...], observation: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return them folded position by position; those that fold in place are changed.
+        """Return the partials with one observation folded into each.
 
         Raises:
-            ValueError: not one observation per monoid.
+            ValueError: the number of observations differs from the number of monoids.
         """
         self._expect_one_each(observation)
         for at in self._lifted_first:
-            self.monoids[at].lift(observation[at])  # fails where a later one would, before an earlier one has changed
+            self.monoids[at].lift(observation[at])  # raises before any partial has changed
         partials = list(accumulator)
         for at, fold in self._folds:
             partials[at] = fold(partials[at], observation[at])
         return tuple(partials)
 
     def value(self, partial: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the value of each."""
+        """Return the value of each partial."""
         return tuple([monoid.value(own) for monoid, own in zip(self.monoids, partial, strict=True)])
 
     def dump(self, value: tuple[Any, ...]) -> Any:
-        """Return a list with each dumped."""
+        """Return a list of the dumped partials."""
         return [monoid.dump(own) for monoid, own in zip(self.monoids, value, strict=True)]
 
     def load(self, dumped: Any) -> tuple[Any, ...]:
-        """Return the tuple with each loaded."""
+        """Return a tuple of the loaded partials."""
         return tuple([monoid.load(own) for monoid, own in zip(self.monoids, dumped, strict=True)])
 
     def same(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
-        """Whether they are the same position by position."""
+        """Return whether the partials are the same, position by position."""
         return all(monoid.same(one, other) for monoid, one, other in zip(self.monoids, left, right, strict=True))
 
     def _expect_one_each(self, observation: tuple[Any, ...]) -> None:
         if len(observation) != len(self.monoids):
             raise ValueError(
-                f"{self!r} takes {len(self.monoids)} observations in a tuple; it was given {observation!r}."
+                f"{self!r} needs a tuple of {len(self.monoids)} observations, but the observation is {observation!r}. Return one element per "
+                "monoid from `observe`."
             )

@@ -1,7 +1,7 @@
-"""Observations chosen by order: by size (smallest, largest, the k largest) or by arrival (first, last).
+"""Monoids that select observations by value (smallest, largest, k largest) or by order (first, last).
 
-An observation is a number, str, bytes, or a tuple of these: `(delay, flight)` under `Max` carries along which flight it was. They
-come back from bytes as they went, tuples included. NaN has no place in an order and is passed over by those that order by size.
+An observation is a number, str, bytes, or a tuple of these: with `(delay, flight)`, `Max` also returns the flight of the largest delay.
+Monoids that select by value ignore NaN.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Chosen(Monoid[T | None]):
-    """At most one observation; None stands for none, hence is not itself an observation."""
+    """At most one observation. The partial is None without observations, so None is not a valid observation."""
 
     def identity(self) -> T | None:
         """Return None."""
@@ -29,7 +29,7 @@ class _Chosen(Monoid[T | None]):
 
 
 class Min(_Chosen[T]):
-    """The smallest observation; of no observations, None. Of equal ones (1 and 1.0) the first.
+    """The smallest observation; None without observations. Of equal observations (1 and 1.0), the first. Ignores NaN.
 
     Examples:
         >>> Min[int]().combine(3, None)
@@ -39,7 +39,7 @@ class Min(_Chosen[T]):
     commutative = True
 
     def lift(self, observation: Any) -> T | None:
-        """Return the observation; NaN counts as none."""
+        """Return the observation; None for NaN."""
         return None if is_nan(observation) else observation
 
     def combine(self, left: T | None, right: T | None) -> T | None:
@@ -51,14 +51,14 @@ class Min(_Chosen[T]):
         """Return the smaller."""
         if accumulator is None:
             return self.lift(observation)
-        if observation < accumulator:  # NaN never is
+        if observation < accumulator:  # False for NaN
             chosen: T = observation
             return chosen
         return accumulator
 
 
 class Max(_Chosen[T]):
-    """The largest observation; of no observations, None. Of equal ones (1 and 1.0) the first.
+    """The largest observation; None without observations. Of equal observations (1 and 1.0), the first. Ignores NaN.
 
     Examples:
         >>> Max[tuple[float, str]]().combine((12.5, "AA 12"), (40.0, "UA 7"))
@@ -68,7 +68,7 @@ class Max(_Chosen[T]):
     commutative = True
 
     def lift(self, observation: Any) -> T | None:
-        """Return the observation; NaN counts as none."""
+        """Return the observation; None for NaN."""
         return None if is_nan(observation) else observation
 
     def combine(self, left: T | None, right: T | None) -> T | None:
@@ -80,14 +80,14 @@ class Max(_Chosen[T]):
         """Return the larger."""
         if accumulator is None:
             return self.lift(observation)
-        if observation > accumulator:  # NaN never is
+        if observation > accumulator:  # False for NaN
             chosen: T = observation
             return chosen
         return accumulator
 
 
 class First(_Chosen[T]):
-    """The observation that came first. Not commutative: partials must be combined in the order of their events."""
+    """The first observation; None without observations. Not commutative: partials are combined in the order of their events."""
 
     def combine(self, left: T | None, right: T | None) -> T | None:
         """Return the earlier."""
@@ -95,7 +95,7 @@ class First(_Chosen[T]):
 
 
 class Last(_Chosen[T]):
-    """The observation that came last. Not commutative: partials must be combined in the order of their events."""
+    """The last observation; None without observations. Not commutative: partials are combined in the order of their events."""
 
     def combine(self, left: T | None, right: T | None) -> T | None:
         """Return the later."""
@@ -103,7 +103,15 @@ class Last(_Chosen[T]):
 
 
 class KLargest(Monoid[list[T]]):
-    """The k largest observations, repeats included: at most k are kept, in ascending order.
+    """The k largest observations, including duplicates, largest first. Ignores NaN. The partial contains at most k observations.
+
+    `TopKeys` instead returns the k items with the largest total weights.
+
+    Args:
+        k: the number of observations to keep, at least 1.
+
+    Raises:
+        ValueError: k is less than 1.
 
     Examples:
         >>> largest = KLargest[int](2)
@@ -116,7 +124,9 @@ class KLargest(Monoid[list[T]]):
 
     def __init__(self, k: int) -> None:
         if k < 1:
-            raise ValueError(f"Largest(k={k}) would keep nothing: k is how many observations to keep, at least 1.")
+            raise ValueError(
+                f"KLargest(k={k}) would keep no observations. Give k, the number of observations to keep, as 1 or more."
+            )
         self.k = k
 
     def identity(self) -> list[T]:
@@ -124,17 +134,17 @@ class KLargest(Monoid[list[T]]):
         return []
 
     def lift(self, observation: Any) -> list[T]:
-        """Return a list of the observation; NaN counts as none."""
+        """Return a list of the observation; an empty list for NaN."""
         return [] if is_nan(observation) else [observation]
 
     def combine(self, left: list[T], right: list[T]) -> list[T]:
-        """Return the k largest of both."""
+        """Return the k largest observations of both, in ascending order."""
         both: list[Any] = [*left, *right]
         both.sort()  # two ascending runs: Timsort merges them in one pass
         return both[-self.k :]
 
     def fold(self, accumulator: list[T], observation: Any) -> list[T]:
-        """Put the observation in its place, if it has one among the k."""
+        """Insert the observation if it is among the k largest."""
         kept: list[Any] = accumulator
         if len(kept) < self.k:
             if not is_nan(observation):

@@ -1,7 +1,7 @@
-"""Sketches: a few kilobytes that stand for any number of observations, within a stated error (Apache DataSketches).
+"""Sketches: approximate aggregates in a few kilobytes, with a documented error.
 
-A partial is a sketch of that library, and its bytes are that library's format, which its Java and C++ editions read too. Partials
-made with other settings still merge; the coarser setting then rules the error.
+Partials are sketches of Apache DataSketches in its own format, which its Java and C++ editions also read. Partials with different settings
+combine; the coarser setting then determines the error.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _to_bytes = msgspec.msgpack.Encoder().encode
 
 @cache
 def _library() -> Any:
-    """Return the library: it imports NumPy, which is slow, and most processors and commands do without."""
-    import datasketches  # noqa: PLC0415 - as said
+    """Import the library at its first use: it imports NumPy, which is slow and which most processors do not need."""
+    import datasketches  # noqa: PLC0415 - see above
 
     return datasketches
 
 
 def _one_byte_per_register() -> Any:
-    """Return the kind of sketch that is fastest to update; it takes 2**lg_k bytes once there are many observations."""
+    """Return the sketch type with the fastest updates; it uses 2**lg_k bytes."""
     return _library().tgt_hll_type.HLL_8
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A number that lies between `low` and `high` with 95% confidence (two standard errors)."""
+    """An estimate. The exact number is between `low` and `high` with 95% confidence (two standard errors)."""
 
     estimate: float
     low: float
@@ -44,9 +44,9 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Distinct(Monoid["hll_sketch"]):
-    """How many different observations, approximately: HyperLogLog with 2**lg_k registers.
+    """The approximate number of distinct observations: a HyperLogLog sketch with 2**lg_k registers.
 
-    The relative standard error is 1.04 / √(2**lg_k), whatever the count, and much less for counts below 2**lg_k / 10:
+    The relative standard error is 1.04 / √(2**lg_k) for any count, and much smaller for counts below 2**lg_k / 10:
 
     ====  =======  =======
     lg_k  bytes    error
@@ -57,10 +57,17 @@ class Distinct(Monoid["hll_sketch"]):
     16    64 KiB   0.41%
     ====  =======  =======
 
-    An observation is anything that MessagePack carries. Ones of different types differ (1, 1.0, True and "1"), as do tuples of them.
-    The laws hold exactly, in any grouping and order: a union takes the maximum of each register, and `value` is computed
-    from the registers alone, never from how they were filled (DataSketches would else use a sharper estimate for sketches that were
-    never merged, and stream and batch would disagree).
+    An observation is any value that MessagePack can encode. Values of different types are distinct (1, 1.0, True and "1"), and so are
+    tuples of them. The laws hold exactly, in any grouping and order: a union takes the maximum of each register, and `value` depends only on
+    the registers. DataSketches has a sharper estimate for sketches that were never merged; it is not used, so that stream and batch agree.
+
+    Args:
+        lg_k: the base-2 logarithm of the number of registers, from 7 to 21.
+
+    Raises:
+        ValueError: lg_k is out of range.
+
+    Source: Flajolet et al., "HyperLogLog", 2007; Apache DataSketches' HLL sketch.
     """
 
     commutative = True
@@ -69,14 +76,14 @@ class Distinct(Monoid["hll_sketch"]):
     def __init__(self, lg_k: int = 12) -> None:
         if not 7 <= lg_k <= 21:
             raise ValueError(
-                f"Distinct(lg_k={lg_k}): 2**lg_k is the number of registers, for lg_k from 7 (error 9%, 128 bytes per key and "
-                "window) to 21 (error 0.07%, 2 MiB); 12 (1.6%, 4 KiB) suits most."
+                f"Distinct(lg_k={lg_k}) is out of range. Give lg_k from 7 (error 9%, 128 bytes per key and window) to 21 (error 0.07%, 2 MiB); "
+                "12 (1.6%, 4 KiB) is enough for most uses."
             )
         self.lg_k = lg_k
 
     @property
     def relative_error(self) -> float:
-        """The relative standard error: two estimates of three lie within it."""
+        """The relative standard error: two of three estimates are within it."""
         return float(_library().hll_sketch.get_rel_err(False, True, self.lg_k, 1))
 
     def identity(self) -> hll_sketch:
@@ -93,12 +100,12 @@ class Distinct(Monoid["hll_sketch"]):
 
     def fold(self, accumulator: hll_sketch, observation: Any) -> hll_sketch:
         """Add the observation to the accumulator."""
-        accumulator.update(observation if _hashes_as_it_is(observation) else _as_text(observation))
+        accumulator.update(observation if _is_hashed_exactly(observation) else _as_text(observation))
         return accumulator
 
     def value(self, partial: hll_sketch) -> Estimate:
-        """Return the estimated number of different observations, with its bounds."""
-        registers = self._union(partial, partial)  # a merged sketch is estimated from its registers alone
+        """Return the estimated number of distinct observations, with its bounds."""
+        registers = self._union(partial, partial)  # the estimate of a union depends only on its registers
         return Estimate(registers.get_estimate(), registers.get_lower_bound(2), registers.get_upper_bound(2))
 
     def dump(self, value: hll_sketch) -> Any:
@@ -110,11 +117,11 @@ class Distinct(Monoid["hll_sketch"]):
         return _library().hll_sketch.deserialize(dumped)
 
     def same(self, left: hll_sketch, right: hll_sketch) -> bool:
-        """Whether both give the same estimate, and their union gives it too."""
+        """Return whether both sketches and their union have the same estimate."""
         return self.value(left) == self.value(right) == self.value(self.combine(left, right))
 
     def within_error(self, left: Any, right: Any) -> bool | None:
-        """Whether the bounds of two estimates overlap: two standard errors below and above each."""
+        """Return whether the bounds of two estimates overlap, at two standard errors below and above each."""
         bounds = self._bounds(left), self._bounds(right)
         if bounds[0] is None or bounds[1] is None:
             return None
@@ -134,8 +141,8 @@ class Distinct(Monoid["hll_sketch"]):
         return union
 
 
-def _hashes_as_it_is(observation: Any) -> bool:
-    # DataSketches passes over "" and makes floats of ints beyond 64 bits, so that neighbours would be one.
+def _is_hashed_exactly(observation: Any) -> bool:
+    # DataSketches ignores "", and converts ints beyond 64 bits to floats, so that close numbers would be equal.
     kind = type(observation)
     if kind is str:
         return bool(observation)
@@ -147,16 +154,24 @@ def _as_text(observation: Any) -> str:
 
 
 class Quantiles(Monoid["kll_doubles_sketch"]):
-    """Approximate quantiles of numbers: a KLL sketch with accuracy `k`.
+    """Approximate quantiles of numbers: a KLL sketch. Ignores NaN.
 
-    The error is in rank: what is returned for the median is the exact quantile of a rank within `rank_error` of 0.5, with 99%
-    confidence. That is 1.33% for k = 200 (about 4 KiB), 0.28% for k = 1000 (about 20 KiB), 0.06% for k = 5000. Smallest and largest
-    observation are exact, and so is every quantile of k observations or fewer. NaN is passed over.
+    The error is in rank: the estimated median is the exact quantile of a rank within `rank_error` of 0.5, with 99% confidence. The error
+    is 1.33% for k = 200 (about 4 KiB), 0.28% for k = 1000 (about 20 KiB), 0.06% for k = 5000. The smallest and the largest observation are
+    exact, and so is every quantile of up to k observations.
 
-    A full sketch drops every other observation by the toss of a coin, so that the law that holds is associativity (and commutativity)
-    within the error: number, smallest and largest observation are equal, ranks differ by no more than the errors of both. `same` allows
-    three times `rank_error`, which chance will not exceed. Two runs over the same events may thus differ; up to k observations they do
-    not.
+    A full sketch drops every other observation at random, so two runs over the same events may differ. The laws hold within the error: the
+    count, the smallest and the largest observation are equal, and ranks differ by at most the errors of both. `same` allows three times
+    `rank_error`.
+
+    Args:
+        ranks: the ranks of the quantiles to return, from 0 (smallest) to 1 (largest).
+        k: the accuracy, from 8 to 65535.
+
+    Raises:
+        ValueError: a rank or k is out of range.
+
+    Source: Karnin, Lang and Liberty, "Optimal Quantile Approximation in Streams", 2016; Apache DataSketches' KLL sketch.
     """
 
     commutative = True
@@ -165,18 +180,18 @@ class Quantiles(Monoid["kll_doubles_sketch"]):
     def __init__(self, ranks: Sequence[float] = (0.5, 0.9, 0.99), k: int = 200) -> None:
         if not all(0 <= rank <= 1 for rank in ranks):
             raise ValueError(
-                f"Quantiles(ranks={ranks!r}): a rank lies from 0 (smallest) to 1 (largest); 0.5 is the median."
+                f"Quantiles(ranks={ranks!r}): a rank is out of range. Give ranks from 0 (smallest) to 1 (largest); 0.5 is the median."
             )
         if not 8 <= k <= 65535:
             raise ValueError(
-                f"Quantiles(k={k}): k lies from 8 to 65535; 200 gives a rank error of 1.33%, 1000 of 0.28%."
+                f"Quantiles(k={k}) is out of range. Give k from 8 to 65535; the rank error is 1.33% for 200 and 0.28% for 1000."
             )
         self.ranks = tuple(ranks)
         self.k = k
 
     @property
     def rank_error(self) -> float:
-        """How far the rank of a returned quantile may lie from the rank asked for, with 99% confidence."""
+        """The maximum difference between the rank of a returned quantile and the requested rank, with 99% confidence."""
         return float(_library().kll_doubles_sketch.get_normalized_rank_error(self.k, False))
 
     def identity(self) -> kll_doubles_sketch:
@@ -188,7 +203,7 @@ class Quantiles(Monoid["kll_doubles_sketch"]):
         return self.fold(self.identity(), observation)
 
     def combine(self, left: kll_doubles_sketch, right: kll_doubles_sketch) -> kll_doubles_sketch:
-        """Return a new sketch of both."""
+        """Return a new sketch of the observations of both."""
         merged = copy(left)
         merged.merge(right)
         return merged
@@ -199,14 +214,19 @@ class Quantiles(Monoid["kll_doubles_sketch"]):
         return accumulator
 
     def value(self, partial: kll_doubles_sketch, ranks: Sequence[float] | None = None) -> list[float]:
-        """Return one quantile per rank, of `self.ranks` unless others are given; an empty list where nothing was observed."""
+        """Return one quantile per rank; an empty list without observations.
+
+        Args:
+            partial: the sketch.
+            ranks: the ranks. Default: `self.ranks`.
+        """
         if partial.is_empty():
             return []
-        asked = self.ranks if ranks is None else ranks
-        # The library takes ranks 0 and 1 from the observations it retained, among which the ends need not be.
+        requested = self.ranks if ranks is None else ranks
+        # The library selects ranks 0 and 1 from the retained observations, which may not include the extremes.
         ends = {0.0: partial.get_min_value(), 1.0: partial.get_max_value()}
-        found = partial.get_quantiles(asked, inclusive=True)
-        return [ends.get(rank, quantile) for rank, quantile in zip(asked, found, strict=True)]
+        found = partial.get_quantiles(requested, inclusive=True)
+        return [ends.get(rank, quantile) for rank, quantile in zip(requested, found, strict=True)]
 
     def dump(self, value: kll_doubles_sketch) -> Any:
         """Return DataSketches' bytes."""
@@ -217,7 +237,7 @@ class Quantiles(Monoid["kll_doubles_sketch"]):
         return _library().kll_doubles_sketch.deserialize(dumped)
 
     def same(self, left: kll_doubles_sketch, right: kll_doubles_sketch) -> bool:
-        """Whether both hold equally many observations, and the same ones within the error of rank."""
+        """Return whether both have the same number of observations and, within three times the rank error, the same quantiles."""
         if left.n != right.n or left.is_empty():
             return bool(left.n == right.n)
         ranks = [step / 20 for step in range(21)]
@@ -231,17 +251,18 @@ class Quantiles(Monoid["kll_doubles_sketch"]):
         )
 
     def within_error(self, left: Any, right: Any) -> bool | None:
-        """Whether each quantile of one side may have its rank on the other, within the errors of both.
+        """Return whether each quantile of one side can have the same rank on the other side, within the errors of both.
 
-        Of the other side only the quantiles at `ranks` are known, so that a value's rank there lies somewhere between those of its
-        neighbours: False where all of that is further than twice `rank_error` from the rank it has here, True where none is, else None.
+        Only the quantiles at `ranks` are known, so the rank of a value on the other side is between the ranks of its neighbours there.
+        The result is False if that whole range is further than twice `rank_error` from the value's own rank, True if no part of it
+        is, and None otherwise.
         """
         if not (_are_numbers(left) and _are_numbers(right) and len(left) == len(right) == len(self.ranks)):
             return None
-        verdicts = {*self._placed(left, right), *self._placed(right, left)}
+        verdicts = {*self._rank_matches(left, right), *self._rank_matches(right, left)}
         return False if False in verdicts else None if None in verdicts else True
 
-    def _placed(self, quantiles: Sequence[float], others: Sequence[float]) -> Iterator[bool | None]:
+    def _rank_matches(self, quantiles: Sequence[float], others: Sequence[float]) -> Iterator[bool | None]:
         known = sorted(zip(others, self.ranks, strict=True))
         allowed = 2 * self.rank_error
         for quantile, rank in zip(quantiles, self.ranks, strict=True):

@@ -207,7 +207,7 @@ class BucketTime:
     """The event time of one bucket.
 
     Args:
-        way: the watermark strategy.
+        strategy: estimates the watermark.
         progress: the saved event time.
     """
 
