@@ -67,9 +67,11 @@ def expect_types(owner: str, value: Any) -> None:
         value: a dataclass.
     """
     for name, kind in get_type_hints(type(value)).items():
-        given = getattr(value, name, _MISSING)
-        if given is not _MISSING and not _fits(given, kind):
-            raise DeclarationError(f"{owner}: `{name}={given!r}` has the wrong type. Declare {_type_in_words(kind)}.")
+        argument = getattr(value, name, _MISSING)
+        if argument is not _MISSING and not _fits(argument, kind):
+            raise DeclarationError(
+                f"{owner}: `{name}={argument!r}` has the wrong type. Declare {_type_in_words(kind)}."
+            )
 
 
 _MISSING = object()

@@ -52,7 +52,7 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         """
         if not NEVER_MS <= at <= FOREVER_MS:
             raise ValueError(f"Timer {tag!r} is set to {at}, which exceeds 64 bits. Give milliseconds since 1970, UTC.")
-        self._asked().append((clock, tag, at))
+        self._expected_requests().append((clock, tag, at))
 
     def cancel(self, tag: str = "", *, clock: Clock = Clock.EVENT) -> None:
         """Cancel the timer of this key with the tag and clock, if there is one.
@@ -60,7 +60,7 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         Raises:
             DeclarationError: the processor has no `on_timer`.
         """
-        self._asked().append((clock, tag, None))
+        self._expected_requests().append((clock, tag, None))
 
     def drop_late(self) -> None:
         """Drop the event as late and count it.
@@ -68,13 +68,13 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         Raises:
             DeclarationError: the processor has no `on_timer`.
         """
-        self._asked().append(None)
+        self._expected_requests().append(None)
 
     def without_timers(self) -> Context:
         """Return a copy without timers, for the user code of windows and joins."""
         return Context(self.key, self.event_time, self.watermark)
 
-    def _asked(self) -> list[Request]:
+    def _expected_requests(self) -> list[Request]:
         if self.requests is None:
             raise DeclarationError(
                 "The processor has no `on_timer`, so it cannot set timers. Define `on_timer(self, timer, state, context)` in a "

@@ -27,7 +27,7 @@ def expect_declared(join: type[Processor], first: str, second: str) -> None:
         )
 
 
-def expect_told_apart(join: type[Processor]) -> None:
+def expect_distinct_records(join: type[Processor]) -> None:
     """Raise DeclarationError if both inputs of the join have the same record type."""
     first, second = join.inputs()
     if first.record is second.record:

@@ -20,7 +20,7 @@ from ..time.watermarks import NEVER_MS
 from ..time.windows import MILLISECOND
 from .categories import AnyCategory
 from .context import Context
-from .join_inputs import declares, expect_declared, expect_told_apart
+from .join_inputs import declares, expect_declared, expect_distinct_records
 from .records import Record
 from .stateful import Stateful
 
@@ -41,7 +41,7 @@ class BufferedEvent(NamedTuple):
 
     Args:
         at: its event time (milliseconds since 1970, UTC).
-        met: whether it has had a match.
+        met: whether it has matched an event.
         event: the event.
     """
 
@@ -104,7 +104,7 @@ class Join(Stateful):
 
     @abstractmethod
     def join(self, left: Any, right: Any, context: Context) -> Iterable[Record]:
-        """Return or yield the outputs of a pair. An unmatched event comes with None."""
+        """Return or yield the outputs of a pair. The missing side of an unmatched event is None."""
 
     def matches(self, left: Any, right: Any) -> bool:  # noqa: ARG002 - True for all pairs
         """Return whether two events of a key and of close times belong together. Default: True.
@@ -120,7 +120,7 @@ class Join(Stateful):
         is_left = type(event) is self.left.record
         mine, others = sides if is_left else sides[::-1]
         met = [
-            self._lies_within(context.event_time, other.at, is_left=is_left)
+            self._is_within(context.event_time, other.at, is_left=is_left)
             and self._meet(event, other.event, is_left=is_left)
             for other in others
         ]
@@ -157,7 +157,7 @@ class Join(Stateful):
         context.timer(self._first_end(sides))
         return sides, outputs
 
-    def _lies_within(self, mine: int, other: int, *, is_left: bool) -> bool:
+    def _is_within(self, mine: int, other: int, *, is_left: bool) -> bool:
         left, right = (mine, other) if is_left else (other, mine)
         return left - self._before_ms() <= right <= left + self._after_ms()
 
@@ -165,8 +165,8 @@ class Join(Stateful):
         return self.matches(mine, other) if is_left else self.matches(other, mine)
 
     def _pair(self, mine: Any, other: Any, context: Context, *, is_left: bool) -> Iterable[Record]:
-        seen = context.without_timers()
-        return self.join(mine, other, seen) if is_left else self.join(other, mine, seen)
+        without_timers = context.without_timers()
+        return self.join(mine, other, without_timers) if is_left else self.join(other, mine, without_timers)
 
     def _keeps(self, *, is_left: bool) -> bool:
         return self.join_type is JoinType.OUTER or (self.join_type is JoinType.LEFT and is_left)
@@ -198,7 +198,7 @@ class Join(Stateful):
         """Also check the two categories and the time range."""
         expect_declared(cls, "left", "right")
         super().check()
-        expect_told_apart(cls)
+        expect_distinct_records(cls)
         if cls.before + cls.after < timedelta():
             raise DeclarationError(
                 f"Join {cls.__name__}: no event can match, because `before` ({cls.before}) plus `after` ({cls.after}) is negative. One of them may be "

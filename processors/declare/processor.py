@@ -131,7 +131,7 @@ class Processor(ABC):
     def open(self) -> None:  # noqa: B027 - most processors have nothing to load
         """Load resources, such as a model. Called once per process, before the first event."""
 
-    def close(self) -> None:  # noqa: B027 - most processors hold nothing
+    def close(self) -> None:  # noqa: B027 - most processors have no resources
         """Release the resources of `open`. Called once per worker, at its end."""
 
     @classmethod

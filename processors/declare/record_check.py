@@ -32,10 +32,10 @@ class _NotBounded(Exception):
 
 
 class RecordCheck:
-    """Checks that records of one type hold what their category can carry.
+    """Checks that the values in records of one type fit their category.
 
-    A whole batch is converted at once to a twin of the record type, whose numbers have bounds; nothing is copied but the records
-    themselves. What the twin does not take is looked at value by value, which decides.
+    A whole batch is converted at once to a twin of the record type with bounded numbers. If the conversion fails, each record is checked
+    value by value.
 
     Args:
         record: the type.
@@ -48,13 +48,13 @@ class RecordCheck:
         self._shape = shapes.type_info(record)
         self._decode = msgspec.json.Decoder(record).decode
         self._twin: Any = _twin_of(record, unchecked_field)
-        self._twins: Any = list[self._twin]  # type: ignore[name-defined]  # known when it is made
+        self._twins: Any = list[self._twin]  # type: ignore[name-defined]  # a dynamic type
 
     def expect(self, records: Sequence[Any]) -> None:
         """Check a batch.
 
         Raises:
-            InvalidRecord: a record does not fit; it says which, and which field.
+            InvalidRecord: a value does not fit; the message contains the record and the field.
         """
         if not self._fit(records):
             for record in records:
@@ -64,12 +64,16 @@ class RecordCheck:
                     raise InvalidRecord(f"A {self._record.__name__} does not fit its own type: {reason}, in {shown}.")
 
     def expect_one(self, record: Any) -> None:
-        """Check one record, sooner than as a batch; raises as `expect`."""
+        """Check one record, faster than as a batch.
+
+        Raises:
+            InvalidRecord: a value does not fit.
+        """
         if not self._fits(record, self._twin):
             self.expect([record])
 
     def unfit(self, records: Sequence[Any]) -> dict[int, str]:
-        """Return why records of a batch do not fit, by their index."""
+        """Return the reasons of the records in a batch that do not fit, by index."""
         if self._fit(records):
             return {}
         reasons = ((index, self._reason(record)) for index, record in enumerate(records))
@@ -78,18 +82,18 @@ class RecordCheck:
     def _fit(self, records: Sequence[Any]) -> bool:
         return self._fits(records, self._twins)
 
-    def _fits(self, given: Any, twin: Any) -> bool:
-        """Tell whether a record, or a batch, is known to fit."""
+    def _fits(self, records: Any, twin: Any) -> bool:
+        """Return whether a record or a batch certainly fits. False means that the slow check decides."""
         if self._twin is None:
             return False
         try:
-            msgspec.convert(given, twin, from_attributes=True)
+            msgspec.convert(records, twin, from_attributes=True)
         except (msgspec.ValidationError, OverflowError):
             return False
         return True
 
     def _reason(self, record: Any) -> str | None:
-        """Return why a record does not fit, None where it does: what a reader of its JSON would say, and what JSON cannot say."""
+        """Return why a record does not fit; None if it fits. Includes errors of decoding its JSON, and values that JSON cannot represent."""
         if self._fits(record, self._twin):
             return None
         try:
@@ -107,7 +111,7 @@ class RecordCheck:
         return None
 
     def _takes(self, place: str) -> bool:
-        """Tell whether a field at the top of the record takes any whole number, as a float or because it is looked at elsewhere."""
+        """Return whether a top-level field accepts any integer: as a float, or because it is checked elsewhere."""
         if place == self._unchecked_field:
             return True
         fields = self._shape.fields if isinstance(self._shape, shapes.StructType) else ()
@@ -123,7 +127,7 @@ def _takes_floats(shape: Any) -> bool:
 
 
 def _numbers(content: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Give every number in a record that was taken apart, with its place."""
+    """Yield every number in the plain values of a record, with its path."""
     if isinstance(content, dict):
         for name, value in content.items():
             yield from _numbers(name, place)
@@ -137,7 +141,7 @@ def _numbers(content: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 @lru_cache(maxsize=1_000)
 def _twin_of(record: type[Record], unchecked_field: str | None) -> Any:
-    """Return the twin of a record type, None where there is none."""
+    """Return the twin of a record type; None if a field type has no bounded equivalent."""
     try:
         return _Twins(unchecked_field).of(shapes.type_info(record))
     except _NotBounded:
@@ -145,7 +149,7 @@ def _twin_of(record: type[Record], unchecked_field: str | None) -> Any:
 
 
 class _Twins:
-    """Makes types with bounds of types without.
+    """Builds the bounded equivalents of types.
 
     Args:
         unchecked_field: a field of the top-level record without bounds, by its name on the bus.
@@ -156,10 +160,10 @@ class _Twins:
         self._structs: dict[type, Any] = {}
 
     def of(self, shape: Any) -> Any:
-        """Return the type with bounds.
+        """Return the bounded type.
 
         Raises:
-            _NotBounded: there is none.
+            _NotBounded: the type has no bounded equivalent.
         """
         match shape:
             case shapes.Metadata():
@@ -190,7 +194,7 @@ class _Twins:
     def _collection(self, shape: Any) -> Any:
         match shape:
             case shapes.ListType():
-                collection: Any = list[self.of(shape.item_type)]  # type: ignore[misc]  # known when it is made
+                collection: Any = list[self.of(shape.item_type)]  # type: ignore[misc]  # a dynamic type
             case shapes.VarTupleType():
                 collection = tuple[self.of(shape.item_type), ...]  # type: ignore[misc]  # as above
             case shapes.TupleType():
@@ -203,14 +207,14 @@ class _Twins:
 
     def _union(self, shape: shapes.UnionType) -> Any:
         if sum(isinstance(member, shapes.StructType) for member in shape.types) > 1:
-            raise _NotBounded  # which of them it is, their tags say, which are no attributes
-        return Union[tuple(map(self.of, shape.types))]  # noqa: UP007 - of types that are known when it is made
+            raise _NotBounded  # tags distinguish the structs, but tags are not attributes
+        return Union[tuple(map(self.of, shape.types))]  # noqa: UP007 - of types that are a dynamic type
 
     def _struct(self, shape: shapes.StructType) -> Any:
         if shape.cls not in self._structs:
             twin = msgspec.defstruct(shape.cls.__name__, [(field.name, Any) for field in shape.fields], gc=False)
             self._structs[shape.cls] = twin
-            # What a field's type is, msgspec asks when it first needs to know; a record may hold records of its own kind.
+            # msgspec resolves annotations at first use, so a record may contain records of its own type.
             unchecked_field, self._unchecked_field = self._unchecked_field, None
             twin.__annotations__.update(
                 {
@@ -241,10 +245,12 @@ def has_whole_numbers(record: type[Record], unchecked_field: str) -> bool:
         unchecked_field: a field to ignore, by its name on the bus.
     """
     found: set[type] = set()
-    return any(_may_hold_int(field.type, found) for name, field in fields_of(record).items() if name != unchecked_field)
+    return any(
+        _may_contain_int(field.type, found) for name, field in fields_of(record).items() if name != unchecked_field
+    )
 
 
-def _may_hold_int(shape: Any, found: set[type]) -> bool:
+def _may_contain_int(shape: Any, found: set[type]) -> bool:
     match shape:
         case shapes.StructType():
             inner = [] if shape.cls in found else [field.type for field in shape.fields]
@@ -257,7 +263,7 @@ def _may_hold_int(shape: Any, found: set[type]) -> bool:
             inner = [shape.item_type]
         case _:
             return type(shape) not in _WITHOUT_INT
-    return any(_may_hold_int(one, found) for one in inner)
+    return any(_may_contain_int(one, found) for one in inner)
 
 
 _WITHOUT_INT = {

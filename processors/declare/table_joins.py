@@ -13,7 +13,7 @@ from typing import Any, ClassVar, final
 
 from .categories import AnyCategory, Tombstone
 from .context import Context
-from .join_inputs import declares, expect_declared, expect_told_apart
+from .join_inputs import declares, expect_declared, expect_distinct_records
 from .records import Record
 from .stateful import Stateful
 
@@ -91,4 +91,4 @@ class TableJoin(Stateful):
         """Also check the two categories."""
         expect_declared(cls, "stream", "table")
         super().check()
-        expect_told_apart(cls)
+        expect_distinct_records(cls)

@@ -77,14 +77,14 @@ class Windowed(Stateful):
             context.drop_late()
             return state, ((event,) if isinstance(self.late, Category) else ())
         outputs: list[Record] = []
-        seen = context.without_timers()
+        without_timers = context.without_timers()
         for window in windows:
             before = held.get(window.start)
-            after, produced = self.fold(event, None if before is None else before.state, window, seen)
+            after, produced = self.fold(event, None if before is None else before.state, window, without_timers)
             outputs.extend(produced)
             self._keep(held, window, after, context)
             if after is not None and window.end <= context.watermark:
-                outputs.extend(self.complete(after, window, seen))
+                outputs.extend(self.complete(after, window, without_timers))
         return _saved(held), outputs
 
     @final

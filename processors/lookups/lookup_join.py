@@ -144,7 +144,7 @@ class LookupJoin(Stateless):
         for event in events:
             try:
                 key = self.key_of(event)
-            except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+            except Exception as error:  # noqa: BLE001 - user code may raise anything
                 keys.append(error)
                 continue
             if key is None or type(key) is str:

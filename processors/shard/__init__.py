@@ -1,1 +1,1 @@
-"""The engine: what the live worker, replay, the dashboard's dry run and batch jobs share to run one shard."""
+"""The shard engine, shared by the live worker, replay, the dashboard's dry run and batch jobs."""

@@ -190,7 +190,7 @@ def _undecodable(bad: Undecodable, processor: Processor) -> RejectedEvent:
 
 def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> RejectedEvent:
     reason = (
-        f"its event time, {time_ms}, lies {format_duration(time_ms - arrived_ms)} ahead of its arrival, more than "
+        f"its event time, {time_ms}, is {format_duration(time_ms - arrived_ms)} ahead of its arrival, more than "
         f"{processor.max_future} (`max_future`)"
     )
     return _wrong_time(at, reason, processor)
@@ -198,9 +198,9 @@ def _ahead(at: int, time_ms: int, arrived_ms: int, processor: Processor) -> Reje
 
 def _outside(at: int, time_ms: int, processor: Processor) -> RejectedEvent:
     reason = (
-        f"its event time, {time_ms}, is no time in milliseconds since 1970: it lies outside of the years 1 to 9999"
+        f"its event time, {time_ms}, in milliseconds since 1970, is outside the years 1 to 9999"
         if processor.max_future is not None
-        else f"its event time, {time_ms}, lies beyond 62 bits, so that no window or watermark around it could be saved"
+        else f"its event time, {time_ms}, exceeds 62 bits, so no window or watermark around it could be saved"
     )
     return _wrong_time(at, reason, processor)
 
@@ -217,13 +217,13 @@ def misplaced_event(
     written = "without a key" if message_key is None else f"with the key {message_key!r}"
     declared = f"its {category.key!r}" if isinstance(category.key, str) else "the declared key"
     reason = (
-        f"{declared} is {found.key!r}, whose events lie in bucket {found.expected} of {category.buckets}, but the message was written {written} "
-        f"into bucket {found.bucket}: so the state of one key would be split between buckets, and none would be right"
+        f"{declared} is {found.key!r}, which belongs in bucket {found.expected} of {category.buckets}, but the message was written {written} "
+        f"to bucket {found.bucket}; the state of one key would be split between buckets, and each part would be wrong"
     )
     remedy = (
-        f"Mend what writes {category.name}: it is to give each message the key that is declared, and place it as Kafka's own clients do (murmur2; "
-        "`partitioner=murmur2_random` in those on librdkafka). Or bring the events to their key, with a penstock.Repartition into another "
-        f"category. If each bucket is meant to have a state of its own, declare `key_check = False` on {type(processor).__name__}."
+        f"Correct the producer of {category.name}: it must write each message with the declared key, and use the partitioner of Kafka's Java client "
+        "(murmur2; with librdkafka, `partitioner=murmur2_random`). Or copy the events to another category with a penstock.Repartition. "
+        f"If each bucket should have a separate state, declare `key_check = False` on {type(processor).__name__}."
     )
     return RejectedEvent(at, reason, "", stops=True, remedy=remedy)
 
@@ -240,7 +240,6 @@ def expect_unit(
     unit = detect_wrong_unit(category.event_times_of(events[:FIRST_EVENTS]), now_ms)
     if unit is not None:
         raise EventRejected(
-            f"{bucket}: {unit}. Nothing of this bucket was processed. Mend what writes {category.event_time!r} of {category.name}, and "
-            "begin anew with right times in a new category; or, if they are meant as they are, declare `max_future = None` on "
-            f"{processor.__name__}."
+            f"{bucket}: {unit}. No event of this bucket was processed. Correct the producer of {category.event_time!r}, and write the events "
+            f"to a new category instead of {category.name}. If the times are correct, declare `max_future = None` on {processor.__name__}."
         )

@@ -62,13 +62,13 @@ _STATEFUL: dict[tuple[Semantics, Semantics], Steps] = {
     (_LEAST, _LEAST): (Step.FLUSH_OUTPUTS, Step.SAVE_STATE, Step.SAVE_POSITION, Step.COMMIT_OFFSETS),
     (_MOST, _MOST): (Step.COMMIT_OFFSETS, Step.SAVE_POSITION, Step.SAVE_STATE, Step.SEND_OUTPUTS),
     (_EXACT, _LEAST): (Step.FLUSH_OUTPUTS, Step.SAVE_TOGETHER, Step.COMMIT_OFFSETS),
-    # The group's offset goes before the outputs: where state is lost, it tells which outputs may have been sent.
+    # The group's offset is committed before the outputs are sent: if the state is lost, it shows which outputs may have been sent.
     (_EXACT, _MOST): (Step.SAVE_TOGETHER, Step.COMMIT_OFFSETS, Step.SEND_OUTPUTS),
 }
 
 _EXACT_LOCAL: Steps = (Step.FLUSH_OUTPUTS, Step.PREPARE_STATE, Step.COMMIT_TRANSACTION, Step.APPLY_STATE)
 _EXACT_LOGGED: Steps = (Step.LOG_CHANGES, *_EXACT_LOCAL)
-# The outputs are outside the transaction: it decides what the state is, and what that has caused is sent at most once.
+# The outputs are outside the transaction: the transaction decides about the state, and its outputs are sent at most once.
 _MOST_LOGGED: Steps = (*_EXACT_LOGGED, Step.SEND_OUTPUTS)
 _EXACT_REMOTE: Steps = (Step.SAVE_WITH_OUTBOX, Step.COMMIT_TRANSACTION, Step.CLEAR_OUTBOX)
 
@@ -109,12 +109,12 @@ def have_ids(steps: Steps) -> bool:
 
 
 def next_id(before: int) -> int:
-    """Return the id of the next checkpoint: greater, and different from that of any other worker after the same checkpoint."""
+    """Return the id of the next checkpoint: greater than `before`, and different from any other worker's next id."""
     return ((before >> _LOT_BITS) + 1 << _LOT_BITS) + secrets.randbits(_LOT_BITS)
 
 
 def _repeatable(processor: type[Processor]) -> bool:
-    """Return whether reading the events again gives the same state and the same outputs.
+    """Return whether reading the events again produces the same state and the same outputs.
 
     It does if everything follows from the events of one bucket, in order. The interleaving of several inputs, idle inputs, upstream
     watermarks and the time of day differ each time.

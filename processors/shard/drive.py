@@ -1,8 +1,8 @@
-"""Driving a shard over recorded events: replay, batch jobs and the dashboard's dry run feed a shard as the live worker does.
+"""A driver that feeds recorded events to a shard, as the live worker does: for replay, batch jobs and the dashboard's dry run.
 
-    time slices --a checkpoint is due? drain--> --time passes--> --feed, up to an event that stops--> Driven, as it comes
+    time slice --drain, if a checkpoint is due--> --pass_time--> --feed, up to an event that stops--> results
 
-The events say what time it is: an input is idle, and a timer of the day is due, by when events arrived.
+The arrival times of the events replace the wall clock: they determine idle inputs and wall-clock timers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Driven(NamedTuple):
     """One result of a shard.
 
     Args:
-        now_ms: when (milliseconds since 1970, UTC).
+        now_ms: the wall-clock time of the result (milliseconds since 1970, UTC).
         outputs: records, in order.
         state_only: whether the outputs belong to earlier events, which only build state.
         events: the events that were fed; None for the passing of time and for checkpoints.
-        rejected: those of them that were rejected, up to the first that stops the shard.
+        rejected: the rejected events, up to the first that stops the shard.
         result: the operator's result.
     """
 
@@ -90,10 +90,10 @@ class ShardDriver:
         self._uncommitted: Uncommitted | None = None
 
     def run(self, slices: Iterable[TimeSlice], ends: Offsets, until_ms: int | None = None) -> Iterator[Driven]:
-        """Feed a stream to its end, and yield the results as they come.
+        """Feed a stream to its end, and yield each result.
 
         Args:
-            slices: the events, in the order in which the inputs met.
+            slices: the events of all inputs, in the order of their arrival.
             ends: by category, the offset at which the stream ends.
             until_ms: the time at which it ends, if later than the last event (milliseconds since 1970, UTC).
         """
@@ -122,7 +122,7 @@ class ShardDriver:
             yield self.feed(events.part(border, len(events.offsets)), now_ms)
 
     def _go_live(self, now_ms: int) -> Iterator[Driven]:
-        """Let outputs count: everything due by the beginning was due before it."""
+        """Let outputs count from now on. Results that were due before do not count."""
         if self._begins_ms is not None:
             yield self.pass_time(self._begins_ms)
         yield self.drain(now_ms)
@@ -145,13 +145,13 @@ class ShardDriver:
             return FedBatch(StepResult([], []), [RejectedEvent(0, str(error), "", stops=True, cause=error)])
 
     def pass_time(self, now_ms: int) -> Driven:
-        """Do what is due by the time of day, by upstream watermarks and by idle inputs."""
+        """Produce the outputs that are due by the wall clock, upstream watermarks and idle inputs."""
         upstream = self._watermarks(self.shard.position)
         outputs = self.shard.pass_time(upstream, self._idle.idle(now_ms), now_ms)
         return Driven(now_ms, outputs, not self.is_live)
 
     def drain(self, now_ms: int) -> Driven:
-        """Do what a checkpoint does: return its outputs, and save the changes that are too many for memory."""
+        """Return the outputs of a checkpoint, and save the changes if they are too many for memory."""
         outputs = self.shard.drain()
         self._uncommitted = Uncommitted(now_ms / 1000)
         overlay = self.shard.overlay

@@ -12,14 +12,14 @@ class _Head:
     """The next messages of one input.
 
     Args:
-        number: which input.
+        number: the number of the input.
         first: its first messages.
-        rest: the others.
+        rest: its later messages.
     """
 
     def __init__(self, number: int, first: SourceEvents, rest: Iterator[SourceEvents]) -> None:
         self._number = number
-        self._seen = first
+        self._loaded = first
         self._rest = rest
         self._begin = 0
         self.is_done = False
@@ -27,27 +27,27 @@ class _Head:
     @property
     def next(self) -> tuple[int, int]:
         """When the next message had arrived, and the number of its input."""
-        return self._seen.arrived_ms[self._begin], self._number
+        return self._loaded.arrived_ms[self._begin], self._number
 
     def take(self, before: tuple[int, int] | None) -> SourceEvents:
-        """Return the messages at hand that come before another input's next one."""
-        seen, begin, end = self._seen, self._begin, len(self._seen.arrived_ms)
+        """Return the loaded messages that precede another input's next message."""
+        loaded, begin, end = self._loaded, self._begin, len(self._loaded.arrived_ms)
         if before is not None:
             other_ms, other = before
-            end = (bisect_right if self._number < other else bisect_left)(seen.arrived_ms, other_ms, begin)
+            end = (bisect_right if self._number < other else bisect_left)(loaded.arrived_ms, other_ms, begin)
         self._begin = end
-        if end == len(seen.arrived_ms):
+        if end == len(loaded.arrived_ms):
             following = next(self._rest, None)
             self.is_done = following is None
-            self._seen, self._begin = following or seen, 0
-        return seen.part(begin, end)
+            self._loaded, self._begin = following or loaded, 0
+        return loaded.part(begin, end)
 
 
 def interleaved(inputs: Sequence[Iterator[SourceEvents]]) -> Iterator[SourceEvents]:
     """Yield the messages of several inputs by arrival, each input in its own order; ties go to the first input.
 
-    A worker uses the same order while an input catches up; of live events it takes those that are there. So a replay uses one of the
-    orders that a worker may have used, always the same one.
+    A worker uses the same order while an input catches up; live events interleave as they are received. A replay therefore always uses the
+    same one of the orders that a worker may have used.
     """
     heads = [_Head(number, first, rest) for number, rest in enumerate(inputs) if (first := next(rest, None))]
     while heads:

@@ -9,7 +9,7 @@ from ..keyed_state.changes import Changes, MergeChanges, StateReader
 
 
 class Overlay:
-    """Waiting changes, above those that a checkpoint is saving, above the saved state.
+    """Unsaved changes, above the changes of a running checkpoint, above the saved state.
 
     Args:
         saved: the saved state. It is read while a checkpoint writes to it; keys that the checkpoint changes are never looked up there.
@@ -55,11 +55,11 @@ class Overlay:
             self.changes[key] = later if earlier is None or later is None else self._join(earlier, later)
 
     def snapshot(self) -> Changes:
-        """Return the changes for a checkpoint to save; later ones lie above them."""
+        """Return the changes for a checkpoint to save. Later changes take precedence over them."""
         self._saving, self.changes = self.changes, {}
         return self._saving
 
     def finish(self, unsaved: Changes) -> None:
-        """End a checkpoint: changes that it has not saved wait again, below later ones."""
+        """End a checkpoint. Changes that it did not save wait for the next one, below later changes."""
         later, self.changes, self._saving = self.changes, unsaved, {}
         self.add(later)

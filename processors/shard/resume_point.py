@@ -12,7 +12,7 @@ from .position import Offsets, StatePosition
 
 
 class AmbiguousTransaction(PenstockError):
-    """A checkpoint was prepared, and nothing says any more whether it took place: the user must choose."""
+    """A checkpoint was prepared, but it is unknown whether it was committed. The user must choose."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ def is_committed(before: Offsets, after: StatePosition, committed: StatePosition
     """
     if before and not committed:
         raise AmbiguousTransaction(
-            f"{what} was begun from {StatePosition(before)} towards {after}, and the group's committed positions, which decide whether it "
-            "took place, are gone from the bus (they expire when a group is idle for long). Nothing was changed. Restore a "
-            "backup with `penstock state restore`, or give the processor another name to begin anew."
+            f"{what} from {StatePosition(before)} to {after} may or may not have been committed: the group's committed positions, which would "
+            "decide it, have expired on the bus, because the group was idle for long. Nothing was changed. Restore a backup with "
+            "`penstock state restore`, or declare another `name` to start from an empty state."
         )
     is_there = all(committed.offsets.get(name, -1) == offset for name, offset in after.offsets.items())
     return is_there and committed.checkpoint_id == after.checkpoint_id

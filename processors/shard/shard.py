@@ -72,7 +72,7 @@ class Shard(Generic[S]):
         topic_ids: by category, the topics of the offsets.
         saved_position: the position at the last checkpoint.
         saved_low_ms: the low watermark at the last checkpoint.
-        held: outputs that wait for their step of a checkpoint.
+        held: outputs to send in a later step of a checkpoint.
         has_sent: whether outputs were sent since the last checkpoint began; a checkpoint has to flush or commit them.
         events_in: the number of events read.
         events_out: the number of records written.
@@ -160,7 +160,7 @@ class Shard(Generic[S]):
         return drained.outputs
 
     def snapshot(self) -> CheckpointSnapshot[S]:
-        """Return what a checkpoint saves of the shard as it is now; later changes and outputs belong to the next one."""
+        """Return a snapshot of the shard for a checkpoint. Later changes and outputs belong to the next checkpoint."""
         held, self.held = self.held, []
         self.has_sent = False
         if self.checkpoint_id is not None:
@@ -179,13 +179,13 @@ class Shard(Generic[S]):
         )
 
     def complete(self, snapshot: CheckpointSnapshot[S]) -> None:
-        """Note that a checkpoint is complete."""
+        """Record a complete checkpoint."""
         self.overlay.finish(snapshot.changes)
         self.saved_position, self.committed = snapshot.position, snapshot.reached
         self.saved_low_ms = snapshot.low_ms
 
     def roll_back(self, snapshot: CheckpointSnapshot[S]) -> None:
-        """Keep for the next checkpoint what an unfinished one has not saved."""
+        """Keep the unsaved changes and unsent outputs of an unfinished checkpoint for the next one."""
         self.overlay.finish(snapshot.changes)
         self.held[:0] = snapshot.held
         self.has_sent = True
@@ -193,7 +193,7 @@ class Shard(Generic[S]):
 
 @dataclass
 class CheckpointSnapshot(Generic[S]):
-    """What a checkpoint saves of a shard. `changes` and `held` become empty once they are saved or sent.
+    """A snapshot of a shard, to save in a checkpoint. `changes` and `held` become empty once they are saved or sent.
 
     Args:
         number: the shard's bucket number.
@@ -204,7 +204,7 @@ class CheckpointSnapshot(Generic[S]):
         checkpoint_id: None where checkpoints have no ids.
         topic_ids: by category, the topics of the offsets.
         changes: the changes of state.
-        held: outputs that wait for their step.
+        held: outputs to send in a later step.
         low_ms: the low watermark; everything due before it is in this checkpoint or an earlier one.
     """
 
@@ -225,7 +225,7 @@ class CheckpointSnapshot(Generic[S]):
         return StatePosition(self.position, checkpoint_id=self.checkpoint_id or 0, topic_ids=dict(self.topic_ids))
 
     def take_held(self) -> list[HeldOutput]:
-        """Return the outputs that wait, and forget them."""
+        """Return the held outputs, and remove them from the snapshot."""
         held, self.held = self.held, []
         return held
 

@@ -20,8 +20,7 @@ class SourceEvents:
         number: the bucket number.
         events: the records; none for a rejected message.
         offsets: the offset of each message.
-        arrived_ms: when each message and all before it had arrived (milliseconds since 1970, UTC); never less than that of the message
-            before.
+        arrived_ms: the time by which each message and all earlier messages had arrived (milliseconds since 1970, UTC); never decreasing.
         rejection: why a message is rejected.
     """
 
@@ -69,4 +68,4 @@ class SourceEvents:
         """Return these messages with arrivals no earlier than a time."""
         if self.arrived_ms[0] >= arrived_ms:
             return self
-        return replace(self, arrived_ms=[max(one, arrived_ms) for one in self.arrived_ms])
+        return replace(self, arrived_ms=[max(time_ms, arrived_ms) for time_ms in self.arrived_ms])

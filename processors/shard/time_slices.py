@@ -30,8 +30,8 @@ def time_slices(stream: Iterable[SourceEvents]) -> Iterator[TimeSlice]:
     """Cut a stream into slices."""
     runs: list[SourceEvents] = []
     count = end_ms = 0
-    for seen in stream:
-        begin, arrived_ms = 0, seen.arrived_ms
+    for events in stream:
+        begin, arrived_ms = 0, events.arrived_ms
         while begin < len(arrived_ms):
             if runs and (arrived_ms[begin] >= end_ms or count == AT_MOST):
                 yield TimeSlice(runs[0].arrived_ms[0], runs)
@@ -39,7 +39,7 @@ def time_slices(stream: Iterable[SourceEvents]) -> Iterator[TimeSlice]:
             if not runs:
                 end_ms = (arrived_ms[begin] // SLICE_MS + 1) * SLICE_MS
             end = min(bisect_left(arrived_ms, end_ms, begin), begin + AT_MOST - count)
-            _add(runs, seen.part(begin, end))
+            _add(runs, events.part(begin, end))
             count += end - begin
             begin = end
     if runs:
@@ -47,7 +47,7 @@ def time_slices(stream: Iterable[SourceEvents]) -> Iterator[TimeSlice]:
 
 
 def _add(runs: list[SourceEvents], run: SourceEvents) -> None:
-    """Add a run, to the last one where both are of the same input."""
+    """Append a run; join it with the last run if both have the same input."""
     last = runs[-1] if runs else None
     if last is None or last.category is not run.category or last.rejection or run.rejection:
         runs.append(run)

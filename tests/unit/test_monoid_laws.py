@@ -301,7 +301,7 @@ def test_a_broken_law_shows_the_values() -> None:
     ) as caught:
         check_laws(_MeanOfMeans(), [1.0, 2.0])
 
-    assert "(sum, count) for a mean" in str(caught.value)
+    assert "for a mean, store (sum, count)" in str(caught.value)
 
 
 def test_long_values_are_cut_short() -> None:

@@ -245,7 +245,7 @@ def test_an_observation_of_the_wrong_type_is_not_lifted(monoid: Monoid[Any]) -> 
     ("make", "message"),
     [
         (lambda: TopKeys(0), "TopKeys(k=0)"),
-        (lambda: KLargest(0), "Largest(k=0)"),
+        (lambda: KLargest(0), "KLargest(k=0)"),
         (lambda: Distinct(3), "Distinct(lg_k=3)"),
         (lambda: Quantiles([50]), "Quantiles(ranks=[50])"),
         (lambda: Quantiles(k=2), "Quantiles(k=2)"),

@@ -140,7 +140,7 @@ def test_an_event_outside_of_its_keys_bucket_stops_the_worker(
             driver.run()
 
     written = "without a key" if key is None else f"with the key {key!r}"
-    assert f"{written} into bucket {number}" in str(caught.value)
+    assert f"{written} to bucket {number}" in str(caught.value)
     assert driver.bus.committed(processor.name, name)[number] == 1
     assert driver.dead_letters(processor) == []
 

@@ -74,7 +74,7 @@ def test_ids_grow_and_are_nobody_elses(ids: list[int]) -> None:
 
 def test_a_checkpoint_that_nobody_can_decide_is_said_to_be_so() -> None:
     """Where the group had positions and has none any more, neither answer would be safe; where it never had any, nothing counts."""
-    with pytest.raises(AmbiguousTransaction, match="gone from the bus"):
+    with pytest.raises(AmbiguousTransaction, match="expired on the bus"):
         is_committed({"a": 1}, StatePosition({"a": 2}), StatePosition(), "a checkpoint")
 
     assert not is_committed({}, StatePosition({"a": 2}), StatePosition(), "a checkpoint")
