@@ -117,7 +117,7 @@ class Shard(Generic[S]):
         return {name: max(offset, self.state_only_until.get(name, 0)) for name, offset in self.position.items()}
 
     def spans(self, category: str, offsets: Sequence[int]) -> Iterator[Span]:
-        """Split messages where their outputs begin to count, without those that were read before."""
+        """Split messages where their outputs begin to count, without messages that were read before."""
         begin = bisect_left(offsets, self.position.get(category, 0))
         border = max(begin, bisect_left(offsets, self.state_only_until.get(category, 0)))
         if border > begin:
