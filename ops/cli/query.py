@@ -162,7 +162,12 @@ def _show(found: Sequence[Result], limit: int, *, json: bool) -> None:
             print_json({"key": result.key, "event_time": result.event_time, "record": record, "from": result.source})
     else:
         rows = [
-            (result.key, format_time(result.event_time), dumps(to_json_value(result.record), ensure_ascii=False), result.source)
+            (
+                result.key,
+                format_time(result.event_time),
+                dumps(to_json_value(result.record), ensure_ascii=False),
+                result.source,
+            )
             for result in found[:limit]
         ]
         print_table(["key", "event time", "record", "from"], rows)

@@ -55,7 +55,11 @@ def format_window(window: Window | None) -> str:
     """Format the start and end of a window; empty without one."""
     if window is None:
         return ""
-    return "ever" if window.start == GLOBAL_WINDOW_START_MS else f"{format_time(window.start)} to {format_time(window.end)}"
+    return (
+        "ever"
+        if window.start == GLOBAL_WINDOW_START_MS
+        else f"{format_time(window.start)} to {format_time(window.end)}"
+    )
 
 
 def parse_day(text: str) -> date:

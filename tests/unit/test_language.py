@@ -46,6 +46,8 @@ REWRITTEN = (
     "docs",
     "examples/*.md",
     "ops/alerting",
+    "penstock",
+    "processors",
     "ops/autoscaling",
     "ops/cli",
     "ops/config",
