@@ -95,7 +95,7 @@ def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def lates_by_hand(events: DataFrame) -> DataFrame:
-    """Return the late departures as somebody who knows Spark writes it."""
+    """Return the late departures as an experienced Spark user writes the job."""
     quarters = F.floor(F.col("dep_delay") / 15).alias("quarters")
     return events.where("dep_delay >= 15").select("route", "scheduled", "tailnum", quarters, "ds")
 

@@ -144,7 +144,7 @@ class Exchange:
                 raise RuntimeError("nothing came out")
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._writer.close()
         self._reader.close()
         self._promises.close()

@@ -2,7 +2,7 @@
 
     python dag_stages.py BOOTSTRAP RUN STAGE INTERVAL_MS OUTPUT
 
-Runs one stage until it is told to end.
+Runs one stage until a termination signal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Passing(ps.Stateful):
 
 
 def stage_of(run: str, stage: int, interval: timedelta, output: ps.Semantics) -> type[Passing]:
-    """Return a stage: the first goes by what comes, the others by what is promised."""
+    """Return a stage. The first stage estimates its watermark from events; the others use upstream watermarks."""
     declared = {
         "name": f"{run}.stage-{stage}",
         "reads": ticks(run, stage),

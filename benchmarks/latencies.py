@@ -73,7 +73,7 @@ class Exchange:
             self.receive()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._writer.flush()
         self._writer.close()
         self._reader.close()

@@ -21,7 +21,7 @@ class Stretch:
     """The part of a worker's work that is measured: what it handles after its first batch, or after warming up.
 
     Args:
-        wanted: how many events the worker handles, those that do not count included.
+        wanted: the number of events that the worker handles, including unmeasured events.
         warm_up: how many of them are handled, and saved, before any counts; with 0, the first batch is not saved apart.
         checkpoints: after how many checkpoints that count it ends, if that comes first.
     """

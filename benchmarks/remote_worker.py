@@ -20,7 +20,7 @@ from penstock.transport.kafka import KafkaBus, KafkaSettings
 
 KEYS = 20_000
 WARM_UP = 5 * KEYS
-"""Messages before those that count: fewer than one key in a hundred is new after them."""
+"""The number of unmeasured first messages. After them, fewer than one key in a hundred is new."""
 
 NEVER = 2**62
 """More events, or bytes, than come: time alone makes a checkpoint due."""

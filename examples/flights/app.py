@@ -56,7 +56,7 @@ class Joiner(ps.Stateless):
         self._names = {code: known(name) for code, name in rows("airports", ("faa", "name"))}
 
     def process(self, event: Departure) -> Iterable[Enriched]:
-        """Return the departure with what the tables know."""
+        """Return the departure with the rows of both tables."""
         manufacturer, seats = self._planes.get(event.tailnum or "", (None, None))
         dest_name = self._names.get(event.dest)
         return (Enriched(**asdict(event), manufacturer=manufacturer, seats=seats, dest_name=dest_name),)
@@ -83,7 +83,7 @@ class Ranker(ps.Aggregator):
     window = ps.windows.Tumbling(timedelta(days=1))
 
     def observe(self, event: Scored) -> dict[str, int] | None:
-        """Return what the departure adds to its destination, if it adds anything."""
+        """Return the score of the departure by destination, if it is positive."""
         return {event.dest: event.score} if event.score > 0 else None
 
     def result(self, key: str, window: ps.windows.Window, value: list[tuple[str, int]]) -> Ranking:

@@ -1,10 +1,10 @@
-"""The life of a day: what those who run the flights pipeline do, one command after another, on a Kafka of its own.
+"""A day of operations: the commands that operators of the flights pipeline run, on a separate Kafka.
 
     python examples/flights/day.py
 
-Deployed, loaded, watched; events wait and somebody is told; more workers; one is killed; a new version, a bad one, and back; yesterday's
-stream through changed code; everything from the beginning again; and taken down. After each step it is looked whether it is so. What
-it starts listens on loopback and is stopped at the end, also after Ctrl-C; what it wrote stays in .penstock/day until the next run.
+Deploy, load and monitor the app; alert on a backlog; add workers; kill a worker; deploy a new version and a faulty one, and roll back;
+replay yesterday's stream through changed code; process everything again; and stop. Each step checks its result. All services listen on
+loopback and stop at the end, also after Ctrl-C. The output stays in .penstock/day until the next run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from penstock.transport.messages import Bucket, Outgoing, Position
 
 FOLDER = Path(".penstock/day")
 APP = FOLDER / "app" / "app.py"
-TOLD = FOLDER / "told"
+ALERTS = FOLDER / "alerts.jsonl"
 LIMIT_S = 180.0
 FEW = 40_000
-"""How many flights come before the many, and how many one after the other at the end."""
+"""The number of flights before the backlog, and the number of single flights at the end."""
 AT_ONCE = 50
-"""How many of the last come at once."""
+"""The number of last flights that are sent at once."""
 
 CONFIGURATION = """
 backup = "{folder}/backups"
@@ -57,12 +57,12 @@ GOOD = "return mean + surprise / 10,"
 SLOWER = "return mean + surprise / 20,"
 
 
-class NotSo(PenstockError):
-    """A step did not come to what it should have."""
+class UnexpectedResult(PenstockError):
+    """A step did not have the expected result."""
 
 
 def main() -> int:
-    """Play the day; 0 if everything was as it should be."""
+    """Run the day; return 0 if every step had the expected result."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     shutil.copytree(Path(__file__).parent, APP.parent, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
     configuration = FOLDER / "penstock.toml"
@@ -77,19 +77,19 @@ def main() -> int:
             lose_a_worker()
             with Trickling(bus, every[-FEW:]):
                 roll_forward_and_back()
-            until("it has caught up", caught_up)
+            until("all processors have caught up", caught_up)
             expect_scored(bus, every)
             replay(every)
             start_over(bus, every)
         finally:
             take_down()
     expect("nothing is deployed any more", shown("deployments") == [])
-    console.print("\n[bold green]Everything was as it should be.[/]")
+    console.print("\n[bold green]Every step had the expected result.[/]")
     return 0
 
 
 def deploy_and_load(bus: Bus, few: list[Flight]) -> None:
-    """Deploy the app, send it flights, and look at it."""
+    """Deploy the app, send flights, and show its status."""
     title("Deploy and load")
     penstock("category", "create", str(APP))
     penstock("deploy", str(APP))
@@ -100,23 +100,23 @@ def deploy_and_load(bus: Bus, few: list[Flight]) -> None:
 
 
 def fall_behind_and_scale_out(bus: Bus, many: list[Flight]) -> None:
-    """Send more than it can take at once, be told, and give the slowest processor more workers."""
-    title("Somebody is told that it falls behind")
-    watchman = start("alerts", "run", str(APP), "--every", "0.5", "--command", f"tee -a {TOLD.absolute()}")
+    """Send more flights than one worker can process at once, wait for the alert, and scale the slowest processor."""
+    title("An alert reports the backlog")
+    alerts = start("alerts", "run", str(APP), "--every", "0.5", "--command", f"tee -a {ALERTS.absolute()}")
     try:
         send(bus, many)
-        until("somebody is told", lambda: TOLD.exists() and "backlog" in TOLD.read_text())
+        until("an alert has fired", lambda: ALERTS.exists() and "backlog" in ALERTS.read_text())
         penstock("alerts", "list")
         penstock("scale", "scorer", "--workers", "2")
-        until("it has caught up", caught_up)
+        until("all processors have caught up", caught_up)
     finally:
-        watchman.terminate()
-        end(watchman)
+        alerts.terminate()
+        end(alerts)
     penstock("status", str(APP), "--workers")
 
 
 class Trickling:
-    """Sends flights all the time, a few at once, while the block lasts; what is left then comes at its end."""
+    """Sends a few flights at a time while the block runs, and the remaining flights at its end."""
 
     def __init__(self, bus: Bus, some: list[Flight]) -> None:
         self._bus = bus
@@ -139,7 +139,7 @@ class Trickling:
 
 
 def lose_a_worker() -> None:
-    """Kill one; what keeps it alive starts another in its place."""
+    """Kill a worker; its supervisor starts a replacement."""
     title("A worker is killed")
     lost = deployed("scorer")["each"][0]["pid"]
     os.kill(lost, signal.SIGKILL)
@@ -148,7 +148,7 @@ def lose_a_worker() -> None:
 
 
 def roll_forward_and_back() -> None:
-    """A new version takes the place of the old one, a bad one does not, and the old one comes back when it is asked for."""
+    """Deploy a new version, then a faulty one, which is rolled back, and return to the first version."""
     title("A new version, a bad one, and back")
     change(GOOD, SLOWER)
     penstock("deploy", f"{APP}:Scorer")
@@ -162,7 +162,7 @@ def roll_forward_and_back() -> None:
 
 
 def replay(every: list[Flight]) -> None:
-    """Take a route's flights through the scorer as it was and as it would be, beside the live one, and look at the difference."""
+    """Replay a route's flights through the old and the changed scorer, beside the live one, and show the differences."""
     title("What would another scorer have said?")
     before = APP.with_name("before.py")
     change("raise ValueError('a bad day')  #", GOOD)
@@ -175,7 +175,7 @@ def replay(every: list[Flight]) -> None:
 
 
 def start_over(bus: Bus, every: list[Flight]) -> None:
-    """Have the scorer do all of it again."""
+    """Reset the scorer, so that it processes all flights again."""
     title("Everything from the beginning")
     expect("a reset is refused while it runs", penstock("reset", f"{APP}:Scorer", "--to", "latest", check=False) == 1)
     penstock("undeploy", "scorer")
@@ -189,14 +189,14 @@ def start_over(bus: Bus, every: list[Flight]) -> None:
 
 
 def take_down() -> None:
-    """Stop all that is deployed."""
+    """Stop all deployments."""
     title("Taken down")
     for name in [each["name"] for each in shown("deployments")]:
         penstock("undeploy", name, "--purge", "--yes", check=False)
 
 
 def send(bus: Bus, some: list[Flight]) -> None:
-    """Write flights to their category, and say so."""
+    """Write flights to their category, and print their number."""
     write(bus, some)
     console.print(f"{len(some):,} flights are on the bus.")
 
@@ -210,7 +210,7 @@ def write(bus: Bus, some: list[Flight]) -> None:
 
 
 def scores(bus: Bus) -> list[Scored]:
-    """Return what the scorer wrote."""
+    """Return the scorer's outputs."""
     positions = [Position(Bucket(scored.name, number), 0) for number in bus.catalog.ends(scored.name)]
     left, codec, found = {position.bucket for position in positions}, Codecs(bus).of(scored), list[Scored]()
     with closing(bus.scanner(positions)) as scanner:
@@ -223,13 +223,13 @@ def scores(bus: Bus) -> list[Scored]:
 
 
 def expect_scored(bus: Bus, every: list[Flight]) -> None:
-    """Hold what was scored against the flights that departed: each is there, whoever was killed, and none that did not."""
+    """Check that the scores contain every departed flight and no other, regardless of killed workers."""
     found = {(score.carrier, score.flight, score.scheduled, score.route) for score in scores(bus)}
     expect("each departure has a score", found == departed(every))
 
 
 def departed(every: Iterable[Flight]) -> set[tuple[str, int, int, str]]:
-    """Return which flights departed."""
+    """Return the departed flights."""
     return {(one.carrier, one.flight, one.scheduled, one.route) for one in every if one.dep_delay is not None}
 
 
@@ -237,56 +237,56 @@ def change(before: str, after: str) -> None:
     """Change the app's file."""
     text = APP.read_text()
     if before not in text:
-        raise NotSo(f"{APP} does not say {before!r}")
+        raise UnexpectedResult(f"{APP} does not contain {before!r}")
     APP.write_text(text.replace(before, after))
 
 
 def shown(*arguments: str) -> Any:
-    """Return what a command prints for programs."""
+    """Return the JSON output of a command."""
     command = [sys.executable, "-m", "penstock", *arguments, "--json"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def deployed(name: str) -> dict[str, Any]:
-    """Return how a deployment is."""
+    """Return the status of a deployment."""
     return next(each for each in shown("deployments") if each["name"] == name)
 
 
 def is_ready(name: str) -> bool:
-    """Tell whether all workers of a deployment are ready."""
+    """Return whether all workers of a deployment are ready."""
     found = deployed(name)
     return bool(found["ready"] == found["workers"])
 
 
 def versions() -> list[int]:
-    """Return which version each worker of the scorer runs."""
+    """Return the version of each worker of the scorer."""
     return [worker["version"] for worker in deployed("scorer")["each"]]
 
 
 def caught_up() -> bool:
-    """Tell whether no processor has anything left."""
+    """Return whether no processor has a backlog."""
     return all(each["backlog_events"] == 0 for each in shown("status", str(APP))["processors"])
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + LIMIT_S
     while not holds():
         if time.monotonic() > deadline:
-            raise NotSo(f"Not within {LIMIT_S:.0f} s: {what}")
+            raise UnexpectedResult(f"Not within {LIMIT_S:.0f} s: {what}")
         time.sleep(0.5)
     console.print(f"[green]✓[/] {what}")
 
 
 def expect(what: str, holds: bool) -> None:
-    """Hold that something is so."""
+    """Check a condition."""
     if not holds:
-        raise NotSo(f"It is not so: {what}")
+        raise UnexpectedResult(f"Check failed: {what}")
     console.print(f"[green]✓[/] {what}")
 
 
 def title(text: str) -> None:
-    """Show what comes now."""
+    """Print the title of a step."""
     console.rule(f"[bold]{text}")
 
 

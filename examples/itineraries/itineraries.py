@@ -1,4 +1,4 @@
-"""Where each plane went on the days on which it left New York, from what the airlines tell of their flights.
+"""Itineraries of the planes that left New York, from the airlines' reports of departures and arrivals.
 
 Run it with `penstock run examples/itineraries/itineraries.py`.
 """
@@ -28,22 +28,22 @@ from itineraries_records import (
 import penstock as ps
 
 HELD_UP = timedelta(hours=1)
-"""How much later than newer ones of its bucket a report may come."""
+"""How far a report may lie behind newer reports of its bucket."""
 LONGEST_FLIGHT = timedelta(hours=13)
-"""From gate to gate; of those of 2013, one from Newark to Honolulu took 12.3 hours."""
+"""The longest flight from gate to gate. In 2013, a flight from Newark to Honolulu took 12.3 hours."""
 TURNAROUND = timedelta(hours=10)
-"""From departure to departure; longer ones are nights, mostly, or flights across the country and back."""
+"""The longest time between two departures of one itinerary. Longer times are mostly nights, or flights across the country and back."""
 
 
 class Splitter(ps.Stateless):
-    """Makes departures and arrivals of what the airlines tell, by plane."""
+    """Converts reports to departures and arrivals, with the plane as the key."""
 
     reads, writes = reports, (departures, arrivals)
     watermark = ps.watermarks.BoundedOutOfOrderness(HELD_UP)
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(self, event: Report) -> Iterable[Departure | Arrival]:
-        """Return a departure, or an arrival where there is a time in the air."""
+        """Return an arrival if the report has a time in the air, otherwise a departure."""
         if event.in_air is None:
             yield Departure(event.tailnum, event.at, event.carrier, event.flight, event.origin, event.dest)
         else:
@@ -51,7 +51,7 @@ class Splitter(ps.Stateless):
 
 
 class Matcher(ps.Join):
-    """Joins each departure to its arrival; those without one are told of when none can come any more."""
+    """Joins each departure with its arrival. A departure without an arrival is written when no arrival can match any more."""
 
     left, right, writes = departures, arrivals, legs
     after = LONGEST_FLIGHT
@@ -60,17 +60,17 @@ class Matcher(ps.Join):
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def matches(self, left: Departure, right: Arrival) -> bool:
-        """Tell whether both are of one flight: a plane may be back, and arrive somewhere else, in less than thirteen hours."""
+        """Return whether both belong to one flight: within thirteen hours, a plane may return and arrive somewhere else."""
         return (left.carrier, left.flight, left.dest) == (right.carrier, right.flight, right.dest)
 
     def join(self, left: Departure, right: Arrival | None, context: ps.Context) -> Iterable[Leg]:
-        """Return the leg from a departure to an arrival, or to nowhere."""
+        """Return the leg from a departure to its arrival, if there is one."""
         arrived, in_air = (right.arrived, right.in_air) if right else (None, None)
         yield Leg(context.key, left.departed, left.origin, left.dest, arrived, in_air)
 
 
 Stop = tuple[int, list[str]]
-"""When a plane left an airport, and the airports where it was by that: the one it left, and the one it came to."""
+"""The time of a departure, and the airports of the leg: the origin and the destination."""
 
 
 class Route(ps.monoids.Monoid[list[Stop]]):
@@ -83,25 +83,25 @@ class Route(ps.monoids.Monoid[list[Stop]]):
         return []
 
     def lift(self, observation: Stop, /) -> list[Stop]:
-        """Return a stop alone."""
+        """Return a list of one stop."""
         return [observation]
 
     def combine(self, left: list[Stop], right: list[Stop], /) -> list[Stop]:
-        """Return the stops of both; those of one time in the order of their airports."""
+        """Return the stops of both in order of time; stops of one time are in order of their airports."""
         return list(merge(left, right))
 
     def load(self, dumped: list[Stop]) -> list[Stop]:
-        """Return what was saved."""
+        """Return the saved stops."""
         return [(departed, airports) for departed, airports in dumped]
 
     def value(self, partial: list[Stop]) -> list[str]:
-        """Return the airports, each but once in a row."""
+        """Return the airports in order, without consecutive duplicates."""
         airports = chain.from_iterable(map(itemgetter(1), partial))
         return [airport for airport, _ in groupby(airports)]
 
 
 class Tracker(ps.Aggregator):
-    """Puts the legs of a plane together that follow closely on one another, when no other can follow."""
+    """Combines consecutive legs of a plane into an itinerary, written once it is complete."""
 
     reads, writes = legs, itineraries
     monoid = ps.monoids.TupleOf(ps.monoids.Count(), Route(), ps.monoids.Sum())
@@ -112,7 +112,7 @@ class Tracker(ps.Aggregator):
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def observe(self, event: Leg) -> tuple[Leg, Stop, int]:
-        """Return the leg, where it was from and where it came to, and how long it was in the air."""
+        """Return the stops of a leg, and its time in the air."""
         airports = [event.origin] if event.arrived is None else [event.origin, event.dest]
         return event, (event.departed, airports), event.in_air or 0
 

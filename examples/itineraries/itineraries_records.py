@@ -1,4 +1,4 @@
-"""What travels through the pipeline: reports of airlines become departures and arrivals, these legs, and these itineraries.
+"""The records of the pipeline: airlines' reports become departures and arrivals, then legs, then itineraries.
 
 reports -> Splitter -> departures, arrivals -> Matcher -> legs -> Tracker -> itineraries, late
 """
@@ -11,14 +11,14 @@ BUCKETS = 2
 
 
 class Report(ps.Record, frozen=True):
-    """What an airline tells of a flight: that it left, and, where it came to where it was to fly, that it is there.
+    """An airline's report of a departure, or of an arrival at the scheduled destination.
 
     Args:
         carrier: two-letter code of the airline.
         flight: its number.
         tailnum: the registration of the plane.
         origin: code of the airport it leaves.
-        dest: code of the airport it is to fly to.
+        dest: code of the scheduled destination.
         at: when it left, or arrived.
         in_air: minutes in the air, of one that arrived; None of one that left.
     """
@@ -41,7 +41,7 @@ class Departure(ps.Record, frozen=True):
         carrier: two-letter code of the airline.
         flight: its number.
         origin: code of the airport it left.
-        dest: code of the airport it is to fly to.
+        dest: code of the scheduled destination.
     """
 
     tailnum: str
@@ -53,7 +53,7 @@ class Departure(ps.Record, frozen=True):
 
 
 class Arrival(ps.Record, frozen=True):
-    """A plane arrived where it was to fly.
+    """A plane arrived at the scheduled destination.
 
     Args:
         tailnum: the registration of the plane.
@@ -73,7 +73,7 @@ class Arrival(ps.Record, frozen=True):
 
 
 class Leg(ps.Record, frozen=True):
-    """A flight from its departure to its arrival; both last fields are None where it came to another airport, or back.
+    """A flight from its departure to its arrival; the last two fields are None if it was diverted or returned.
 
     Args:
         tailnum: the registration of the plane.
@@ -93,7 +93,7 @@ class Leg(ps.Record, frozen=True):
 
 
 class Itinerary(ps.Record, frozen=True):
-    """Where a plane was until it left New York no more for ten hours.
+    """The airports of a plane until ten hours pass without a departure from New York.
 
     Args:
         tailnum: the registration of the plane.
@@ -112,7 +112,7 @@ class Itinerary(ps.Record, frozen=True):
     hours: float
 
 
-# 2013 arrives now, and "now" is what retention counts from; kept for ever, the example can be looked at next month.
+# Retention counts from the time of arrival. Without a limit, the results stay available for later visits.
 reports = ps.Category("itineraries_reports", Report, key="carrier", event_time="at", buckets=BUCKETS, retention=None)
 departures = ps.Category(
     "itineraries_departures", Departure, key="tailnum", event_time="departed", buckets=BUCKETS, retention=None

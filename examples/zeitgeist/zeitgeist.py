@@ -1,4 +1,4 @@
-"""MillWheel's Zeitgeist on the flights that left New York in 2013: the hours in which far more or fewer left than usual.
+"""MillWheel's Zeitgeist on the flights that left New York in 2013: it finds hours with unusually many or few departures.
 
 Run it with `penstock run examples/zeitgeist/zeitgeist.py`.
 
@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 
 
 class Counter(ps.Aggregator):
-    """Counts the departures of each hour, once the low watermark says that it is complete; later ones are left out."""
+    """Counts the departures of each hour. The count is written when the hour is complete; late departures are dropped."""
 
     reads, writes = departures, counts
     monoid = ps.monoids.Count()
@@ -29,7 +29,7 @@ class Counter(ps.Aggregator):
     emit = ps.AtWatermark()
     late = ps.OnLate.DROP
     watermark = ps.watermarks.Confidence(0.99)
-    # An hour that is told of twice would be judged twice.
+    # The detector would count a repeated hour twice.
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def result(self, key: str, window: ps.windows.Window, value: int) -> HourCount:
@@ -38,11 +38,11 @@ class Counter(ps.Aggregator):
 
 
 class Airport(ps.Record, frozen=True):
-    """What is known of an airport.
+    """The state of an airport.
 
     Args:
-        week: what is expected of it, from the hours that are over.
-        waiting: the counts of those that are not, by when they began.
+        week: the expected departures, from complete hours.
+        waiting: the counts of incomplete hours, by their start (milliseconds since 1970, UTC).
     """
 
     week: Week = Week()
@@ -50,28 +50,28 @@ class Airport(ps.Record, frozen=True):
 
 
 class Detector(ps.Stateful):
-    """Compares each hour with those like it before, when the low watermark says that its count has come or never will.
+    """Compares each hour with the same hour of earlier weeks, once the low watermark has passed its end.
 
-    Each hour has a timer, at its end. A count sets that of its hour, and each that fires sets the next: an hour of which nothing was
-    told until then had no departures.
+    Each hour has a timer at its end. A count sets the timer of its hour, and each timer sets the next one. An hour without a count had no
+    departures.
     """
 
     reads, writes, state = counts, detections, Airport
     watermark = (
         ps.watermarks.BoundedOutOfOrderness()
-    )  # counts come by hour, so a newer one tells that those before it are over
+    )  # counts arrive in order of hours, so a newer count completes earlier hours
     output_semantics = ps.Semantics.EXACTLY_ONCE
 
     def process(
         self, event: HourCount, state: Airport | None, context: ps.Context
     ) -> tuple[Airport, Iterable[Detection]]:
-        """Keep a count until its hour is over; an airport's first one is where its history begins."""
+        """Store a count until its hour is complete. The first count of an airport starts its history."""
         before = state or Airport()
         judge_at_end(event.hour, context)
         return Airport(before.week, {**before.waiting, event.hour: event.count}), ()
 
     def on_timer(self, timer: ps.Timer, state: Airport, context: ps.Context) -> tuple[Airport, Iterable[Detection]]:
-        """Judge an hour that is over, and learn from it."""
+        """Compare a complete hour with its expectation, and update the expectation."""
         hour, waiting = timer.at - HOUR_MS, dict(state.waiting)
         count = HourCount(context.key, hour, waiting.pop(hour, 0))
         judge_at_end(timer.at, context)
@@ -79,12 +79,12 @@ class Detector(ps.Stateful):
 
 
 def judge_at_end(hour_ms: int, context: ps.Context) -> None:
-    """Set the timer of the hour that begins then."""
+    """Set the timer of the hour with this start."""
     context.timer(hour_ms + HOUR_MS, tag=str(hour_ms))
 
 
 def judged(found: HourCount, expected: Expected) -> Iterable[Detection]:
-    """Return an hour if it stands out from what was expected of it."""
+    """Return a detection if an hour differs enough from its expectation."""
     score = expected.score(found.count)
     if score is not None and abs(score) >= THRESHOLD:
         kind = "spike" if score > 0 else "dip"

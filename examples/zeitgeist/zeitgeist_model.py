@@ -1,4 +1,4 @@
-"""How many departures an hour makes expect: a mean and a variance for each hour of the week, in which newer weeks weigh more."""
+"""A model of expected departures: an exponentially weighted mean and variance for each hour of the week."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import penstock as ps
 
 NEW_YORK = ZoneInfo("America/New_York")
 RATE = 0.1
-"""How much the newest hour weighs in mean and variance: half of the weight lies in the last seven weeks."""
+"""The weight of the newest hour in mean and variance: the last seven weeks have half of the total weight."""
 LEARNING = 4
-"""How many hours of its kind must have been before one is judged."""
+"""The number of earlier observations of an hour of the week before it is compared."""
 THRESHOLD = 3.5
-"""How many standard deviations from the mean make a spike or a dip."""
+"""The number of standard deviations from the mean that make a spike or a dip."""
 
 
 class Expected(ps.Record, frozen=True):
-    """What is expected of one hour of the week.
+    """The expectation for one hour of the week.
 
     Args:
         mean: departures in it.
@@ -34,15 +34,15 @@ class Expected(ps.Record, frozen=True):
 
     @property
     def deviation(self) -> float:
-        """Standard deviation, at least that of events that happen independently: a few equal weeks prove no rule."""
+        """The standard deviation, at least the Poisson deviation, because a few equal weeks are no evidence of a small variance."""
         return sqrt(max(self.variance, self.mean, 1.0))
 
     def score(self, count: int) -> float | None:
-        """Return how many standard deviations a count lies above the mean; None while there is too little to judge by."""
+        """Return the number of standard deviations between a count and the mean; None with too few observations."""
         return None if self.hours < LEARNING else (count - self.mean) / self.deviation
 
     def learn(self, count: int) -> Expected:
-        """Return what is expected after an hour with this count.
+        """Return the expectation after an hour with this count.
 
         Of a spike or dip, only as much is learned as would not have been one: a blizzard does not make the normal hour a week
         later a spike, and a new timetable is still learned in a few weeks.
@@ -63,7 +63,7 @@ class Expected(ps.Record, frozen=True):
 
 
 class Week(ps.Record, frozen=True):
-    """What is expected of an airport.
+    """The expectations for an airport.
 
     Args:
         hours: by hour of the week in New York, where timetables are made; those never seen are missing.

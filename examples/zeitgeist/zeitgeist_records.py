@@ -30,12 +30,12 @@ class Departure(ps.Record, frozen=True):
 
 
 class HourCount(ps.Record, frozen=True):
-    """How many flights left an airport in an hour that is over; hours without any are not told of.
+    """The departures of an airport in a complete hour. Hours without departures have no record.
 
     Args:
         origin: code of the airport.
         hour: when the hour began.
-        count: how many departures, without those that were told of too late.
+        count: the number of departures, without late events.
     """
 
     origin: str

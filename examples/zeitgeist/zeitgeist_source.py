@@ -1,10 +1,10 @@
-"""The departures, in the order in which they could have been told of.
+"""The departures, in the order in which their reports arrive.
 
-A flight reports its departure when it is in the air no more: the time it left and its time in the air are in the table. So
-those to Honolulu come eleven hours late, and nine of ten come after one that left later. Where the table has no time in the
-air (1,175 flights, most of them diverted), the report comes at departure.
+A flight reports its departure after its landing: the table contains the departure time and the time in the air. Reports of flights to
+Honolulu are eleven hours late, and nine of ten reports arrive after the report of a later departure. Flights without a time in the air
+(1,175, most of them diverted) report at departure.
 
-    python examples/zeitgeist/zeitgeist_source.py     # prints them as JSON, a line each
+    python examples/zeitgeist/zeitgeist_source.py     # prints one JSON report per line
 """
 
 from __future__ import annotations

@@ -17,4 +17,4 @@ def test_the_life_of_a_day(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, f"{done.stdout[-6000:]}{done.stderr[-6000:]}"
-    assert "Everything was as it should be." in done.stdout
+    assert "Every step had the expected result." in done.stdout
