@@ -117,7 +117,7 @@ class LocalState(ShardState, Protocol):
         ...
 
     def clear(self) -> None:
-        """Drop all values, and of the position all but the maintenance number. The position goes first: after a crash in between, clear again."""
+        """Drop all values, and the position except for its generation. The position goes first: after a crash in between, clear again."""
         ...
 
 
@@ -225,8 +225,8 @@ class MemoryShardState:
         return iter([(key, self._values[key]) for key in sorted(self._values) if key >= start])
 
     def clear(self) -> None:
-        """Drop all values, and of the position all but the maintenance number."""
-        self._position = StatePosition(maintenance_number=self._position.maintenance_number)
+        """Drop all values, and the position except for its generation."""
+        self._position = StatePosition(generation=self._position.generation)
         self._values.clear()
 
     def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:

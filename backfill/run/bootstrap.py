@@ -221,7 +221,7 @@ class _StateBuild:
         reach = _reach(events, self.processor, self.source.ends)
         handoff.require_same_buckets({bucket: one.first_offsets for bucket, one in reach.items()})
         ends = {
-            bucket: StatePosition(one.position, maintenance_number=handoff.number, topic_ids=topic_ids)
+            bucket: StatePosition(one.position, generation=handoff.number, topic_ids=topic_ids)
             for bucket, one in reach.items()
         }
         target = BackupTarget(destination.place.location, destination.webhdfs, ends)

@@ -64,7 +64,7 @@ class BootstrapHandoff:
 
     @property
     def number(self) -> int:
-        """The generation of the new states: the maintenance number of their positions."""
+        """The generation of the new states."""
         return lineage_of(self.replaces).newest_generation + 1
 
     def untouched(self, built: Mapping[int, object]) -> list[int]:

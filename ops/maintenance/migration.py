@@ -136,10 +136,10 @@ class _MigrationTask(MaintenanceTask):
         generation = self.operation.lineage.generation(shard.bucket)
         with self._source(shard) as source, closing(open_state(self._staging.staged(shard.bucket))) as state:
             state.claim(self._local.identity(shard.bucket))
-            is_done = source.position().maintenance_number == generation
+            is_done = source.position().generation == generation
             entries = source.items()
             write_entries(state, entries if is_done else conversion.convert(entries), self._report)
-            state.save_position(source.position().updated(StatePosition(maintenance_number=generation)))
+            state.save_position(source.position().updated(StatePosition(generation=generation)))
         self.counts.add(conversion.counts)
 
     @contextmanager

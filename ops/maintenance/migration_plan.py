@@ -155,24 +155,19 @@ class _ShardFinder:
     def _shard(self, bucket: int) -> ShardMigration | None:
         facts = self._positions.of(bucket)
         oldest = self._lineage.generation(bucket)
-        states = [state for state in self._local.stored(bucket) if state.saved.maintenance_number >= oldest]
+        states = [state for state in self._local.stored(bucket) if state.saved.generation >= oldest]
         if not states:
             self._require_unread(facts)
             return None
         newest = max(states, key=lambda state: self._progress(state.completed(facts.committed)))
         position = newest.completed(facts.committed)
         self._require_same_keys(bucket, newest)
-        is_done = (
-            self.unfinished is not None
-            and position.maintenance_number == self.unfinished.lineage.generations.get(bucket)
-        )
+        is_done = self.unfinished is not None and position.generation == self.unfinished.lineage.generations.get(bucket)
         return ShardMigration(self._plan(facts, newest, position.offsets), newest.identity.shape, is_done, newest.keys)
 
     def _progress(self, position: StatePosition) -> tuple[int, int]:
         """Return a number that grows with a state's progress."""
-        return position.maintenance_number, sum(
-            position.offsets.get(category.name, 0) for category in self._processor.inputs()
-        )
+        return position.generation, sum(position.offsets.get(category.name, 0) for category in self._processor.inputs())
 
     def _plan(self, facts: ShardFacts, newest: StoredState, position: Offsets) -> ShardPlan:
         processor, method = self._processor, ResetMethod.KEPT if newest.backup is None else ResetMethod.BACKUP

@@ -74,7 +74,7 @@ class LocalStates:
         """
         identity = self.identity(bucket)
         for state in self.stored(bucket):
-            fits = state.identity == identity and state.saved.maintenance_number >= lineage.first_of_type(bucket)
+            fits = state.identity == identity and state.saved.generation >= lineage.first_of_type(bucket)
             if fits and (position := state.completed(committed)):
                 yield Candidate(position, state.backup)
 

@@ -292,8 +292,8 @@ class _LocalReset(_ResetTask):
 
     def _install(self, shard: ShardPlan) -> None:
         generation = self.operation.lineage.generation(shard.bucket)
-        installed = StatePosition(maintenance_number=generation)
-        at_target = StatePosition(shard.target, maintenance_number=generation, topic_ids=self._topic_ids)
+        installed = StatePosition(generation=generation)
+        at_target = StatePosition(shard.target, generation=generation, topic_ids=self._topic_ids)
         if shard.method is ResetMethod.BACKUP and shard.backup is not None:
             install_backup(self._local, shard.bucket, shard.backup, generation)
         elif shard.method is ResetMethod.EMPTY:

@@ -300,7 +300,7 @@ def _newest_before(states: Iterable[Candidate], target: Offsets, starts: Offsets
     return max(
         usable,
         key=lambda state: (
-            state.position.maintenance_number,
+            state.position.generation,
             sum(state.position.offsets.get(name, 0) for name in target),
         ),
         default=None,

@@ -73,7 +73,7 @@ class Staging:
         current_state = current(shard)
         if current_state is not None:
             with opened_read_only(current_state) as state:
-                if state.position().maintenance_number == self._generation:
+                if state.position().generation == self._generation:
                     return
         add_database(shard, lambda target: link_state(self.staged(bucket), target))
 

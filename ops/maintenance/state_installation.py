@@ -31,7 +31,7 @@ def install_backup(
 
     def build(target: Path) -> None:
         fetch(backups, manifest, target, progress)
-        _change(target, lambda state: state.save_position(StatePosition(maintenance_number=generation)))
+        _change(target, lambda state: state.save_position(StatePosition(generation=generation)))
 
     _replace(states, bucket, build)
 

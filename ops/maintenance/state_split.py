@@ -142,7 +142,7 @@ class StateSplit:
     def _is_complete(self, bucket: int, position: StatePosition) -> bool:
         """Return whether a state contains all events of its bucket and is of the current generation."""
         plan = self._plan
-        is_current = plan.previous.get(bucket, 0) <= position.maintenance_number < plan.generation
+        is_current = plan.previous.get(bucket, 0) <= position.generation < plan.generation
         return is_current and all(position.offsets.get(name, 0) == offset for name, offset in plan.end(bucket).items())
 
     def _build_state(self, bucket: int, sources: list[RocksShardState]) -> None:
@@ -152,7 +152,7 @@ class StateSplit:
             for source in sources:
                 write_entries(state, self._entries_of(bucket, source))
             inputs = [category.name for category in self._plan.processor.inputs()]
-            position = StatePosition(self._plan.end(bucket), maintenance_number=self._plan.generation)
+            position = StatePosition(self._plan.end(bucket), generation=self._plan.generation)
             state.save_together(merge_shard_time(inputs, sources), position)
         finally:
             state.close()

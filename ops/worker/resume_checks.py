@@ -253,8 +253,8 @@ def expect_current(state: ShardState, operation: MaintenanceOperation | None, pr
                 f"rebuild it, because it comes from a {operation.kind} ({operation.started}). Nothing was read. Name the backup store with "
                 "--backup, start the worker with the state folder (`--dir`) of that operation, or rename the processor to start anew."
             )
-        state.save_position(StatePosition(lineage.initial_positions.get(bucket, {}), maintenance_number=generation))
-    elif position.maintenance_number < generation:
+        state.save_position(StatePosition(lineage.initial_positions.get(bucket, {}), generation=generation))
+    elif position.generation < generation:
         raise StateSuperseded(
             f"{processor}, bucket {bucket}: the state on this machine is from before the {operation.kind} of {operation.started}, which replaced "
             "it. Using it would undo that operation. Nothing was read or changed. Start the worker with --backup, which restores the current "

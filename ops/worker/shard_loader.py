@@ -156,8 +156,8 @@ class _Facts:
 
     def wanted_at(self, number: int) -> StatePosition:
         """Return what the position of a state has that is not behind."""
-        maintenance_number = 0 if self.move is None else self.move.lineage.generation(number)
-        return self.committed_at(number).updated(StatePosition(maintenance_number=maintenance_number))
+        generation = 0 if self.move is None else self.move.lineage.generation(number)
+        return self.committed_at(number).updated(StatePosition(generation=generation))
 
 
 class _Opening(NamedTuple):

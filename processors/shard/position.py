@@ -17,14 +17,14 @@ class StatePosition(msgspec.Struct, frozen=True, omit_defaults=True):
         offsets: next unread offset by input category.
         changelog_offset: next unread offset of the changelog, as of the last replay.
         checkpoint_id: the last checkpoint; 0 where checkpoints have no ids.
-        maintenance_number: the maintenance operation that put the state in place; 0 for none.
+        generation: the generation of the maintenance operation that installed the state; 0 for none.
         topic_ids: by category, the bus's id of the topic that the offsets belong to. A recreated topic has the old name and another id.
     """
 
     offsets: Offsets = {}
     changelog_offset: int = 0
     checkpoint_id: int = 0
-    maintenance_number: int = 0
+    generation: int = 0
     topic_ids: dict[str, str] = {}
 
     def __bool__(self) -> bool:
@@ -39,7 +39,7 @@ class StatePosition(msgspec.Struct, frozen=True, omit_defaults=True):
             {**self.offsets, **later.offsets},
             later.changelog_offset or self.changelog_offset,
             later.checkpoint_id or self.checkpoint_id,
-            later.maintenance_number or self.maintenance_number,
+            later.generation or self.generation,
             {**self.topic_ids, **later.topic_ids},
         )
 
@@ -49,7 +49,7 @@ class StatePosition(msgspec.Struct, frozen=True, omit_defaults=True):
             any(offset > self.offsets.get(name, 0) for name, offset in other.offsets.items())
             or other.changelog_offset > self.changelog_offset
             or other.checkpoint_id > self.checkpoint_id
-            or other.maintenance_number > self.maintenance_number
+            or other.generation > self.generation
         )
 
     def recreated(self, topic_ids: Mapping[str, str]) -> list[str]:

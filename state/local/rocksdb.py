@@ -171,9 +171,9 @@ class RocksShardState:
         self._write(batch, self._synced)
 
     def clear(self) -> None:
-        """Delete all values, and the position except for its maintenance number."""
+        """Delete all values, and the position except for its generation."""
         batch = WriteBatch(raw_mode=True)
-        self._put_position(batch, StatePosition(maintenance_number=self.position().maintenance_number))
+        self._put_position(batch, StatePosition(generation=self.position().generation))
         self._write(batch, self._synced)
         while keys := [key for key, _ in islice(self.items(), _COPY_BATCH)]:
             self.save(dict.fromkeys(keys))

@@ -175,11 +175,11 @@ def test_a_discarded_delta_never_was(states: StateFolder) -> None:
 
 def test_a_cleared_state_holds_nothing_but_what_is_kept(scanned: LocalState) -> None:
     """Neither values nor offsets; what was deleted is no trace of it."""
-    scanned.save_together({b"a": b"1", b"\xffb": b"2"}, StatePosition({"events": 3}, 4, 5, maintenance_number=6))
+    scanned.save_together({b"a": b"1", b"\xffb": b"2"}, StatePosition({"events": 3}, 4, 5, generation=6))
     scanned.clear()
 
     assert list(scanned.items()) == []
-    assert scanned.position() == StatePosition(maintenance_number=6)
+    assert scanned.position() == StatePosition(generation=6)
 
 
 def test_a_state_is_viewed_without_disturbing_its_owner(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class SimulatedState:
 
     def clear(self) -> None:
         """Drop the position, then all values."""
-        kept = StatePosition(maintenance_number=self.position().maintenance_number)
+        kept = StatePosition(generation=self.position().generation)
         values = [key for key, _ in self.items()]
 
         def clear_position(content: Content) -> None:

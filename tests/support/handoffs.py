@@ -92,7 +92,7 @@ def built(machine: Machine, handing_over: BootstrapHandoff) -> dict[int, Manifes
             closing(RocksStateFolder(batch.states).open(identity)) as made_there,
             closing(scratch.open(identity)) as state,
         ):
-            position = StatePosition({"readings": offset}, maintenance_number=handing_over.number)
+            position = StatePosition({"readings": offset}, generation=handing_over.number)
             state.save_together(dict(made_there.items()), position)
             with snapshot_folder(state.folder) as snapshot:
                 state.snapshot(snapshot)

@@ -3,7 +3,7 @@
     penstock.maintenance, compacted    key  processor    value  its newest operation as JSON
 
 An operation is recorded before its first step and again after its last step. A worker that starts in between finds it unfinished and
-refuses to run. Each state that an operation installs contains the operation's generation in its position, as its maintenance number.
+refuses to run. Each state that an operation installs contains the operation's generation in its position.
 A state on another machine, or an older backup, has a lower generation and is ignored.
 """
 
