@@ -56,7 +56,7 @@ class Reader(Scanner, Protocol):
     its buckets until its session ends; other members leave.
     """
 
-    at_most: int
+    poll_limit: int
     """The most messages of a bucket that a poll returns, or of all buckets together; may change between two polls."""
 
     def start(self, positions: Sequence[Position]) -> None:
@@ -161,7 +161,7 @@ class Catalog(Protocol):
         """Return the replication and timestamp settings of a category."""
         ...
 
-    def largest(self, name: str) -> int:
+    def message_limit(self, name: str) -> int:
         """Return the size limit of a message, key and value together, in bytes, for this client and the category's present settings.
 
         Raises:

@@ -19,14 +19,14 @@ class CategorySpec:
         buckets: the number of buckets.
         retention: how long the bus keeps events; None for ever.
         compacted: whether the bus keeps the last message of each key instead.
-        deletions: how long a compacted category keeps deletions at least; None for the bus's default.
+        delete_retention: how long a compacted category keeps deletions at least; None for the bus's default.
     """
 
     name: str
     buckets: int
     retention: timedelta | None = None
     compacted: bool = False
-    deletions: timedelta | None = None
+    delete_retention: timedelta | None = None
 
     @staticmethod
     def of(category: AnyCategory) -> CategorySpec:
@@ -74,17 +74,17 @@ class Durability:
 
     Args:
         replicas: the number of brokers that store each bucket.
-        in_sync: the number of replicas that must have a message before the bus acknowledges it.
-        unclean: whether a replica that lacks messages may become the leader.
-        arrival: whether timestamps are the bus's arrival times instead of the writers' times.
+        min_in_sync: the number of replicas that must have a message before the bus acknowledges it.
+        unclean_election: whether a replica that lacks messages may become the leader.
+        uses_arrival_time: whether timestamps are the bus's arrival times instead of the writers' times.
     """
 
     replicas: int
-    in_sync: int
-    unclean: bool
-    arrival: bool
+    min_in_sync: int
+    unclean_election: bool
+    uses_arrival_time: bool
 
     @property
     def is_safe(self) -> bool:
         """Whether every acknowledged message survives the loss of one broker."""
-        return self.replicas >= 3 and self.in_sync >= 2 and not self.unclean
+        return self.replicas >= 3 and self.min_in_sync >= 2 and not self.unclean_election

@@ -45,7 +45,7 @@ _decode = msgspec.msgpack.Decoder(StatePosition).decode
 def changelog_spec(processor: type[Processor]) -> CategorySpec:
     """Return the category of a processor's changelog."""
     return CategorySpec(
-        f"{processor.name}.changelog", processor.inputs()[0].buckets, compacted=True, deletions=DELETIONS
+        f"{processor.name}.changelog", processor.inputs()[0].buckets, compacted=True, delete_retention=DELETIONS
     )
 
 

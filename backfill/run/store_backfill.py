@@ -24,7 +24,7 @@ from ...processors.declare.processor import Processor
 from ...processors.shard.checkpoints import is_remote
 from ...processors.shard.position import Offsets
 from ...processors.time.windows import GlobalWindow
-from ...state.remote.rebuild import rebuilds
+from ...state.remote.rebuild import open_rebuild
 from ...transport.bus import Bus
 from ...transport.messages import Bucket, Position
 from ...transport.tables.maintenance_log import Bootstrap
@@ -141,9 +141,9 @@ def backfill_store(
     )
     operation_to_replace(processor, destination.bus, Bootstrap())
     require_idle(processor, destination.bus)
-    with rebuilds(destination.url, processor) as shards:
-        _refuse_interrupted(processor, shards.broken_off())
-        positions = shards.counted()
+    with open_rebuild(destination.url, processor) as shards:
+        _refuse_interrupted(processor, shards.unfinished())
+        positions = shards.positions()
     if not positions:
         raise BackfillRefused(
             f"{processor.__name__} has no values in its store yet, so a backfill of some days would lack a position. "
@@ -198,8 +198,8 @@ def bootstrap_store(
     operation_to_replace(processor, destination.bus, Bootstrap())
     require_idle(processor, destination.bus)
     ends = _ends(processor, destination.bus, warehouse)
-    with rebuilds(destination.url, processor) as shards:
-        counted = shards.counted()
+    with open_rebuild(destination.url, processor) as shards:
+        counted = shards.positions()
         _refuse_behind(processor, counted, ends)
         shards.begin()
     positions = {bucket: counted.get(bucket) or ends.get(bucket, {}) for bucket in range(processor.inputs()[0].buckets)}

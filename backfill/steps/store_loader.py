@@ -27,8 +27,8 @@ from ...processors.operators import AggregatorOperator
 from ...processors.shard.position import Offsets
 from ...processors.time.shard_time import UntrackedTime
 from ...state.remote.errors import StoreFenced
-from ...state.remote.merging import Merging
-from ...state.remote.rebuild import rebuilds
+from ...state.remote.merging import PartialMerger
+from ...state.remote.rebuild import open_rebuild
 from ..errors import BackfillFailed
 from ..spark.batches import Batches, Transform
 from ..spark.session import BATCH_EVENTS
@@ -159,10 +159,10 @@ def _emitted(step: Step, load: StoreLoad, shards: Mapping[int, _Shard]) -> Batch
 
 def _written(step: Step, load: StoreLoad, batches: Batches) -> Batches:
     processor = cast("type[Aggregator]", type(step.opened.processor))
-    with rebuilds(load.url, processor) as shards:
+    with open_rebuild(load.url, processor) as shards:
         for bucket, rows in groupby(_rows(batches), key=itemgetter(0)):
             with _translated_fencing(processor.__name__, bucket):
-                values = _values(Merging(processor.monoid), rows)
+                values = _values(PartialMerger(processor.monoid), rows)
                 replaced = shards.replace(bucket, load.positions[bucket], values, load.is_computed)
             row = dict(zip(LOADED.names, (bucket, *replaced), strict=True))
             yield pa.RecordBatch.from_pylist([row], schema=LOADED)
@@ -181,7 +181,7 @@ def _translated_fencing(name: str, bucket: int) -> Iterator[None]:
         ) from error
 
 
-def _values(merging: Merging, rows: Iterable[tuple[int, bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+def _values(merging: PartialMerger, rows: Iterable[tuple[int, bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
     for slot, of_slot in groupby(rows, key=itemgetter(1)):
         if slot:
             yield slot, merging.combined([encoded for _, _, encoded in of_slot])

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ...processors.shard.position import StatePosition
 from ...state.backups.backup_age import LATE_INTERVALS
-from ...state.backups.decoded_state import Inspection, inspection
+from ...state.backups.decoded_state import Inspection, state_inspector
 from ...state.backups.errors import BackupError
 from ...state.backups.fetch import Progress as Fetched
 from ...state.backups.inventory import (
@@ -152,7 +152,7 @@ def inspect(
     Example: penstock state inspect examples/flights/app.py:Scorer --bucket 3 --key JFK
     """
     processor, root = only_processor(target), folder / "state"
-    inspect_state = inspection(processor, key, limit)
+    inspect_state = state_inspector(processor, key, limit)
     if backup_id is not None:
         store = _backup_store(backup, webhdfs)
         shards = _select(backed_up_shards(store), processor.name, bucket, store.location)
@@ -209,7 +209,7 @@ def _bar(bars: Progress, name: ShardName) -> Fetched:
 
 
 def _row(shard: InventoryEntry) -> list[object]:
-    local, backups = shard.local, shard.kept
+    local, backups = shard.local, shard.backups
     local_cells: list[object] = ["", "", "", ""]
     backup_cells: list[object] = ["", "", "", "", ""]
     if local is not None:
@@ -235,7 +235,7 @@ def _row(shard: InventoryEntry) -> list[object]:
 def _warn_of_age(found: list[InventoryEntry]) -> None:
     """Warn of local states with old backups."""
     late = [shard for shard in found if shard.late]
-    without = [shard for shard in found if shard.local and shard.kept and shard.kept.newest is None]
+    without = [shard for shard in found if shard.local and shard.backups and shard.backups.newest is None]
     if late:
         note(
             f"Warning: the newest backup of {_named(late)} is more than {LATE_INTERVALS} intervals old, and the local state has changed "

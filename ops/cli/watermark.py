@@ -68,7 +68,7 @@ def show(
 
 
 def _cells(advance: WatermarkStatement) -> list[str]:
-    return [f"{advance.promiser}/{advance.bucket}", _time(advance.watermark_ms), "idle" if advance.idle else ""]
+    return [f"{advance.writer}/{advance.bucket}", _time(advance.watermark_ms), "idle" if advance.idle else ""]
 
 
 def _time(time_ms: int | None) -> str:

@@ -27,7 +27,7 @@ from ...processors.shard.overlay import Overlay
 from ...processors.shard.shard import new_shard
 from ...processors.shard.source_events import SourceEvents
 from ...processors.time.timers import Due, pending
-from ...state.backups.decoded_state import StateEntry, inspection, own_values
+from ...state.backups.decoded_state import StateEntry, decoded_values, state_inspector
 from ...state.backups.inventory import ShardName, read_database
 from ...state.errors import StateError
 from ...state.local.rocksdb import RocksShardState
@@ -146,7 +146,7 @@ def _run_with_saved_state(step: _DryRunStep, shard: Path) -> DryRun:
         return replace(
             step.run(EmptyState()), state_source="an empty state, because the processor's state is in a remote store"
         )
-    inspect = inspection(processor, None, 0)
+    inspect = state_inspector(processor, None, 0)
 
     def run_with(state: RocksShardState) -> DryRun:
         return replace(step.run(state), state_source=f"the saved state at {inspect(state).position}")
@@ -207,9 +207,9 @@ class _DryRunStep:
         processor, keys = type(self.processor), list(changes)
         with suppress(StateError):
             for key, value in zip(keys, saved.fetch(keys), strict=True):
-                after = own_values(processor, [(key, changes[key])])
+                after = decoded_values(processor, [(key, changes[key])])
                 if after:
-                    yield StateChange(own_values(processor, [(key, value)]), after)
+                    yield StateChange(decoded_values(processor, [(key, value)]), after)
 
 
 def _rejected(event: RejectedEvent) -> DryRun:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...processors.declare.processor import Processor
-from ...state.backups.decoded_state import Inspection, inspection
+from ...state.backups.decoded_state import Inspection, state_inspector
 from ...state.backups.inventory import ShardName, local_shards, read_database
 from ...state.errors import StateError
 from ...state.local.rocksdb import RocksShardState
@@ -40,7 +40,7 @@ def states_of(processor: type[Processor], root: Path, key: str | None, limit: in
     Raises:
         StateError: the processor has no state, or stores it in a remote store.
     """
-    inspect = inspection(processor, key, limit)
+    inspect = state_inspector(processor, key, limit)
     return [_content(name, root, inspect) for name in local_shards(root) if name.processor == processor.name]
 
 

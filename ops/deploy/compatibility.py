@@ -13,7 +13,7 @@ from pathlib import Path
 from ...processors.declare.processor import Processor
 from ...processors.declare.stateful import Stateful
 from ...processors.shard.checkpoints import is_remote
-from ...state.backups.decoded_state import inspection
+from ...state.backups.decoded_state import state_inspector
 from ...state.backups.inventory import backed_up_shards, local_shards, read_database
 from ...state.backups.shard import ShardBackups
 from ...state.errors import FileStoreUnreachable, StateDamaged
@@ -126,7 +126,7 @@ def _differs_in_type(processor: type[Processor], shape: str | None) -> bool:
 
 
 def _in_local_state(processor: type[Processor], states: Path) -> Iterator[Incompatibility]:
-    decode = inspection(processor, None, SAMPLE_VALUES)
+    decode = state_inspector(processor, None, SAMPLE_VALUES)
     for shard in local_shards(states):
         if shard.processor != processor.name:
             continue

@@ -156,7 +156,7 @@ def _remote_state(
     if not (issubclass(processor, Aggregator) and isinstance(processor.store, RemoteStore)):
         raise TypeError(f"{processor.__name__} has no remote state")
     identity = ShardIdentity(processor.name, bucket, processor.state_shape())
-    with closing(remote_states(environment.store, processor, writing=processor.store.write_mode)) as states:
+    with closing(remote_states(environment.store, processor, write_mode=processor.store.write_mode)) as states:
         yield states.open(identity)
 
 

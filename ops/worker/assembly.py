@@ -126,7 +126,7 @@ def _states(processor: type[Processor], around: Environment) -> Iterator[StateFo
             f"{processor.__name__} keeps its state in a remote store, and none is named. Nothing was read. Name it with --store "
             "postgresql://… or redis://…, or in the environment variable PENSTOCK_STORE."
         )
-    with closing(remote_states(around.store, processor, writing=processor.store.write_mode)) as states:
+    with closing(remote_states(around.store, processor, write_mode=processor.store.write_mode)) as states:
         if processor.store.write_mode is not WriteMode.APPEND:
             yield states
             return

@@ -57,6 +57,6 @@ def _may_lack_deletions(bus: Bus, bucket: Bucket, begin: int, now_ms: int) -> bo
     The bus keeps that for a time, counted from when it cleans; half of it is taken, so that nobody's clock has to be right to the day.
     """
     spec = bus.catalog.describe(bucket.category).spec
-    kept = DELETIONS if spec.deletions is None else spec.deletions
+    kept = DELETIONS if spec.delete_retention is None else spec.delete_retention
     since = datetime.fromtimestamp(now_ms / 1000, timezone.utc) - kept / 2
     return begin < bus.catalog.at_time(bucket.category, since)[bucket.number] or begin == 0

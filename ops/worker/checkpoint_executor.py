@@ -312,7 +312,7 @@ class OutputSizes:
 
     def _expect_fit(self, category: str, size: int) -> None:
         if category not in self._largest:
-            self._largest[category] = self._bus.catalog.largest(category)
+            self._largest[category] = self._bus.catalog.message_limit(category)
         if size > self._largest[category]:
             raise MessageRefused(
                 f"A message for {category} has {size:,} bytes, and that category takes {self._largest[category]:,}. Nothing of its checkpoint was "

@@ -94,7 +94,7 @@ class Ownership:
         if self._reader is None:
             self._reader = self._bus.reader(self._group, self._inputs, self, self._identity)
             self._executor.start_over(self._reader)
-            self.most_events = self._reader.at_most
+            self.most_events = self._reader.poll_limit
         return self._reader
 
     @property

@@ -52,7 +52,7 @@ def prepare(processor: type[Processor], bus: Bus) -> Processor:
     create_missing_categories(bus, WATERMARKS, REPORTS, PROCESSORS, *own)
     written = [*(category.name for category in processor.outputs()), *(spec.name for spec in own)]
     for name in (*written, WATERMARKS.name, REPORTS.name, PROCESSORS.name):
-        bus.catalog.largest(name)  # a batch that the broker rejects later would end the worker again and again
+        bus.catalog.message_limit(name)  # a batch that the broker rejects later would end the worker again and again
     warn_of_losses(processor, bus)
     return opened(processor)
 
@@ -119,7 +119,7 @@ def warn_of_losses(processor: type[Processor], bus: Bus) -> None:
             replicas,
             in_sync,
         )
-    claimed = [name for name, one in found.items() if name in inputs and not one.arrival]
+    claimed = [name for name, one in found.items() if name in inputs and not one.uses_arrival_time]
     if claimed and processor.max_future is not None:
         _LOG.warning(
             "When events of %s arrived is what their writers say (message.timestamp.type=CreateTime): `max_future` and the order in which "

@@ -62,7 +62,7 @@ class _Promiser:
 
     def __str__(self) -> str:
         """Return who it is, and if it says that it is idle, why it is waited for all the same."""
-        place = f"{self.newest.promiser}/{self.newest.bucket}"
+        place = f"{self.newest.writer}/{self.newest.bucket}"
         if not self.newest.idle:
             return place
         if self._waiting:
@@ -136,7 +136,7 @@ class Board:
             last = min(awake, key=_how_far)
             return Held(last.watermark_ms, str(last))
         last = max(promisers, key=_how_far)
-        return Held(last.watermark_ms, f"{last.newest.promiser}/{last.newest.bucket}")
+        return Held(last.watermark_ms, f"{last.newest.writer}/{last.newest.bucket}")
 
     def may_come(self, position: int) -> str | None:
         """Return who may still write to the bucket, in words; None where all processors that write it are idle, or none does.
@@ -150,7 +150,7 @@ class Board:
 
 
 def _how_far(promiser: _Promiser) -> tuple[int, WatermarkOwner]:
-    return promiser.watermark_ms, promiser.newest.place
+    return promiser.watermark_ms, promiser.newest.owner
 
 
 def _missing(promisers: dict[WatermarkOwner, _Promiser]) -> str | None:

@@ -17,11 +17,11 @@ class BackupAge(NamedTuple):
 
     Args:
         seconds: the age; without a backup, the time since the shard was opened here.
-        known: whether a backup exists. The store is first read when the shard's first backup is due.
+        exists: whether a backup exists. The store is first read when the shard's first backup is due.
     """
 
     seconds: float
-    known: bool
+    exists: bool
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class BackupAges:
     @property
     def oldest_s(self) -> float | None:
         """Return the greatest age of an existing backup; None without one."""
-        return max((age.seconds for age in self.of.values() if age.known), default=None)
+        return max((age.seconds for age in self.of.values() if age.exists), default=None)
 
     @property
     def without(self) -> int:
         """Return the number of shards without a backup."""
-        return sum(not age.known for age in self.of.values())
+        return sum(not age.exists for age in self.of.values())
 
     @property
     def late(self) -> dict[ShardIdentity, float]:

@@ -44,7 +44,7 @@ class StateEntry:
 
 
 @dataclass(frozen=True)
-class PendingTimers:
+class PreparedDelta:
     """A prepared delta, which is not part of the state until its checkpoint is decided.
 
     Args:
@@ -75,11 +75,11 @@ class Inspection:
     position: StatePosition
     watermarks: dict[str, int]
     timers: list[Due]
-    pending: PendingTimers | None
+    pending: PreparedDelta | None
     entries: list[StateEntry]
 
 
-def inspection(processor: type[Processor], key: str | None, limit: int) -> Callable[[RocksShardState], Inspection]:
+def state_inspector(processor: type[Processor], key: str | None, limit: int) -> Callable[[RocksShardState], Inspection]:
     """Return a function that reads the first saved values of a state in key order, of one key or of all.
 
     Args:
@@ -112,7 +112,7 @@ def inspection(processor: type[Processor], key: str | None, limit: int) -> Calla
     return inspect
 
 
-def own_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[StateEntry]:
+def decoded_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[StateEntry]:
     """Return saved values, or changes of them, decoded; without timers and other internal entries.
 
     Raises:
@@ -122,12 +122,12 @@ def own_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[Stat
     return list(chain.from_iterable(decode(one) for one in saved if one[0] < ENGINE_PREFIX))
 
 
-def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[StateEntry]]) -> PendingTimers | None:
+def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[StateEntry]]) -> PreparedDelta | None:
     delta = state.prepared()
     if delta is None:
         return None
     own = [(key, value) for key, value in delta.changes.items() if key < ENGINE_PREFIX]
-    return PendingTimers(delta.before, delta.after, len(own), first(own))
+    return PreparedDelta(delta.before, delta.after, len(own), first(own))
 
 
 def _decoder(processor: type[Processor]) -> Callable[[_Saved], list[StateEntry]]:

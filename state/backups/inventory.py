@@ -89,7 +89,7 @@ class InventoryEntry:
         bucket: the bucket number.
         local: its database here; None if it is missing or unreadable.
         problem: why the database is unreadable.
-        kept: its backups; None without a store.
+        backups: its backups; None without a store.
         late: whether the newest backup is late and the local state is ahead of it.
     """
 
@@ -97,7 +97,7 @@ class InventoryEntry:
     bucket: int
     local: LocalDatabase | None
     problem: str | None
-    kept: StoredBackups | None
+    backups: StoredBackups | None
     late: bool
 
 
@@ -137,18 +137,18 @@ def _inventory_entry(root: Path, store: FileStore | None, name: ShardName) -> In
         local = read_database(name.folder(root), _local_database)
     except StateError as error:
         problem = str(error)
-    kept = _kept_backups(ShardBackups(store, *name)) if store else None
+    backups = _kept_backups(ShardBackups(store, *name)) if store else None
     return InventoryEntry(
-        *name, local, problem, kept, local is not None and kept is not None and _is_behind(kept, local)
+        *name, local, problem, backups, local is not None and backups is not None and _is_behind(backups, local)
     )
 
 
-def _is_behind(kept: StoredBackups, local: LocalDatabase) -> bool:
+def _is_behind(backups: StoredBackups, local: LocalDatabase) -> bool:
     """Return whether a backup is late. A state that has not changed since needs no newer one."""
-    if kept.position is None or kept.age_s is None or kept.interval_s is None:
+    if backups.position is None or backups.age_s is None or backups.interval_s is None:
         return False
-    gone_on = kept.position.is_behind(local.position)
-    return gone_on and is_late(kept.age_s, kept.interval_s)
+    gone_on = backups.position.is_behind(local.position)
+    return gone_on and is_late(backups.age_s, backups.interval_s)
 
 
 def _folders(store: FileStore, folder: str) -> list[str]:

@@ -69,7 +69,7 @@ class AdoptedShard:
     def age(self) -> BackupAge:
         """Return the age of the newest backup. Thread-safe."""
         owner = self._owner
-        return BackupAge(time.monotonic() - self._current_s, known=owner is not None and owner.newest is not None)
+        return BackupAge(time.monotonic() - self._current_s, exists=owner is not None and owner.newest is not None)
 
     def release(self) -> None:
         """Stop using the state. Waits only for a snapshot in progress."""

@@ -17,7 +17,7 @@ from ..errors import StateError
 from .addresses import address_of
 from .errors import StoreInterrupted
 from .folder import store_at
-from .merging import Merging
+from .merging import PartialMerger
 from .protocols import CompactedStore, Shard
 
 MORE_THAN = 16
@@ -51,7 +51,7 @@ class Compactor:
     ) -> None:
         self._store = store
         self._name = processor.name
-        self._merging = Merging(processor.monoid)
+        self._merger = PartialMerger(processor.monoid)
         self._buckets = buckets
         self._more_than = more_than
         self._pause_s = pause_s
@@ -79,7 +79,7 @@ class Compactor:
             if self._ending.is_set():
                 break
             if crowds:
-                merged = [(crowd, self._merging.combined(list(crowd.partials))) for crowd in crowds]
+                merged = [(crowd, self._merger.combined(list(crowd.partials))) for crowd in crowds]
                 replaced += self._store.replace(shard, merged)
         return replaced
 

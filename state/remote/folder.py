@@ -16,7 +16,7 @@ from ...processors.declare.stores import WriteMode
 from ..protocols import ShardIdentity
 from .addresses import POSTGRES, Address, address_of
 from .errors import StoreLibraryMissing
-from .merging import Merging
+from .merging import PartialMerger
 from .protocols import OwnedStore, Shard
 from .retry import RETRY_LIMIT_S, StoreRetry
 from .shard_state import RemoteShardState
@@ -32,17 +32,17 @@ class RemoteStates:
     Args:
         store: the store.
         processor: the aggregator.
-        writing: whether changes replace values or are partials to add.
-        retrying: repeats interrupted requests.
+        write_mode: whether changes replace values or are partials to add.
+        retry: repeats interrupted requests.
     """
 
     def __init__(
-        self, store: OwnedStore, processor: type[Aggregator], writing: WriteMode, retrying: StoreRetry
+        self, store: OwnedStore, processor: type[Aggregator], write_mode: WriteMode, retry: StoreRetry
     ) -> None:
         self._store = store
-        self._merging = Merging(processor.monoid)
-        self._writing = writing
-        self._retrying = retrying
+        self._merger = PartialMerger(processor.monoid)
+        self._write_mode = write_mode
+        self._retry = retry
 
     def open(self, identity: ShardIdentity) -> RemoteShardState:
         """Become the owner of a shard. The store refuses later writes of former owners.
@@ -53,10 +53,10 @@ class RemoteStates:
             StoreUnreachable: the store does not answer.
         """
         # A claim whose answer was lost is repeated. An unused epoch is harmless.
-        claim = self._retrying.call(partial(self._store.claim, identity))
+        claim = self._retry.call(partial(self._store.claim, identity))
         shard = Shard(identity.processor, identity.bucket)
         return RemoteShardState(
-            self._store, shard, claim, merging=self._merging, writing=self._writing, retrying=self._retrying
+            self._store, shard, claim, merger=self._merger, write_mode=self._write_mode, retry=self._retry
         )
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ def remote_states(
     url: str,
     processor: type[Aggregator],
     *,
-    writing: WriteMode = WriteMode.READ_MERGE_WRITE,
+    write_mode: WriteMode = WriteMode.READ_MERGE_WRITE,
     retry_limit_s: float = RETRY_LIMIT_S,
 ) -> RemoteStates:
     """Return the states of an aggregator in PostgreSQL or Redis. The first opened shard connects.
@@ -76,14 +76,14 @@ def remote_states(
     Args:
         url: postgresql://…, redis://… or rediss://…
         processor: the aggregator.
-        writing: with APPEND, changes are partials, which the store merges; otherwise they are whole values.
+        write_mode: with APPEND, changes are partials, which the store merges; otherwise they are whole values.
         retry_limit_s: how long to retry an unreachable store.
 
     Raises:
         BadStoreAddress: the URL is of another kind.
         StoreLibraryMissing: the client library is not installed.
     """
-    return RemoteStates(store_at(address_of(url)), processor, writing, StoreRetry(retry_limit_s))
+    return RemoteStates(store_at(address_of(url)), processor, write_mode, StoreRetry(retry_limit_s))
 
 
 def store_at(address: Address, *, read_only: bool = False) -> PostgresStore | RedisStore:

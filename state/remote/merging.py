@@ -59,7 +59,7 @@ _ADDING: dict[type[Monoid[Any]], _Adding] = {
 _RANKING: dict[type[Monoid[Any]], Callable[[Any], bytes | None]] = {Max: order_key, Min: reverse_order_key}
 
 
-class Merging:
+class PartialMerger:
     """Splits and combines the partials of one monoid."""
 
     def __init__(self, monoid: Monoid[Any]) -> None:

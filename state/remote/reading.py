@@ -16,7 +16,7 @@ from ...processors.keyed_state.key_layout import decode_window_key, encode_windo
 from ...processors.time.windows import GLOBAL_WINDOW_END_MS, GLOBAL_WINDOW_START_MS, Window
 from .addresses import Address, address_of
 from .folder import store_at
-from .merging import Merging
+from .merging import PartialMerger
 from .protocols import ReadStore, Shard
 from .retry import StoreRetry
 from .state_shapes import foreign_shape
@@ -38,15 +38,15 @@ class RemoteResults:
         store: the store.
         address: its address, for messages.
         processor: the aggregator.
-        retrying: repeats interrupted requests.
+        retry: repeats interrupted requests.
     """
 
-    def __init__(self, store: ReadStore, address: Address, processor: type[Aggregator], retrying: StoreRetry) -> None:
+    def __init__(self, store: ReadStore, address: Address, processor: type[Aggregator], retry: StoreRetry) -> None:
         self._store = store
         self._address = address
         self._processor = processor
-        self._merging = Merging(processor.monoid)
-        self._retrying = retrying
+        self._merger = PartialMerger(processor.monoid)
+        self._retry = retry
 
     def result(self, key: str, window: Window = ALL_TIME) -> Any:
         """Return the monoid's value for a key and window; None without observations.
@@ -102,13 +102,13 @@ class RemoteResults:
     def _values(self, shard: Shard, slots: Sequence[bytes]) -> Iterator[tuple[str, Window, Any]]:
         monoid, windows = self._processor.monoid, self._processor.window
         for slot, parts in zip(slots, self._call(partial(self._store.parts, shard, slots)), strict=True):
-            encoded = self._merging.value(parts)
+            encoded = self._merger.value(parts)
             if encoded is not None:
                 key, start = decode_window_key(slot)
                 yield key, windows.window(start), monoid.value(monoid.decode(encoded))
 
     def _call(self, attempt: Callable[[], T]) -> T:
-        return self._retrying.call(attempt)
+        return self._retry.call(attempt)
 
 
 def read_results(url: str, processor: type[Aggregator]) -> RemoteResults:

@@ -35,7 +35,7 @@ CHUNK_SLOTS = 10_000
 """The number of slots that are replaced in one write."""
 
 
-class Replaced(NamedTuple):
+class ReplacedValues(NamedTuple):
     """The changes of a shard's slots.
 
     Args:
@@ -55,22 +55,20 @@ class StoreRebuild:
         store: the store.
         address: its address, for messages.
         processor: the aggregator.
-        retrying: repeats interrupted requests.
+        retry: repeats interrupted requests.
     """
 
-    def __init__(
-        self, store: RebuiltStore, address: Address, processor: type[Aggregator], retrying: StoreRetry
-    ) -> None:
+    def __init__(self, store: RebuiltStore, address: Address, processor: type[Aggregator], retry: StoreRetry) -> None:
         self._store = store
         self._address = address
         self._processor = processor
         self._buckets = range(processor.inputs()[0].buckets)
         self._whole = processor.state_shape()
         self._building = built_shape(self._whole)
-        self._retrying = retrying
-        self._states = RemoteStates(store, processor, WriteMode.READ_MERGE_WRITE, retrying)
+        self._retry = retry
+        self._states = RemoteStates(store, processor, WriteMode.READ_MERGE_WRITE, retry)
 
-    def counted(self) -> dict[int, Offsets]:
+    def positions(self) -> dict[int, Offsets]:
         """Claim all shards with counted events. Return their positions; shards that are being built are skipped.
 
         Raises:
@@ -81,7 +79,7 @@ class StoreRebuild:
         positions = {bucket: self._open(bucket, self._whole).position().offsets for bucket in there}
         return {bucket: position for bucket, position in positions.items() if position}
 
-    def broken_off(self) -> list[int]:
+    def unfinished(self) -> list[int]:
         """Return the shards that are being built, or whose build was interrupted."""
         return [bucket for bucket in self._buckets if self._shape(bucket) == self._building]
 
@@ -100,7 +98,7 @@ class StoreRebuild:
 
     def replace(
         self, bucket: int, position: Offsets, computed: Iterable[tuple[bytes, bytes]], within: Callable[[bytes], bool]
-    ) -> Replaced:
+    ) -> ReplacedValues:
         """Replace a shard's values by those computed up to a position. A locked shard is then complete.
 
         Args:
@@ -139,10 +137,10 @@ class StoreRebuild:
         return self._states.open(ShardIdentity(self._processor.name, bucket, shape))
 
     def _shape(self, bucket: int) -> str | None:
-        return self._retrying.call(partial(self._store.shape, Shard(self._processor.name, bucket)))
+        return self._retry.call(partial(self._store.shape, Shard(self._processor.name, bucket)))
 
     def _slots(self, bucket: int) -> list[bytes]:
-        return self._retrying.call(partial(self._store.slots, Shard(self._processor.name, bucket), None, None))
+        return self._retry.call(partial(self._store.slots, Shard(self._processor.name, bucket), None, None))
 
     def _expect_at(self, bucket: int, computed: Offsets, found: Offsets) -> None:
         if found != computed:
@@ -153,7 +151,7 @@ class StoreRebuild:
             )
 
 
-def _write(state: RemoteShardState, computed: Iterable[tuple[bytes, bytes]], left: set[bytes]) -> Replaced:
+def _write(state: RemoteShardState, computed: Iterable[tuple[bytes, bytes]], left: set[bytes]) -> ReplacedValues:
     """Write the computed values, then remove the remaining slots."""
     written = 0
     for chunk in _chunks(computed):
@@ -162,7 +160,7 @@ def _write(state: RemoteShardState, computed: Iterable[tuple[bytes, bytes]], lef
         written += len(chunk)
     for chunk in _chunks((slot, None) for slot in sorted(left)):
         state.save(chunk)
-    return Replaced(written, len(left))
+    return ReplacedValues(written, len(left))
 
 
 def _chunks(slots: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Changes]:
@@ -171,7 +169,7 @@ def _chunks(slots: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Changes]:
         yield chunk
 
 
-def rebuilds(url: str, processor: type[Aggregator], *, retry_limit_s: float = RETRY_LIMIT_S) -> StoreRebuild:
+def open_rebuild(url: str, processor: type[Aggregator], *, retry_limit_s: float = RETRY_LIMIT_S) -> StoreRebuild:
     """Return the shards of an aggregator for a computation elsewhere. The first call connects.
 
     Args:

@@ -13,7 +13,7 @@ from ...processors.shard.position import StatePosition
 from ..errors import StateError
 from ..protocols import Outbox
 from .errors import StoreFenced, StoreUnreachable
-from .merging import Merging
+from .merging import PartialMerger
 from .protocols import Claim, OwnedStore, Shard, SlotChanges, StoredShard, Write
 from .retry import StoreRetry
 
@@ -31,9 +31,9 @@ class RemoteShardState:
         store: the store.
         shard: the shard.
         claim: the result of claiming it.
-        merging: splits and combines the monoid's partials.
-        writing: whether changes replace values or are partials to add.
-        retrying: repeats interrupted requests.
+        merger: splits and combines the monoid's partials.
+        write_mode: whether changes replace values or are partials to add.
+        retry: repeats interrupted requests.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class RemoteShardState:
         shard: Shard,
         claim: Claim,
         *,
-        merging: Merging,
-        writing: WriteMode,
-        retrying: StoreRetry,
+        merger: PartialMerger,
+        write_mode: WriteMode,
+        retry: StoreRetry,
     ) -> None:
         self._store = store
         self._shard = shard
         self._standing, self._position = claim
-        self._merging = merging
-        self._split = merging.appending if writing is WriteMode.APPEND else merging.overwriting
-        self._retrying = retrying
+        self._merger = merger
+        self._split = merger.appending if write_mode is WriteMode.APPEND else merger.overwriting
+        self._retry = retry
         self._open = True
         self._in_doubt = False
 
@@ -65,9 +65,9 @@ class RemoteShardState:
         if not keys:
             return []
         before = self._standing
-        found = self._retrying.call(partial(self._store.parts, self._shard, keys))
+        found = self._retry.call(partial(self._store.parts, self._shard, keys))
         self._expect_owner(before)
-        return [self._merging.value(parts) for parts in found]
+        return [self._merger.value(parts) for parts in found]
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the seam
         """Return nothing: remote stores are unordered, and have neither ending windows nor timers."""
@@ -98,7 +98,7 @@ class RemoteShardState:
     def outbox(self) -> Outbox | None:
         """Return the saved outbox, unless it was cleared."""
         self._expect_open()
-        saved = self._retrying.call(partial(self._store.outbox, self._shard))
+        saved = self._retry.call(partial(self._store.outbox, self._shard))
         return _decode_outbox(saved) if saved else None
 
     def clear_outbox(self) -> None:
@@ -121,7 +121,7 @@ class RemoteShardState:
                 "again: its position shows which events it includes."
             )
         self._in_doubt = True
-        found = self._retrying.call(partial(self._store.commit, self._shard, self._standing, write))
+        found = self._retry.call(partial(self._store.commit, self._shard, self._standing, write))
         self._expect_ours(found)
         self._in_doubt = False
         self._standing = self._standing._replace(saves=self._standing.saves + 1)
@@ -129,7 +129,7 @@ class RemoteShardState:
 
     def _expect_owner(self, before: StoredShard) -> None:
         """Raise unless everything that was read since `before` was written by this owner. A checkpoint may be saved meanwhile."""
-        found = self._retrying.call(partial(self._store.stored, self._shard))
+        found = self._retry.call(partial(self._store.stored, self._shard))
         if found[:2] == before[:2] and found.saves >= before.saves:
             return
         raise self._fenced(found, "Nothing that was read is used.")

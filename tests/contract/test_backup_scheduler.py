@@ -71,7 +71,7 @@ def test_a_state_that_does_not_go_on_is_not_backed_up_again(
 
     assert len(backups_at(watched.store).ids()) == 1
     assert age.seconds < 5 * OFTEN.total_seconds()
-    assert age.known
+    assert age.exists
 
 
 def test_a_place_that_is_down_at_the_start_is_waited_for(

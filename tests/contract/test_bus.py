@@ -139,7 +139,7 @@ def test_a_category_that_is_created_again_is_another_topic(bus: Bus, unique: str
 
 def test_deletions_are_kept_for_as_long_as_was_asked_for(bus: Bus, unique: str) -> None:
     """In a compacted category."""
-    spec = CategorySpec(unique, 1, compacted=True, deletions=timedelta(days=30))
+    spec = CategorySpec(unique, 1, compacted=True, delete_retention=timedelta(days=30))
     bus.catalog.create(spec)
 
     assert bus.catalog.describe(unique).spec == spec
@@ -235,14 +235,14 @@ def test_the_bus_notes_when_messages_arrive(bus: Bus, unique: str) -> None:
         batches.extend(reader.poll(1.0).batches)
     reader.close()
 
-    assert bus.catalog.durability(unique).arrival
+    assert bus.catalog.durability(unique).uses_arrival_time
     assert time.time() * 1000 - 60_000 < batches[0].arrivals_ms()[0] <= time.time() * 1000
 
 
 def test_the_largest_message_is_taken_and_no_larger_one(bus: Bus, unique: str) -> None:
     """What a category says that it takes, it takes; of noise, which does not compress."""
     bus.catalog.create(CategorySpec(unique, 1))
-    largest = bus.catalog.largest(unique)
+    largest = bus.catalog.message_limit(unique)
     send(bus, unique, [(b"key", os.urandom(largest - 3))])
     with pytest.raises(MessageRefused):
         send(bus, unique, [(b"key", os.urandom(largest + 1_000))])
@@ -336,7 +336,7 @@ def test_a_poll_gives_no_more_than_is_asked_for(bus: Bus, unique: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while len(found) < 10:
         assert time.monotonic() < deadline
-        reader.at_most = 1 if len(found) < 4 else 3
+        reader.poll_limit = 1 if len(found) < 4 else 3
         for batch in reader.poll(0.1).batches:
             sizes.append(len(batch.messages))
             found += [message.offset() for message in batch.messages]

@@ -118,7 +118,7 @@ def test_many_may_open_while_one_works(url: str, opened: Opened) -> None:
     """Shards of a worker share what connects it, from any thread."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
-    states = opened.folder(remote_states(url, processor, writing=APPENDING))
+    states = opened.folder(remote_states(url, processor, write_mode=APPENDING))
     working = states.open(identity_of(processor))
     with ThreadPoolExecutor(4) as pool:
         opening = [pool.submit(states.open, identity_of(processor, bucket)) for bucket in range(1, 13)]

@@ -80,7 +80,7 @@ def test_any_series_of_saves_folds_as_the_monoid_does(url: str, name: str, drawn
     processor = aggregator(monoid)
     truth: dict[bytes, list[Any]] = {A: [], B: []}
     compactor = compactor_of(url, processor, lambda: [0], more_than=1)
-    folders = {writing: remote_states(url, processor, writing=writing) for writing in (OVERWRITING, APPENDING)}
+    folders = {writing: remote_states(url, processor, write_mode=writing) for writing in (OVERWRITING, APPENDING)}
     try:
         for writing, observed, compacts in drawn.draw(st.lists(save, max_size=6)):
             state = folders[writing].open(identity_of(processor))

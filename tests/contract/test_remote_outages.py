@@ -238,7 +238,7 @@ def test_a_store_that_stays_away_is_reported(place: Place, proxy: Proxy, opened:
     """After the limit; then nothing more is written before the state is opened again, for nobody knows what took effect."""
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
-    states = opened.folder(remote_states(place.through(proxy), processor, writing=APPENDING, retry_limit_s=0.2))
+    states = opened.folder(remote_states(place.through(proxy), processor, write_mode=APPENDING, retry_limit_s=0.2))
     state = states.open(identity_of(processor))
     proxy.lose_answer(place.saved)
     state.save_together(lifted(monoid, a=1), StatePosition({"hits": 1}))

@@ -34,7 +34,7 @@ def test_results_can_be_asked_for(url: str, opened: Opened) -> None:
     """By key and window, by key, and all; without becoming the owner of anything."""
     monoid = ps.monoids.Mean()
     processor = aggregator(monoid, ps.windows.Tumbling(timedelta(hours=1)))
-    folder = opened.folder(remote_states(url, processor, writing=APPENDING))
+    folder = opened.folder(remote_states(url, processor, write_mode=APPENDING))
     owners = [folder.open(identity_of(processor, bucket)) for bucket in range(hits.buckets)]
     with read_results(url, processor) as results:
         bucket = {key: results._shard_of(key).bucket for key in ("a", "*b?", "c")}
@@ -71,7 +71,7 @@ def test_reading_finds_what_writing_left(url: str, opened: Opened) -> None:
         with read_results(url, processor) as results:
             bucket = results._shard_of("a").bucket
             for writing in (OVERWRITING, APPENDING):
-                states = opened.folder(remote_states(url, processor, writing=writing))
+                states = opened.folder(remote_states(url, processor, write_mode=writing))
                 states.open(identity_of(processor, bucket)).save(lifted(monoid, a=3))
 
             assert results.result("a") == monoid.value(fold(monoid, [3, 3]))

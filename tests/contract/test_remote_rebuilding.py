@@ -17,7 +17,7 @@ from penstock.processors.shard.position import StatePosition
 from penstock.state.errors import ForeignState
 from penstock.state.remote import StoreFenced, read_results, rebuild
 from penstock.state.remote.errors import StoreMoved
-from penstock.state.remote.rebuild import Replaced, StoreRebuild, rebuilds
+from penstock.state.remote.rebuild import ReplacedValues, StoreRebuild, open_rebuild
 
 HOUR = 3_600_000
 COUNT = ps.monoids.Count()
@@ -40,7 +40,7 @@ def counted() -> type[Aggregator]:
 @pytest.fixture
 def elsewhere(url: str, counted: type[Aggregator]) -> Iterator[StoreRebuild]:
     """Its shards, for whoever computes them."""
-    with closing(rebuilds(url, counted)) as it:
+    with closing(open_rebuild(url, counted)) as it:
         yield it
 
 
@@ -71,10 +71,10 @@ def test_what_was_computed_replaces_what_was_counted(
 ) -> None:
     """Slots for which nothing was computed are gone, others are as they were, and the next worker goes on from the same position."""
     count_once(url, counted, opened, writing)
-    assert elsewhere.counted() == {0: END}
-    assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == Replaced(2, 3)
+    assert elsewhere.positions() == {0: END}
+    assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == ReplacedValues(2, 3)
     opened(url, counted, writing).save({encode_window_key("k3", 0): COUNT.encode(1)})
-    assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == Replaced(2, 1)
+    assert elsewhere.replace(0, END, computed(k0=10, k9=90), in_first_hour) == ReplacedValues(2, 1)
     worker = opened(url, counted)
     assert worker.position() == StatePosition(END)
     assert values(worker, COUNT, *FIRST_HOUR, encode_window_key("k9", 0)) == [10, None, None, None, 90]
@@ -96,14 +96,14 @@ def test_a_death_between_chunks_leaves_old_or_computed_values(
     monkeypatch.setattr(rebuild, "CHUNK_SLOTS", 1)
     count_once(url, counted, opened)
     rows = computed(k0=10, k1=20, k2=30)
-    elsewhere.counted()
+    elsewhere.positions()
     with pytest.raises(Killed):
         elsewhere.replace(0, END, dying(rows[:written]), in_first_hour)
     survivor = opened(url, counted)
     assert survivor.position() == StatePosition(END)
     assert values(survivor, COUNT, *FIRST_HOUR) == [*[10, 20, 30][:written], *[1] * (4 - written)]
 
-    assert elsewhere.replace(0, END, rows, in_first_hour) == Replaced(3, 1)
+    assert elsewhere.replace(0, END, rows, in_first_hour) == ReplacedValues(3, 1)
     assert values(opened(url, counted), COUNT, *FIRST_HOUR) == [10, 20, 30, None]
 
 
@@ -112,7 +112,7 @@ def test_a_shard_that_went_on_is_not_replaced(
 ) -> None:
     """What was computed lacks the events that it has counted since."""
     count_once(url, counted, opened)
-    elsewhere.counted()
+    elsewhere.positions()
     opened(url, counted).save_together({FIRST_HOUR[0]: COUNT.encode(1)}, StatePosition({"hits": 8}))
     with pytest.raises(StoreMoved, match=r"is at .*8.* were computed up to .*7"):
         elsewhere.replace(0, END, computed(k0=10), in_first_hour)
@@ -157,12 +157,12 @@ def test_nobody_goes_by_a_state_that_is_being_built(
         opened(url, counted)
     with read_results(url, counted) as results, pytest.raises(ForeignState, match="being built"):
         list(results.scan(10))
-    assert (elsewhere.counted(), elsewhere.broken_off()) == ({}, list(range(4)))
+    assert (elsewhere.positions(), elsewhere.unfinished()) == ({}, list(range(4)))
 
     elsewhere.begin()
-    assert elsewhere.replace(0, END, rows[:1], lambda _: True) == Replaced(1, max(written - 1, 0))
+    assert elsewhere.replace(0, END, rows[:1], lambda _: True) == ReplacedValues(1, max(written - 1, 0))
     elsewhere.begin()
-    assert (elsewhere.counted(), elsewhere.broken_off()) == ({0: END}, [1, 2, 3])
+    assert (elsewhere.positions(), elsewhere.unfinished()) == ({0: END}, [1, 2, 3])
     worker = opened(url, counted)
     assert worker.position() == StatePosition(END)
     assert values(worker, COUNT, *FIRST_HOUR) == [10, None, None, None]

@@ -77,7 +77,7 @@ def test_a_category_outlives_the_loss_of_any_broker(cluster: KafkaCluster, bus: 
     bus.catalog.create(CategorySpec(prefix, 2))
     own = cluster.settings_of(prefix)
 
-    assert bus.catalog.durability(prefix) == Durability(3, 2, unclean=False, arrival=True)
+    assert bus.catalog.durability(prefix) == Durability(3, 2, unclean_election=False, uses_arrival_time=True)
     assert [cluster.partitions()[prefix, number].replicas for number in range(2)] == [frozenset(NODES)] * 2
     assert (own["min.insync.replicas"], own["unclean.leader.election.enable"]) == ("2", "false")
 

@@ -187,10 +187,13 @@ def test_list_shows_states_and_backups(command: Cli, root: Path, place: LocalFil
     assert (first["local"]["position"], first["local"]["in_use"]) == ({"offsets": {"readings": 8}}, False)
     assert second["local"]["keys"] == 3
     assert first["local"]["size_bytes"] > 1000
-    assert (first["kept"]["count"], first["kept"]["newest"]) == (1, str(manifest.id))
-    assert first["kept"]["position"] == {"offsets": {"readings": 5}}
-    assert {name: value for name, value in second["kept"].items() if value is not None} == {"count": 0, "size_bytes": 0}
-    assert [shard["kept"] for shard in here] == [None, None]
+    assert (first["backups"]["count"], first["backups"]["newest"]) == (1, str(manifest.id))
+    assert first["backups"]["position"] == {"offsets": {"readings": 5}}
+    assert {name: value for name, value in second["backups"].items() if value is not None} == {
+        "count": 0,
+        "size_bytes": 0,
+    }
+    assert [shard["backups"] for shard in here] == [None, None]
 
 
 def back_up_long_ago(place: FileStore, root: Path, totals: type[Stateful], bucket: int) -> None:
@@ -225,8 +228,8 @@ def test_list_shows_how_old_backups_are(command: Cli, root: Path, place: LocalFi
     assert "the newest backup of totals, bucket 1 is more than 3 intervals old" in shown.stderr
     assert "totals, bucket 2; totals, bucket 3 has a local state and no intact backup" in shown.stderr
     assert [shard["late"] for shard in found] == [False, True, False, False]
-    assert 3600 <= found[0]["kept"]["age_s"] < 3700
-    assert [shard["kept"]["age_s"] for shard in found[2:]] == [None, None]
+    assert 3600 <= found[0]["backups"]["age_s"] < 3700
+    assert [shard["backups"]["age_s"] for shard in found[2:]] == [None, None]
 
 
 def test_a_backup_that_does_not_say_how_often_they_are_made_is_not_called_late(
@@ -532,7 +535,7 @@ def test_states_travel_over_hdfs(command: Cli, root: Path, tmp_path_factory: pyt
     with opened(root, totals, 0) as state:
         position = state.position()
 
-    assert listed[0]["kept"]["position"] == {"offsets": {"readings": 5}}
+    assert listed[0]["backups"]["position"] == {"offsets": {"readings": 5}}
     assert [verdict["good"] for verdict in verified] == [True]
     assert '{"litres": 10, "readings": 1}' in seen
     assert position == StatePosition({"readings": 5})

@@ -28,7 +28,7 @@ from penstock.processors.keyed_state.key_layout import encode_window_key
 from penstock.state.errors import ForeignState
 from penstock.state.protocols import ShardIdentity
 from penstock.state.remote import read_results, remote_states
-from penstock.state.remote.rebuild import rebuilds
+from penstock.state.remote.rebuild import open_rebuild
 from penstock.transport.category_spec import CategorySpec
 from penstock.transport.codecs.by_category import Codecs
 from penstock.transport.errors import GroupInUse
@@ -244,7 +244,7 @@ def break_off(world: World, processor: type[Aggregator]) -> None:
         raise KeyboardInterrupt
 
     ends = world.bus.committed("archiver.uses", uses.name)
-    with rebuilds(world.url, processor) as shards:
+    with open_rebuild(world.url, processor) as shards:
         shards.begin()
         shards.replace(0, {uses.name: ends[0]}, [], lambda _: True)
         with pytest.raises(KeyboardInterrupt):

@@ -117,7 +117,7 @@ class Machines:
     def _work(self, machine: Machine, process: Process) -> None:
         world = self._world
         line = SimulatedLine(self._scheduler, process, world.brokers, world.troubles.strike)
-        bus = MemoryBus(cluster=world.cluster, line=line)
+        bus = MemoryBus(cluster=world.cluster, network=line)
         if machine.node is None:
             self._archive(bus)
             return

@@ -181,7 +181,7 @@ class Troubles:
         now_ms = self._world.clock.now_ms()
         for topic in self._world.cluster.topics.values():
             if topic.spec.compacted:
-                kept_ms = (topic.spec.deletions or timedelta(days=1)) // timedelta(milliseconds=1)
+                kept_ms = (topic.spec.delete_retention or timedelta(days=1)) // timedelta(milliseconds=1)
                 for log in topic.logs:
                     log.compact(now_ms, now_ms - kept_ms)
 
@@ -197,7 +197,7 @@ class Troubles:
 
         def expire() -> None:
             self._scheduler.sleep(SESSION_MS / 1000)
-            self._world.cluster.look()
+            self._world.cluster.tick()
             self._world.cluster.group(node.name).committed.clear()
 
         self._scheduler.spawn(Process("brokers"), "brokers", expire)

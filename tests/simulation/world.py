@@ -89,7 +89,7 @@ class World:
         self.source = Source(self)
         self._looked_ms = 0.0
         self.scheduler.interfere = self.troubles.interfere
-        self.scheduler.pass_time = self.cluster.look
+        self.scheduler.pass_time = self.cluster.tick
 
     def note(self, who: str, what: str) -> None:
         """Add to the history."""
@@ -116,7 +116,7 @@ class World:
         all_of = (c for one in self.processors.values() for c in (*one.inputs(), *one.outputs()))
         for category in {category.name: category for category in all_of}.values():
             self.bus.create(CategorySpec.of(category))
-            self.cluster.topic(category.name).notes_arrival = category.name not in self.scenario.manner.stamped
+            self.cluster.topic(category.name).uses_arrival_time = category.name not in self.scenario.manner.stamped
         create_missing_categories(self.bus, WATERMARKS)
         for processor in self.processors.values():
             if issubclass(processor, ps.LookupJoin):

@@ -125,7 +125,7 @@ class FaultyBus(MemoryBus):
     def reader(self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None) -> Any:
         """Join a group."""
         reader = super().reader(group, categories, ownership, identity)
-        reader.at_most = self._at_most
+        reader.poll_limit = self._at_most
         commit = reader.commit
 
         def committed(positions: Sequence[Position]) -> None:
@@ -138,7 +138,7 @@ class FaultyBus(MemoryBus):
     def scanner(self, positions: Sequence[Position]) -> MemoryScanner:
         """Read a few messages at a time from given offsets."""
         scanner = super().scanner(positions)
-        scanner.at_most = self._at_most
+        scanner.poll_limit = self._at_most
         return scanner
 
     def writer(self) -> Any:

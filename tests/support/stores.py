@@ -99,7 +99,7 @@ class Opened:
         self._folders: list[RemoteStates] = []
 
     def __call__(self, url: str, processor: type[ps.Aggregator], writing: WriteMode = APPENDING) -> RemoteState:
-        return self.folder(remote_states(url, processor, writing=writing)).open(identity_of(processor))
+        return self.folder(remote_states(url, processor, write_mode=writing)).open(identity_of(processor))
 
     def folder(self, states: RemoteStates) -> RemoteStates:
         self._folders.append(states)

@@ -151,7 +151,7 @@ def event() -> Event:
 def _work(job: Job, death: Death | None, up: Event | None = None) -> None:
     faulthandler.enable()
     faulthandler.register(STACKS)
-    GroupReader.at_most = job.batch  # only here: promises are read as in earnest
+    GroupReader.poll_limit = job.batch  # only here: promises are read as in earnest
     bus = KafkaBus(KafkaSettings(job.kafka, job.settings))
     processor = job.subject.make(job.prefix, job.checkpoint)
     seen = 0

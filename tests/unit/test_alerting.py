@@ -341,7 +341,7 @@ class SlowAlerts(MemoryBus):
     def scanner(self, positions: Sequence[Position]) -> Any:
         scanner = super().scanner(positions)
         if positions[0].bucket.category == ALERTS.name:
-            scanner.at_most = 1
+            scanner.poll_limit = 1
         return scanner
 
 

@@ -150,4 +150,4 @@ def test_deletions_are_kept_for_long(machine: Machine) -> None:
     """Longer than Kafka's day."""
     machine.run(Stays)
 
-    assert machine.bus.describe(LOG.category).spec.deletions == DELETIONS > timedelta(days=7)
+    assert machine.bus.describe(LOG.category).spec.delete_retention == DELETIONS > timedelta(days=7)

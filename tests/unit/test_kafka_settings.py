@@ -65,7 +65,7 @@ def test_a_refusal_and_an_outage_are_each_one_line_of_the_log(caplog: pytest.Log
 def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:
     """Also at the size that it just takes: the letter is told from the client's own limit, which it checks before it sends."""
     settings = KafkaSettings("127.0.0.1:1")
-    letters = DeadLetterCodec(lambda: settings.largest_message - 100)
+    letters = DeadLetterCodec(lambda: settings.message_limit - 100)
     producer = Producer(settings.for_writer())
     kept = []
     for size in (750_000, 999_900):
@@ -85,7 +85,7 @@ def test_batches_are_no_larger_than_what_the_client_sends() -> None:
 
     def batch(**further: str) -> int:
         named = {name.replace("_", "."): value for name, value in further.items()}
-        return KafkaSettings("127.0.0.1:1", named).largest_batch
+        return KafkaSettings("127.0.0.1:1", named).batch_limit
 
     assert batch() == 262_144
     assert batch(message_max_bytes="100000") == 100_000

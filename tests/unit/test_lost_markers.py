@@ -77,7 +77,7 @@ def test_the_next_marker_of_a_writer_commits_what_was_left_open() -> None:
     writer.flush()
     brokers.lose = True
     brokers.now_ms += int(LIMIT_S * 1000)
-    brokers.bus.cluster.look()
+    brokers.bus.cluster.tick()
     brokers.lose = False
     later = brokers.bus.transactional_writer("writer", None, LIMIT_S, [])
     later.send("out", [Outgoing(b"k", b"again")])
@@ -110,13 +110,13 @@ def test_what_another_identity_left_open_is_not_touched() -> None:
     assert brokers.bus.stable_ends("out") == brokers.bus.ends("out")
 
 
-@pytest.mark.parametrize(("notes_arrival", "stamp"), [(True, (2, 5_000)), (False, (1, 1_000))])
-def test_a_message_has_the_time_that_its_category_asks_for(notes_arrival: bool, stamp: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("uses_arrival_time", "stamp"), [(True, (2, 5_000)), (False, (1, 1_000))])
+def test_a_message_has_the_time_that_its_category_asks_for(uses_arrival_time: bool, stamp: tuple[int, int]) -> None:
     """The bus's, when it arrives, or its writer's, when it was sent."""
     brokers = Brokers()
     brokers.now_ms = 5_000
-    brokers.bus.cluster.topic("out").notes_arrival = notes_arrival
+    brokers.bus.cluster.topic("out").uses_arrival_time = uses_arrival_time
     brokers.bus.cluster.append("out", Outgoing(b"k", b"v"), sent_ms=1_000)
 
     assert brokers.bus.slice(OUT, 0, 1)[0].timestamp() == stamp
-    assert brokers.bus.durability("out").arrival is notes_arrival
+    assert brokers.bus.durability("out").uses_arrival_time is uses_arrival_time

@@ -21,8 +21,8 @@ from penstock.backfill.steps.store_loader import SHARD_PARTIALS, StoreLoad, shar
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.processors.declare.apps import AppName
-from penstock.processors.keyed_state.key_layout import decode_window_key
-from penstock.state.remote.merging import Merging
+from penstock.processors.keyed_state.window_keys import decode_window_key
+from penstock.state.remote.merging import PartialMerger
 
 HOUR_MS = 3_600_000
 START_MS = 15_706 * DAY_MS
@@ -93,7 +93,7 @@ def test_values_include_the_events_before_each_shards_position(
     monoid = Newest.monoid
     given = {
         (bucket, *decode_window_key(slot)): monoid.value(
-            monoid.decode(Merging(monoid).combined([r["partial"] for r in own]))
+            monoid.decode(PartialMerger(monoid).combined([r["partial"] for r in own]))
         )
         for (bucket, slot), own in groupby(rows, key=lambda row: (row["bucket"], row["slot"]))
     }

@@ -20,7 +20,7 @@ from penstock.processors.operators import Operator, open_operator, sliding_histo
 from penstock.processors.operators.sliding_aggregate import SlidingAggregate
 from penstock.processors.shard.checkpoints import Step
 from penstock.processors.shard.overlay import Overlay
-from penstock.state.backups.decoded_state import inspection
+from penstock.state.backups.decoded_state import state_inspector
 from penstock.state.local.folder import RocksStateFolder
 from penstock.state.protocols import MemoryShardState, ShardIdentity
 
@@ -340,7 +340,7 @@ def test_what_is_kept_of_a_key_can_be_looked_at(tmp_path: Path) -> None:
         core = open_operator(Latest(), saved)
         core.feed(readings, [Reading("a", 5, 1), Reading("a", 9, 2), Reading("b", 36, 3)], stop_at_error=True)
         saved.save(core.drain().changes)
-        shown = inspection(Latest, "a", 10)(saved).entries
+        shown = state_inspector(Latest, "a", 10)(saved).entries
 
     assert [(one.key, one.window, one.value) for one in shown] == [
         ("a", ps.windows.Window(5, 6), (1, "1")),

@@ -468,11 +468,11 @@ def test_an_outbox_that_became_too_large_is_kept_until_it_can_be_sent() -> None:
     site.faults.fails = lambda name, _before: RuntimeError("died") if name == "bus: commit a transaction" else None
     assert isinstance(site.live(), RuntimeError)
     site.faults.fails = lambda _name, _before: None
-    site.bus.cluster.largest_bytes = 1_000
+    site.bus.cluster.message_limit = 1_000
     error = site.live()
     assert isinstance(error, MessageRefused)
     assert "They are kept in the store" in str(error)
-    site.bus.cluster.largest_bytes = MESSAGE_LIMIT
+    site.bus.cluster.message_limit = MESSAGE_LIMIT
     site.live_through()
 
     assert {post.meter for post in site.outputs()} == {event.meter for event in EVENTS[:8]}

@@ -28,5 +28,5 @@ class Codecs:
 
     def _new(self, category: AnyCategory) -> Codec:
         if category.record is DeadLetter:
-            return DeadLetterCodec(lambda: self._bus.catalog.largest(category.name))
+            return DeadLetterCodec(lambda: self._bus.catalog.message_limit(category.name))
         return JsonCodec(category) if category.codec == "json" else AvroCodec(category, self._schemas)

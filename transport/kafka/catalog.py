@@ -133,7 +133,7 @@ class KafkaCatalog:
             buckets,
             None if retention_ms < 0 else timedelta(milliseconds=retention_ms),
             compacted=compacted,
-            deletions=timedelta(milliseconds=int(config["delete.retention.ms"].value)) if compacted else None,
+            delete_retention=timedelta(milliseconds=int(config["delete.retention.ms"].value)) if compacted else None,
         )
         starts = self._offsets(name, buckets, OffsetSpec.earliest())
         return CategoryState(spec, starts, self._offsets(name, buckets, OffsetSpec.latest()), self._topic(name).id)
@@ -170,27 +170,27 @@ class KafkaCatalog:
         return Durability(
             min(len(partition.replicas) for partition in self._metadata().topics[name].partitions.values()),
             int(config["min.insync.replicas"].value),
-            unclean=config["unclean.leader.election.enable"].value == "true",
-            arrival=config["message.timestamp.type"].value == "LogAppendTime",
+            unclean_election=config["unclean.leader.election.enable"].value == "true",
+            uses_arrival_time=config["message.timestamp.type"].value == "LogAppendTime",
         )
 
-    def largest(self, name: str) -> int:
+    def message_limit(self, name: str) -> int:
         """Return how large a message may be: what this client sends, and what the topic takes where it does not compress."""
         self._existing(name)
-        if self._settings.largest_message < CERTAINLY_FITS_BYTES:
+        if self._settings.message_limit < CERTAINLY_FITS_BYTES:
             raise BatchesRefused(
-                f"message.max.bytes in [kafka-settings] is {self._settings.largest_message:,}, and Penstock needs {CERTAINLY_FITS_BYTES:,} at "
+                f"message.max.bytes in [kafka-settings] is {self._settings.message_limit:,}, and Penstock needs {CERTAINLY_FITS_BYTES:,} at "
                 "least. Nothing was read or written. Raise it, or remove it for the default of 1,000,000."
             )
         topic = int(self._config(name)["max.message.bytes"].value)
-        if topic < self._settings.largest_batch:
+        if topic < self._settings.batch_limit:
             raise BatchesRefused(
                 f"Category {name} takes batches of {topic:,} bytes at most (max.message.bytes), and this client sends batches of up to "
-                f"{self._settings.largest_batch:,}: the broker would reject small messages that travel together. Nothing was written. Raise the "
+                f"{self._settings.batch_limit:,}: the broker would reject small messages that travel together. Nothing was written. Raise the "
                 f"limit: `kafka-configs.sh --bootstrap-server {self._settings.bootstrap} --alter --topic {name} --add-config "
                 f"max.message.bytes=1048588`; or lower batch.size in [kafka-settings] to 16384, where the category takes that."
             )
-        return min(self._settings.largest_message, topic) - _FRAME_BYTES
+        return min(self._settings.message_limit, topic) - _FRAME_BYTES
 
     def ends(self, name: str) -> dict[int, int]:
         """Return the offset after the last event of each bucket."""
@@ -377,8 +377,8 @@ def topic_of(spec: CategorySpec, brokers: int) -> NewTopic:
         "message.timestamp.type": "LogAppendTime",
         **(_COMPACTED if spec.compacted else {}),
     }
-    if spec.deletions is not None:
-        config["delete.retention.ms"] = str(spec.deletions // timedelta(milliseconds=1))
+    if spec.delete_retention is not None:
+        config["delete.retention.ms"] = str(spec.delete_retention // timedelta(milliseconds=1))
     if brokers < _SAFE_REPLICAS:
         return NewTopic(spec.name, spec.buckets, _AS_THE_CLUSTER_SAYS, config=config)
     return NewTopic(spec.name, spec.buckets, _SAFE_REPLICAS, config=config | _SAFE)

@@ -33,7 +33,7 @@ class Group(NamedTuple):
 class KafkaScanner:
     """Turns what the client hands out into batches by bucket."""
 
-    at_most = POLL_LIMIT
+    poll_limit = POLL_LIMIT
 
     def __init__(self, consumer: Consumer, what: str) -> None:
         self._consumer = consumer
@@ -47,7 +47,7 @@ class KafkaScanner:
             if first is None:
                 return Polled([], [])
             # What else has arrived comes without waiting, so that a trickle is not held back to fill a batch.
-            messages = [first, *self._consumer.consume(self.at_most - 1, 0)]
+            messages = [first, *self._consumer.consume(self.poll_limit - 1, 0)]
         if not any(map(Message.error, messages)):
             return Polled(_by_bucket(messages), [])
         ended = [position for message in messages if (position := self._ended(message))]

@@ -68,14 +68,14 @@ class KafkaSettings:
     further: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
-    def largest_message(self) -> int:
+    def message_limit(self) -> int:
         """How large a message may be that a client with these settings sends, in bytes."""
         return int(self.further.get("message.max.bytes", MESSAGE_LIMIT))
 
     @property
-    def largest_batch(self) -> int:
+    def batch_limit(self) -> int:
         """How large a batch of small messages may be that a client with these settings sends, in bytes."""
-        return max(min(int(self.for_writer()["batch.size"]), self.largest_message), CERTAINLY_FITS_BYTES)
+        return max(min(int(self.for_writer()["batch.size"]), self.message_limit), CERTAINLY_FITS_BYTES)
 
     def self_contained(self) -> KafkaSettings:
         """Return settings for other machines, which have no files of this one: with what certificates and keys in PEM say themselves.

@@ -26,14 +26,14 @@ class MemoryBus:
     Args:
         now_ms: tells the time that messages arrive at, in milliseconds since 1970, UTC.
         cluster: what other clients use, too; by default one of its own.
-        line: the way to it.
+        network: the way to it.
     """
 
     def __init__(
-        self, now_ms: Callable[[], int] | None = None, *, cluster: Cluster | None = None, line: Network | None = None
+        self, now_ms: Callable[[], int] | None = None, *, cluster: Cluster | None = None, network: Network | None = None
     ) -> None:
         self.cluster = cluster or Cluster(now_ms)
-        self._line = line or Network()
+        self._network = network or Network()
 
     @property
     def catalog(self) -> MemoryBus:
@@ -48,7 +48,7 @@ class MemoryBus:
                 raise CategoryExists(f"Category {spec.name} exists already.")
             self.cluster.add(spec)
 
-        self._line.request("create", create)
+        self._network.request("create", create)
 
     def delete(self, name: str) -> None:
         """Delete a category and its events; the positions of groups stay."""
@@ -57,7 +57,7 @@ class MemoryBus:
             self.cluster.topic(name)
             del self.cluster.topics[name]
 
-        self._line.request("delete", delete)
+        self._network.request("delete", delete)
 
     def resize(self, name: str, buckets: int) -> None:
         """Raise the number of buckets."""
@@ -71,23 +71,23 @@ class MemoryBus:
             topic.logs.extend(BucketLog() for _ in range(buckets - topic.spec.buckets))
             topic.spec = replace(topic.spec, buckets=buckets)
 
-        self._line.request("resize", resize)
+        self._network.request("resize", resize)
 
     def names(self) -> list[str]:
         """Return the names of all categories, sorted."""
-        return self._line.request("names", lambda: sorted(self.cluster.topics))
+        return self._network.request("names", lambda: sorted(self.cluster.topics))
 
     def describe(self, name: str) -> CategoryState:
         """Return a category as it stands."""
 
         def describe() -> CategoryState:
-            self.cluster.look()
+            self.cluster.tick()
             topic = self.cluster.topic(name)
             starts = {number: log.start for number, log in enumerate(topic.logs)}
             ends = {number: log.end for number, log in enumerate(topic.logs)}
             return CategoryState(topic.spec, starts, ends, topic.topic_id)
 
-        return self._line.request("describe", describe)
+        return self._network.request("describe", describe)
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Return the id and size of categories, without those that are missing."""
@@ -96,16 +96,16 @@ class MemoryBus:
             there = {name: self.cluster.topics[name] for name in names if name in self.cluster.topics}
             return {name: Topic(topic.topic_id, len(topic.logs)) for name, topic in there.items()}
 
-        return self._line.request("describe", ask)
+        return self._network.request("describe", ask)
 
     def durability(self, name: str) -> Durability:
         """Return that all is safe as long as the object lives."""
-        return Durability(3, 2, unclean=False, arrival=self.cluster.topic(name).notes_arrival)
+        return Durability(3, 2, unclean_election=False, uses_arrival_time=self.cluster.topic(name).uses_arrival_time)
 
-    def largest(self, name: str) -> int:
+    def message_limit(self, name: str) -> int:
         """Return how large a message may be."""
         self.cluster.topic(name)
-        return self.cluster.largest_bytes
+        return self.cluster.message_limit
 
     def ends(self, name: str) -> dict[int, int]:
         """Return the offset after the last event of each bucket, also of transactions that are still open."""
@@ -115,10 +115,10 @@ class MemoryBus:
         """Return the offset after the last event of some buckets, also of transactions that are still open."""
 
         def ask() -> dict[Bucket, int]:
-            self.cluster.look()
+            self.cluster.tick()
             return {bucket: self.cluster.log(bucket).end for bucket in buckets}
 
-        return self._line.request("ends", ask)
+        return self._network.request("ends", ask)
 
     def stable_ends(self, name: str) -> dict[int, int]:
         """Return the end of each bucket as readers find it."""
@@ -131,10 +131,10 @@ class MemoryBus:
 
     def _offsets(self, name: str, of: Callable[[BucketLog], int]) -> dict[int, int]:
         def ask() -> dict[int, int]:
-            self.cluster.look()
+            self.cluster.tick()
             return {number: of(log) for number, log in enumerate(self.cluster.topic(name).logs)}
 
-        return self._line.request("ends", ask)
+        return self._network.request("ends", ask)
 
     def waiting_since(self, positions: Collection[Position]) -> dict[Position, int]:
         """Return when the first event from each position on arrived at the bus."""
@@ -155,12 +155,12 @@ class MemoryBus:
         found = self.cluster.group(group)
 
         def decided() -> bool:
-            self.cluster.look()
+            self.cluster.tick()
             return not any(position.bucket.category == name for held in found.undecided.values() for position in held)
 
-        if not (decided() or self._line.wait(decided, DECISION_LIMIT_S)):
+        if not (decided() or self._network.wait(decided, DECISION_LIMIT_S)):
             raise BusUnreachable(f"The positions of group {group} in {name} were not read: a transaction is undecided.")
-        return self._line.request(
+        return self._network.request(
             "positions", lambda: sorted(at for bucket, at in found.committed.items() if bucket.category == name)
         )
 
@@ -168,35 +168,35 @@ class MemoryBus:
         """Set where a group goes on."""
 
         def note() -> None:
-            self.cluster.look()
+            self.cluster.tick()
             self.cluster.group(group).expect_empty(group)
             self.cluster.group(group).note(positions)
 
-        self._line.request("set positions", note)
+        self._network.request("set positions", note)
 
     def forget_group(self, group: str) -> None:
         """Remove a group, with its positions."""
 
         def forget() -> None:
-            self.cluster.look()
+            self.cluster.tick()
             self.cluster.group(group).expect_empty(group)
             del self.cluster.groups[group]
 
-        self._line.request("forget group", forget)
+        self._network.request("forget group", forget)
 
     def reader(
         self, group: str, categories: Sequence[str], ownership: Ownership, identity: str | None = None
     ) -> MemoryReader:
         """Join a consumer group."""
-        return MemoryReader(self.cluster, self._line, group, categories, ownership, identity=identity)
+        return MemoryReader(self.cluster, self._network, group, categories, ownership, identity=identity)
 
     def scanner(self, positions: Sequence[Position]) -> MemoryScanner:
         """Read given buckets from given offsets, in no group."""
-        return MemoryScanner(self.cluster, self._line, positions)
+        return MemoryScanner(self.cluster, self._network, positions)
 
     def writer(self) -> MemoryWriter:
         """Return a writer."""
-        return MemoryWriter(self.cluster, self._line)
+        return MemoryWriter(self.cluster, self._network)
 
     def transactional_writer(
         self,
@@ -214,7 +214,7 @@ class MemoryBus:
         """
         if member is not None and not isinstance(member, MemoryReader):
             raise TypeError(f"{member!r} is no group reader of this bus, so transactions cannot include its positions")
-        return MemoryTransactionalWriter(self.cluster, self._line, identity, member, timeout_s, writes=writes)
+        return MemoryTransactionalWriter(self.cluster, self._network, identity, member, timeout_s, writes=writes)
 
     def kill_members(self, group: str) -> None:
         """Let every member of a group die as a process does, and its session end: nobody is told, nothing is saved."""

@@ -24,13 +24,13 @@ class Topic:
         spec: its shape.
         topic_id: names this one and no other of the same name.
         logs: its buckets.
-        notes_arrival: whether messages carry the time of their arrival, and not that of their writer.
+        uses_arrival_time: whether messages carry the time of their arrival, and not that of their writer.
     """
 
     spec: CategorySpec
     topic_id: str
     logs: list[BucketLog]
-    notes_arrival: bool = True
+    uses_arrival_time: bool = True
 
 
 class Cluster:
@@ -45,15 +45,15 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.groups: dict[str, Group] = {}
         self.transactions = Transactions()
-        self.largest_bytes = MESSAGE_LIMIT
+        self.message_limit = MESSAGE_LIMIT
         self._topic_ids = count(1)
 
-    def look(self) -> int:
+    def tick(self) -> int:
         """Do what time brings, and return the time."""
         now_ms = self.now_ms()
         self.transactions.expire(now_ms)
         for group in self.groups.values():
-            group.look(now_ms)
+            group.tick(now_ms)
         return now_ms
 
     def add(self, spec: CategorySpec) -> None:
@@ -88,13 +88,13 @@ class Cluster:
             writer: whose transaction it is of; None for none.
             sent_ms: the time that the writer gave it; by default the time of its arrival.
         """
-        if size_of(message) > self.largest_bytes:
+        if size_of(message) > self.message_limit:
             raise MessageRefused(
-                f"A message to {name} has {size_of(message):,} bytes, more than {self.largest_bytes:,}."
+                f"A message to {name} has {size_of(message):,} bytes, more than {self.message_limit:,}."
             )
         topic = self.topic(name)
         log = topic.logs[_number(message, topic.logs)]
-        is_sent = not topic.notes_arrival and sent_ms is not None
+        is_sent = not topic.uses_arrival_time and sent_ms is not None
         log.append(message, sent_ms if is_sent and sent_ms is not None else self.now_ms(), writer, is_sent=is_sent)
         return log
 

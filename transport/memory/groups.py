@@ -122,7 +122,7 @@ class Group:
                 self._rebalance(now_ms)
         self._advance(now_ms)
 
-    def look(self, now_ms: int) -> None:
+    def tick(self, now_ms: int) -> None:
         """Do what time brings: end the sessions of members that were not heard of, notice new buckets, finish a rebalance."""
         silent = [one for one in self.members if now_ms - one.heartbeat_ms(now_ms) >= self._session_ms]
         for member in silent:

@@ -18,22 +18,22 @@ POLL_LIMIT = 10_000
 class MemoryScanner:
     """Reads given buckets from given offsets."""
 
-    def __init__(self, cluster: Cluster, line: Network, positions: Sequence[Position]) -> None:
+    def __init__(self, cluster: Cluster, network: Network, positions: Sequence[Position]) -> None:
         self._cluster = cluster
-        self._line = line
+        self._network = network
         self._next = {position.bucket: position.offset for position in positions}
         self._ended: dict[Bucket, int] = {}
-        self.at_most = POLL_LIMIT
+        self.poll_limit = POLL_LIMIT
         self.paused: set[Bucket] = set()
 
     def poll(self, timeout_s: float) -> Polled:
         """Return what is there, waiting up to `timeout_s` where there is nothing."""
-        self._line.wait(self.has_something, timeout_s)
+        self._network.wait(self.has_something, timeout_s)
         return self.take()
 
     def has_something(self) -> bool:
         """Tell whether a poll would give something."""
-        return self._line.is_up() and any(
+        return self._network.is_up() and any(
             self._begin(bucket) < self._cluster.log(bucket).stable_end or bucket not in self._ended
             for bucket in self._next
             if bucket not in self.paused and bucket.category in self._cluster.topics
@@ -43,11 +43,11 @@ class MemoryScanner:
         """Return what is there. That a bucket is read to its end is said once, and again when more has come."""
         batches: list[RawBatch] = []
         ended: list[End] = []
-        if not self._line.is_up():
+        if not self._network.is_up():
             return Polled([], [])
         for bucket in [bucket for bucket in self._next if bucket not in self.paused]:
             log, begin = self._cluster.log(bucket), self._begin(bucket)
-            messages = log.committed(begin, self.at_most)[: self._line.fetched(self.at_most)]
+            messages = log.committed(begin, self.poll_limit)[: self._network.fetched(self.poll_limit)]
             if messages:
                 batches.append(RawBatch(bucket, messages))
                 self._next[bucket] = messages[-1].at + 1
@@ -100,7 +100,7 @@ class MemoryReader:
     def __init__(
         self,
         cluster: Cluster,
-        line: Network,
+        network: Network,
         group: str,
         categories: Sequence[str],
         ownership: Ownership,
@@ -110,31 +110,31 @@ class MemoryReader:
         for name in categories:
             cluster.topic(name)
         self._cluster = cluster
-        self._line = line
+        self._network = network
         self.group = cluster.group(group)
         self._categories = tuple(categories)
         self._ownership = ownership
         self._identity = identity
-        self._scanner = MemoryScanner(cluster, line, [])
+        self._scanner = MemoryScanner(cluster, network, [])
         self._closed_ms: int | None = None
         self._member = self._new_member()
-        if line.is_up():
-            self.group.join(self._member, cluster.look())
+        if network.is_up():
+            self.group.join(self._member, cluster.tick())
 
     def _new_member(self) -> Membership:
         return Membership(self._categories, self._identity, self._heartbeat_ms)
 
     def _heartbeat_ms(self, now_ms: int) -> int:
-        return self._line.heartbeat_ms(now_ms) if self._closed_ms is None else self._closed_ms
+        return self._network.heartbeat_ms(now_ms) if self._closed_ms is None else self._closed_ms
 
     @property
-    def at_most(self) -> int:
+    def poll_limit(self) -> int:
         """How many messages of a bucket a poll gives at most."""
-        return self._scanner.at_most
+        return self._scanner.poll_limit
 
-    @at_most.setter
-    def at_most(self, messages: int) -> None:
-        self._scanner.at_most = messages
+    @poll_limit.setter
+    def poll_limit(self, messages: int) -> None:
+        self._scanner.poll_limit = messages
 
     @property
     def membership(self) -> tuple[Membership, int]:
@@ -147,15 +147,15 @@ class MemoryReader:
 
     def poll(self, timeout_s: float) -> Polled:
         """Return what is there, after any change of ownership."""
-        self._line.wait(lambda: self._has_to_attend() or self._scanner.has_something(), timeout_s)
-        if self._line.is_up():
+        self._network.wait(lambda: self._has_to_attend() or self._scanner.has_something(), timeout_s)
+        if self._network.is_up():
             self._attend()
         return self._scanner.take()
 
     def _has_to_attend(self) -> bool:
-        if not self._line.is_up():
+        if not self._network.is_up():
             return False
-        self._cluster.look()
+        self._cluster.tick()
         member = self._member
         return (
             member not in self.group.members
@@ -165,7 +165,7 @@ class MemoryReader:
 
     def _attend(self) -> None:
         """Do what the group asks of a member, telling the owner."""
-        now_ms = self._cluster.look()
+        now_ms = self._cluster.tick()
         member = self._member
         if member.is_fenced:
             raise MembershipLost(
@@ -178,7 +178,7 @@ class MemoryReader:
         elif self.group.is_rebalancing and not member.has_rejoined:
             if not member.is_cooperative:
                 self._give_up(member, sorted(member.owned))
-            self.group.rejoin(member, self._cluster.look())
+            self.group.rejoin(member, self._cluster.tick())
         if member.has_news:
             self._take_on(member)
 
@@ -193,7 +193,7 @@ class MemoryReader:
         member.owned.update(missing)
         self._ownership.assigned(missing)
         if surplus:
-            self.group.ask_again(self._cluster.look())
+            self.group.ask_again(self._cluster.tick())
 
     def _give_up(self, member: Membership, buckets: Sequence[Bucket]) -> None:
         if buckets:
@@ -223,11 +223,11 @@ class MemoryReader:
         member, generation = self.membership
 
         def save() -> None:
-            self._cluster.look()
+            self._cluster.tick()
             self.group.commit(member, generation, positions)
 
         try:
-            self._line.request("commit", save)
+            self._network.request("commit", save)
         except BusUnreachable as error:
             raise CommitUnconfirmed(str(error)) from error
 
@@ -239,7 +239,7 @@ class MemoryReader:
             return
         self._give_up(member, sorted(member.owned))
         try:
-            self._line.request("leave", lambda: self.group.leave(member, self._cluster.look()))
+            self._network.request("leave", lambda: self.group.leave(member, self._cluster.tick()))
         except BusUnreachable:
             return  # others get the buckets when the session ends
 

@@ -31,17 +31,17 @@ class _Sent(NamedTuple):
 
 
 class MemoryWriter:
-    """Writes at once; or, where the line says so, when it is flushed."""
+    """Writes at once; or, where the network says so, when it is flushed."""
 
-    def __init__(self, cluster: Cluster, line: Network) -> None:
+    def __init__(self, cluster: Cluster, network: Network) -> None:
         self._cluster = cluster
-        self._line = line
+        self._network = network
         self._waiting: list[_Sent] = []
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Hand messages over."""
         self._waiting.extend(_Sent(category, message, self._cluster.now_ms()) for message in messages)
-        if not self._line.buffers():
+        if not self._network.buffers():
             self._deliver()
 
     def _deliver(self) -> None:
@@ -52,7 +52,7 @@ class MemoryWriter:
     def flush(self) -> None:
         """Return when all that was sent is stored."""
         try:
-            self._line.request("flush", self._deliver, DELIVERY_LIMIT_S)
+            self._network.request("flush", self._deliver, DELIVERY_LIMIT_S)
         except BusUnreachable as error:
             raise DeliveryFailed(f"Messages did not arrive: {error}") from error
 
@@ -67,7 +67,7 @@ class MemoryTransactionalWriter:
     def __init__(
         self,
         cluster: Cluster,
-        line: Network,
+        network: Network,
         identity: str,
         member: MemoryReader | None,
         timeout_s: float,
@@ -75,25 +75,25 @@ class MemoryTransactionalWriter:
         writes: Collection[str] = (),
     ) -> None:
         self._cluster = cluster
-        self._line = line
+        self._network = network
         self._identity = identity
         self._reader = member
         self._member = None if member is None else member.membership
         self._limit_ms = int(timeout_s * 1000)
         self._waiting: list[_Sent] = []
         self._failure: Fenced | None = None
-        self._epoch = line.request(
+        self._epoch = network.request(
             "open transactions", lambda: cluster.transactions.begin_epoch(identity), OPENING_LIMIT_S
         )
         self._abort_leftovers(writes)
 
     def _abort_leftovers(self, writes: Collection[str]) -> None:
         """Abort what the identity has open although the coordinator takes it for ended, as the client for Kafka does."""
-        if self._line.request("look for leftovers", lambda: self._has_open(writes), OPENING_LIMIT_S):
-            self._line.request("abort leftovers", lambda: self._abort_open(writes), OPENING_LIMIT_S)
+        if self._network.request("look for leftovers", lambda: self._has_open(writes), OPENING_LIMIT_S):
+            self._network.request("abort leftovers", lambda: self._abort_open(writes), OPENING_LIMIT_S)
 
     def _has_open(self, writes: Collection[str]) -> bool:
-        self._cluster.look()
+        self._cluster.tick()
         logs = self._logs(writes)
         return any(log.stable_end < log.end for log in logs) or any(group.undecided for group in self._groups)
 
@@ -115,7 +115,7 @@ class MemoryTransactionalWriter:
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
         """Hand messages over."""
         self._waiting.extend(_Sent(category, message, self._cluster.now_ms()) for message in messages)
-        if not self._line.buffers():
+        if not self._network.buffers():
             self._deliver()
 
     def _deliver(self) -> None:
@@ -128,13 +128,13 @@ class MemoryTransactionalWriter:
             self._failure = error
 
     def _current(self) -> Transaction:
-        now_ms = self._cluster.look()
+        now_ms = self._cluster.tick()
         return self._cluster.transactions.current(self._identity, self._epoch, now_ms, self._limit_ms)
 
     def flush(self) -> None:
         """Return when all that was sent is stored, in a transaction that is open."""
         try:
-            self._line.request("flush in transaction", self._deliver, DELIVERY_LIMIT_S)
+            self._network.request("flush in transaction", self._deliver, DELIVERY_LIMIT_S)
         except BusUnreachable as error:
             raise Aborted(f"Messages did not arrive: {error} The transaction is taken back.") from error
         if self._failure is not None:
@@ -149,8 +149,8 @@ class MemoryTransactionalWriter:
         self.flush()
         try:
             if positions and self._member is not None:
-                self._line.request("add positions", lambda: self._add(positions), COMMIT_LIMIT_S)
-            self._line.request("commit transaction", lambda: self._end(MessageState.COMMITTED), COMMIT_LIMIT_S)
+                self._network.request("add positions", lambda: self._add(positions), COMMIT_LIMIT_S)
+            self._network.request("commit transaction", lambda: self._end(MessageState.COMMITTED), COMMIT_LIMIT_S)
         except BusUnreachable as error:
             raise Fenced(f"{error} Whether the transaction counts, the group's positions tell.") from error
 
@@ -165,14 +165,14 @@ class MemoryTransactionalWriter:
         transaction.add_positions(self._reader.group, positions)
 
     def _end(self, fate: MessageState) -> None:
-        self._cluster.look()
+        self._cluster.tick()
         self._cluster.transactions.end(self._identity, self._epoch, fate)
 
     def abort(self) -> None:
         """Drop what was sent."""
         self._waiting.clear()
         self._failure = None
-        self._line.request("abort transaction", lambda: self._end(MessageState.ABORTED))
+        self._network.request("abort transaction", lambda: self._end(MessageState.ABORTED))
 
     def close(self) -> None:
         """Drop what was not committed."""

@@ -29,7 +29,7 @@ class WatermarkStatement(msgspec.Struct, frozen=True):
     """The watermark of one shard of a processor, or of a watermark writer.
 
     Args:
-        promiser: the name of the processor or watermark writer.
+        writer: the name of the processor or watermark writer.
         bucket: the shard.
         shards: the number of its shards; consumers wait until each has a watermark.
         watermark_ms: all events that it will write before this event time (milliseconds since 1970, UTC) …
@@ -41,7 +41,7 @@ class WatermarkStatement(msgspec.Struct, frozen=True):
         outside: whether it is of an external program, whose activity is unknown.
     """
 
-    promiser: str
+    writer: str
     bucket: int
     shards: int
     watermark_ms: int
@@ -53,9 +53,9 @@ class WatermarkStatement(msgspec.Struct, frozen=True):
     outside: bool = False
 
     @property
-    def place(self) -> WatermarkOwner:
+    def owner(self) -> WatermarkOwner:
         """The writer and its shard."""
-        return self.promiser, self.bucket
+        return self.writer, self.bucket
 
     def later(self, earlier: WatermarkStatement | None) -> WatermarkStatement:
         """Return this statement with the later of both watermarks: a watermark never decreases."""
@@ -72,21 +72,21 @@ _TABLE: BusTable[WatermarkOwner, WatermarkStatement] = BusTable(
 )
 
 
-def watermark_messages(promises: Iterable[WatermarkStatement]) -> list[Outgoing]:
+def watermark_messages(statements: Iterable[WatermarkStatement]) -> list[Outgoing]:
     """Return the messages that publish watermarks."""
-    return [_TABLE.put(promise.place, promise) for promise in promises]
+    return [_TABLE.put(statement.owner, statement) for statement in statements]
 
 
-def deletion_messages(places: Iterable[WatermarkOwner]) -> list[Outgoing]:
+def deletion_messages(owners: Iterable[WatermarkOwner]) -> list[Outgoing]:
     """Return the messages that delete watermarks, so that no consumer waits for them."""
-    return [_TABLE.delete(place) for place in places]
+    return [_TABLE.delete(owner) for owner in owners]
 
 
-def delete_watermarks(bus: Bus, promiser: str, buckets: Collection[int]) -> None:
+def delete_watermarks(bus: Bus, writer: str, buckets: Collection[int]) -> None:
     """Delete the watermarks of shards whose output is written again, so that consumers wait for it. May be repeated."""
-    places = [place for place in watermarks_on(bus) if place[0] == promiser and place[1] in buckets]
-    if places:
-        _TABLE.write(bus, deletion_messages(places))
+    owners = [owner for owner in watermarks_on(bus) if owner[0] == writer and owner[1] in buckets]
+    if owners:
+        _TABLE.write(bus, deletion_messages(owners))
 
 
 class WatermarkTable:
