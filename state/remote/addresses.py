@@ -41,9 +41,9 @@ class Address:
         return text
 
     def _passwords(self) -> list[str]:
-        given = [secret for _, secret in _PASSWORD.findall(self.url)] + _PASSWORD_OPTION.findall(self.url)
+        secrets = [secret for _, secret in _PASSWORD.findall(self.url)] + _PASSWORD_OPTION.findall(self.url)
         # The longest first: one form may be part of another.
-        return sorted({form for secret in given for form in (secret, unquote(secret)) if form}, key=len, reverse=True)
+        return sorted({form for secret in secrets for form in (secret, unquote(secret)) if form}, key=len, reverse=True)
 
 
 def address_of(url: str) -> Address:
@@ -56,10 +56,10 @@ def address_of(url: str) -> Address:
     try:
         urlsplit(url)
     except ValueError:
-        known = False
+        is_supported = False
     else:
-        known = address.scheme in POSTGRES + REDIS
-    if not known:
+        is_supported = address.scheme in POSTGRES + REDIS
+    if not is_supported:
         raise BadStoreAddress(
             f"{address} is not the address of a supported store. Nothing was read or saved. Use postgresql://, redis:// or rediss:// "
             "(Redis over TLS), such as postgresql://user:password@host:5432/database or redis://:password@host:6379/0."

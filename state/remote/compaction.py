@@ -20,8 +20,8 @@ from .folder import store_at
 from .merging import PartialMerger
 from .protocols import CompactedStore, Shard
 
-MORE_THAN = 16
-"""The number of partials of a window key that are not merged."""
+PARTIAL_LIMIT = 16
+"""A window key with at most this many partials is not compacted."""
 
 PAUSE_S = 10.0
 """The pause of a compactor between passes."""
@@ -36,7 +36,7 @@ class Compactor:
         store: the store, used only by this compactor.
         processor: the aggregator.
         buckets: returns the bucket numbers to compact; called in each pass.
-        more_than: the number of partials that are not merged.
+        partial_limit: a window key with at most this many partials is skipped.
         pause_s: the pause between passes.
     """
 
@@ -46,16 +46,16 @@ class Compactor:
         processor: type[Aggregator],
         buckets: Callable[[], Collection[int]],
         *,
-        more_than: int = MORE_THAN,
+        partial_limit: int = PARTIAL_LIMIT,
         pause_s: float = PAUSE_S,
     ) -> None:
         self._store = store
         self._name = processor.name
         self._merger = PartialMerger(processor.monoid)
         self._buckets = buckets
-        self._more_than = more_than
+        self._partial_limit = partial_limit
         self._pause_s = pause_s
-        self._ending = threading.Event()
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"compact-{processor.name}", daemon=True)
 
     def start(self) -> None:
@@ -68,28 +68,30 @@ class Compactor:
 
     def close(self) -> None:
         """Stop after the current step, and close the store."""
-        self._ending.set()
+        self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
         self._store.close()
 
     def _compact_shard(self, shard: Shard) -> int:
         replaced = 0
-        for crowds in self._store.crowds(shard, self._more_than):
-            if self._ending.is_set():
+        for batch in self._store.unmerged_partials(shard, self._partial_limit):
+            if self._stopping.is_set():
                 break
-            if crowds:
-                merged = [(crowd, self._merger.combined(list(crowd.partials))) for crowd in crowds]
+            if batch:
+                merged = [(unmerged, self._merger.combined(list(unmerged.partials))) for unmerged in batch]
                 replaced += self._store.replace(shard, merged)
         return replaced
 
     def _run(self) -> None:
         # The tables may not exist yet: the first opened shard creates them.
-        while not self._ending.wait(self._pause_s):
+        while not self._stopping.wait(self._pause_s):
             try:
                 self.compact()
             except StoreInterrupted as error:
-                _LOG.warning("Partials of %s are merged later: %s No data is lost.", self._name, error)
+                _LOG.warning(
+                    "Partials of %s were not merged: %s No data is lost. The next pass merges them.", self._name, error
+                )
             except (StateError, ProcessorFailed) as error:
                 _LOG.warning(
                     "Partials of %s cannot be merged, so reads become slower: %s No data is lost.",
@@ -103,7 +105,7 @@ def compactor_of(
     processor: type[Aggregator],
     buckets: Callable[[], Collection[int]] | None = None,
     *,
-    more_than: int = MORE_THAN,
+    partial_limit: int = PARTIAL_LIMIT,
     pause_s: float = PAUSE_S,
 ) -> Compactor:
     """Return a compactor, not started yet.
@@ -111,10 +113,10 @@ def compactor_of(
     Args:
         url: postgresql://…, redis://… or rediss://…
         processor: the aggregator.
-        buckets: returns the bucket numbers to compact in each pass, such as a worker's; all by default.
-        more_than: the number of partials that are not merged.
+        buckets: returns the bucket numbers to compact in each pass; by default all. A worker passes its own.
+        partial_limit: a window key with at most this many partials is skipped.
         pause_s: the pause between passes.
     """
     every = range(processor.inputs()[0].buckets)
     store = store_at(address_of(url))
-    return Compactor(store, processor, buckets or (lambda: every), more_than=more_than, pause_s=pause_s)
+    return Compactor(store, processor, buckets or (lambda: every), partial_limit=partial_limit, pause_s=pause_s)

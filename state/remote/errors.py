@@ -8,7 +8,7 @@ class StoreFenced(StateError):
 
 
 class StoreMoved(StateError):
-    """The shard has counted other events than the computation: compute again."""
+    """The shard's position differs from the position of the computed values: compute them again."""
 
 
 class StoreUnreachable(StateError):

@@ -45,7 +45,7 @@ class RemoteStates:
         self._retry = retry
 
     def open(self, identity: ShardIdentity) -> RemoteShardState:
-        """Become the owner of a shard. The store refuses later writes of former owners.
+        """Claim a shard and return its state. The store refuses later writes of former owners.
 
         Raises:
             ForeignState: the shard belongs to another declaration.
@@ -91,7 +91,7 @@ def store_at(address: Address, *, read_only: bool = False) -> PostgresStore | Re
 
     Args:
         address: the address.
-        read_only: whether PostgreSQL shall refuse changes. Redis has no such mode; readers send no changes.
+        read_only: whether PostgreSQL refuses changes. Redis has no such mode; readers send no changes.
     """
     if address.scheme in POSTGRES:
         expect_library("psycopg", "postgres", address)

@@ -1,6 +1,6 @@
 """Splitting of a monoid's partials into parts that a store can merge, and combining of these parts.
 
-Counts, sums and means are numbers that every database can add. Of minima and maxima, the store keeps the one of larger rank. All other
+Counts, sums and means are numbers that every database can add. Of minima and maxima, the store keeps the value with the larger rank. All other
 partials are appended, and combined by readers or the compactor, without which their number grows with every save. The store's additions must
 equal `combine`: integers are exact, so they are added separately from floats.
 
@@ -25,7 +25,7 @@ _LARGEST_FRACTION = 1e290
 """Larger floats, infinities and NaN are appended. Sums of smaller ones would take 10¹⁸ saves to overflow, which databases refuse."""
 
 
-class _Adding(NamedTuple):
+class _Addition(NamedTuple):
     """Conversions of a partial to a total, if possible, and back."""
 
     total: Callable[[Any], Total | None]
@@ -51,29 +51,29 @@ def _mean_of_total(total: Total) -> tuple[float, int]:
 
 
 # By the exact class: a subclass may combine differently.
-_ADDING: dict[type[Monoid[Any]], _Adding] = {
-    Count: _Adding(_total_of_number, _number_of_total),
-    Sum: _Adding(_total_of_number, _number_of_total),
-    Mean: _Adding(_total_of_mean, _mean_of_total),
+_ADDITIONS: dict[type[Monoid[Any]], _Addition] = {
+    Count: _Addition(_total_of_number, _number_of_total),
+    Sum: _Addition(_total_of_number, _number_of_total),
+    Mean: _Addition(_total_of_mean, _mean_of_total),
 }
-_RANKING: dict[type[Monoid[Any]], Callable[[Any], bytes | None]] = {Max: order_key, Min: reverse_order_key}
+_RANKS: dict[type[Monoid[Any]], Callable[[Any], bytes | None]] = {Max: order_key, Min: reverse_order_key}
 
 
 class PartialMerger:
-    """Splits and combines the partials of one monoid."""
+    """Splits a monoid's partials into parts that the store merges, and combines the parts."""
 
     def __init__(self, monoid: Monoid[Any]) -> None:
         self._monoid = monoid
-        self._adding = _ADDING.get(type(monoid))
-        self._ranking = _RANKING.get(type(monoid))
+        self._addition = _ADDITIONS.get(type(monoid))
+        self._rank_of = _RANKS.get(type(monoid))
 
-    def overwriting(self, changes: Changes) -> SlotChanges:
+    def replacements(self, changes: Changes) -> SlotChanges:
         """Return the changes as replacements of values."""
         return SlotChanges(
             removed=_removed(changes), wholes=[(slot, value) for slot, value in changes.items() if value is not None]
         )
 
-    def appending(self, changes: Changes) -> SlotChanges:
+    def additions(self, changes: Changes) -> SlotChanges:
         """Return the changes as partials to add."""
         totals, extremes, partials = [], [], []
         for slot, encoded in changes.items():
@@ -110,15 +110,15 @@ class PartialMerger:
             ) from error
 
     def _total(self, encoded: bytes) -> Total | None:
-        return self._adding.total(self._monoid.decode(encoded)) if self._adding else None
+        return self._addition.total(self._monoid.decode(encoded)) if self._addition else None
 
     def _rank(self, encoded: bytes) -> bytes | None:
-        return self._ranking(self._monoid.decode(encoded)) if self._ranking else None
+        return self._rank_of(self._monoid.decode(encoded)) if self._rank_of else None
 
     def _encoded(self, total: Total | None) -> bytes | None:
-        if total is None or self._adding is None:
+        if total is None or self._addition is None:
             return None
-        return self._monoid.encode(self._adding.partial(total))
+        return self._monoid.encode(self._addition.partial(total))
 
 
 def _removed(changes: Changes) -> list[bytes]:

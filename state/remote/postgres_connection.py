@@ -45,21 +45,21 @@ _INTERRUPTIONS = (
     "55P03",  # lock timeout
     "57",  # cancelled, shut down by the administrator, starting up
 )
-_NO_ROOM = ("53100", "53200", "53400", "58")
+_OUT_OF_SPACE = ("53100", "53200", "53400", "58")
 _REFUSALS = ("28", "3D", "3F", "42501")
-_NOT_WORTH_REPEATING = ("no password supplied", "does not support SSL", "certificate", "authentication method")
+_PERMANENT_FAILURES = ("no password supplied", "does not support SSL", "certificate", "authentication method")
 _UNAVAILABLE = ("starting up", "shutting down", "recovery mode", "too many clients", "remaining connection slots")
 
 
 class PostgresConnection:
-    """One connection for all shards of a process. They take turns, and a checkpoint is a few round trips.
+    """The connection of a process, which all its shards share.
 
     One connection for each shard would not be faster: a worker's shards share one thread, and PostgreSQL runs a process for each connection.
-    A lock lets other threads open shards; it is held for one attempt, never during a pause.
+    Other threads may open shards, so a lock serializes the attempts. It is released during the pauses between attempts.
 
     Args:
         address: the address of PostgreSQL.
-        read_only: whether PostgreSQL shall refuse changes.
+        read_only: whether PostgreSQL refuses changes.
         rights: the permissions that the user needs, for messages.
         limit_s: the time limit of a block in seconds; None for no limit. Connecting may take two seconds more.
     """
@@ -99,20 +99,20 @@ class PostgresConnection:
         if self._limit_s is None:
             yield
             return
-        overdue = threading.Event()
-        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        timed_out = threading.Event()
+        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
 
-            def break_off() -> None:
-                overdue.set()
+            def disconnect() -> None:
+                timed_out.set()
                 with suppress(OSError):
-                    line.shutdown(socket.SHUT_RDWR)
+                    duplicate.shutdown(socket.SHUT_RDWR)
 
-            timer = threading.Timer(self._limit_s, break_off)
+            timer = threading.Timer(self._limit_s, disconnect)
             timer.start()
             try:
                 yield
             except psycopg.OperationalError as error:
-                if overdue.is_set():
+                if timed_out.is_set():
                     raise StoreInterrupted(
                         f"PostgreSQL at {self.address} did not answer within {self._limit_s:g} s."
                     ) from error
@@ -149,17 +149,17 @@ class PostgresConnection:
     def _parameters(self) -> dict[str, Any]:
         writable = {} if self._read_only else {"target_session_attrs": "read-write"}
         try:
-            given = conninfo_to_dict(self.address.url)
+            parameters = conninfo_to_dict(self.address.url)
         except psycopg.Error:
-            given = {"port": "unknown"}
+            parameters = {"port": "unknown"}
         # Text after an unescaped / or : in a password is parsed as a port, and libraries quote it in their errors.
-        if not all(port.isdigit() for port in str(given.get("port") or "0").split(",")):
+        if not all(port.isdigit() for port in str(parameters.get("port") or "0").split(",")):
             raise BadStoreAddress(
                 f"{self.address} is not a valid PostgreSQL address. Nothing was read or saved. Write postgresql://user:password@host:5432/database, "
                 "with %40 for @, %2F for / and %3A for : within the password."
             )
         limited = {} if self._limit_s is None else {"connect_timeout": max(math.ceil(self._limit_s), 2)}
-        return {**_DEFAULTS, **limited, **writable, **given}
+        return {**_DEFAULTS, **limited, **writable, **parameters}
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -173,29 +173,29 @@ class PostgresConnection:
 
 def translated(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
     """Translate an error of psycopg."""
-    said = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
+    message = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     code = getattr(error, "sqlstate", None) or ""
-    if _is_interruption(error, code, said):
-        return StoreInterrupted(f"PostgreSQL at {address} failed temporarily: {said}.")
-    if code.startswith(_NO_ROOM):
+    if _is_interruption(error, code, message):
+        return StoreInterrupted(f"PostgreSQL at {address} failed temporarily: {message}.")
+    if code.startswith(_OUT_OF_SPACE):
         return StateUnwritable(
-            f"PostgreSQL at {address} is out of space: {said}. Nothing of this checkpoint was saved. Free space, then start again."
+            f"PostgreSQL at {address} is out of space: {message}. Nothing of this checkpoint was saved. Free space, then start again."
         )
     if code.startswith(_REFUSALS) or not code:
         return StoreRefused(
-            f"PostgreSQL at {address} refuses access: {said}. Nothing was saved. Check the user, password and database in the address, or "
+            f"PostgreSQL at {address} refuses access: {message}. Nothing was saved. Check the user, password and database in the address, or "
             f"grant the missing permissions ({rights}). Then start again."
         )
     return StateError(
-        f"PostgreSQL at {address} failed: {said} (SQLSTATE {code}). Nothing was saved. Check the server's log."
+        f"PostgreSQL at {address} failed: {message} (SQLSTATE {code}). Nothing was saved. Check the server's log."
     )
 
 
-def _is_interruption(error: Exception, code: str, said: str) -> bool:
+def _is_interruption(error: Exception, code: str, message: str) -> bool:
     if code:
         return code.startswith(_INTERRUPTIONS)
     if not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
         return False
     # Connection errors have no codes. Refusals by the server start with FATAL.
-    refused = "FATAL" in said or any(words in said for words in _NOT_WORTH_REPEATING)
-    return not refused or any(words in said for words in _UNAVAILABLE)
+    refused = "FATAL" in message or any(words in message for words in _PERMANENT_FAILURES)
+    return not refused or any(words in message for words in _UNAVAILABLE)

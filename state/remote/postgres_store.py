@@ -27,25 +27,25 @@ from ..errors import ForeignState
 from ..protocols import ShardIdentity
 from .addresses import Address
 from .postgres_connection import PostgresConnection
-from .postgres_tables import make_tables
+from .postgres_tables import create_missing_tables
 from .protocols import (
     FORMAT,
-    UNKNOWN,
+    NO_VERSION,
     Claim,
-    Crowd,
     ExtremeRow,
     Parts,
     Shard,
+    ShardVersion,
     SlotChanges,
-    StoredShard,
     Total,
     TotalRow,
+    UnmergedPartials,
     Write,
 )
 from .state_shapes import foreign_format, foreign_shape
 
 _WHOLE, _MERGED, _FIRST_PARTIAL = 0, 1, 2
-_CROWDS_AT_ONCE = 50
+_UNMERGED_AT_ONCE = 50
 """The number of slots whose partials are loaded at a time; without compaction for an hour, each has thousands."""
 
 _CLAIM = """
@@ -61,7 +61,7 @@ _BEGIN = """
     WHERE processor = %s AND bucket = %s AND owner = %s AND epoch = %s AND saves = %s
     RETURNING shard, appended
 """
-_STANDING = "SELECT owner, epoch, saves FROM penstock_shards WHERE processor = %s AND bucket = %s"
+_VERSION = "SELECT owner, epoch, saves FROM penstock_shards WHERE processor = %s AND bucket = %s"
 _OUTBOX = "SELECT outbox FROM penstock_shards WHERE processor = %s AND bucket = %s"
 _REMOVE = "DELETE FROM penstock_parts WHERE shard = %s AND slot = ANY(%b::bytea[]) AND place >= %s"
 _PUT = """
@@ -94,15 +94,15 @@ _RANK = """
 """
 # Sorted within LATERAL, so that the plan is an index lookup for each slot, however large the shard is.
 _PARTS = """
-    SELECT asked.at, part.place, part.encoded, part.whole, part.fraction, part.observed
+    SELECT asked.number, part.place, part.encoded, part.whole, part.fraction, part.observed
     FROM penstock_shards AS own,
-        unnest(%b::bytea[]) WITH ORDINALITY AS asked (slot, at),
+        unnest(%b::bytea[]) WITH ORDINALITY AS asked (slot, number),
         LATERAL (
-            SELECT * FROM penstock_parts AS kept WHERE kept.shard = own.shard AND kept.slot = asked.slot ORDER BY place
+            SELECT * FROM penstock_parts AS stored WHERE stored.shard = own.shard AND stored.slot = asked.slot ORDER BY place
         ) AS part
     WHERE own.processor = %s AND own.bucket = %s
 """
-_CROWDS = """
+_UNMERGED = """
     SELECT part.slot, max(part.place), array_agg(part.encoded ORDER BY part.place)
     FROM penstock_parts AS part
     WHERE part.shard = (SELECT shard FROM penstock_shards WHERE processor = %s AND bucket = %s)
@@ -113,10 +113,10 @@ _LOCK = "SELECT shard FROM penstock_shards WHERE processor = %s AND bucket = %s 
 # Compared by content: after a failover that lost saves, other partials may have the same places.
 _REPLACE = """
     WITH same AS (
-        SELECT * FROM unnest(%b::bytea[], %t::bigint[], %b::bytea[], %b::bytea[]) AS crowd (slot, last, digest, merged)
+        SELECT * FROM unnest(%b::bytea[], %t::bigint[], %b::bytea[], %b::bytea[]) AS combined (slot, last, digest, merged)
         WHERE digest = (SELECT sha256(string_agg(part.encoded, ''::bytea ORDER BY part.place)) FROM penstock_parts AS part
-                        WHERE part.shard = %s AND part.slot = crowd.slot AND part.place BETWEEN %s AND crowd.last)
-    ), gone AS (
+                        WHERE part.shard = %s AND part.slot = combined.slot AND part.place BETWEEN %s AND combined.last)
+    ), removed AS (
         DELETE FROM penstock_parts AS part USING same
         WHERE part.shard = %s AND part.slot = same.slot AND part.place >= %s AND part.place < same.last
     )
@@ -131,18 +131,18 @@ _SLOTS = """
 
 
 class PostgresStore:
-    """All shards of one database.
+    """The shards in one PostgreSQL database.
 
     Args:
         address: its address.
-        read_only: whether it shall refuse changes.
+        read_only: whether PostgreSQL refuses changes.
     """
 
     def __init__(self, address: Address, *, read_only: bool = False) -> None:
         self._connection = PostgresConnection(address, read_only=read_only)
         self._address = address
         self._has_tables = False
-        self._making_tables = threading.Lock()
+        self._tables_lock = threading.Lock()
 
     def claim(self, identity: ShardIdentity) -> Claim:
         """Become the owner."""
@@ -152,33 +152,33 @@ class PostgresStore:
             row = connection.execute(_CLAIM, (*shard, FORMAT, identity.shape, uuid4().hex)).fetchone()
             if row is None:
                 raise self._foreign(connection, identity)
-        *standing, position = row
-        return Claim(StoredShard(*standing), msgspec.convert(position, StatePosition))
+        *version, position = row
+        return Claim(ShardVersion(*version), msgspec.convert(position, StatePosition))
 
-    def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
-        """Write if the shard has the expected status. Return its status before."""
+    def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
+        """Write if the shard has the expected version. Return its version before the write."""
         appends = write.changes.appends
         with self._connection.transaction() as connection:
-            values = (encode_position(write.position).decode(), write.outbox, appends, write.shape, *shard, *standing)
+            values = (encode_position(write.position).decode(), write.outbox, appends, write.shape, *shard, *version)
             row = connection.execute(_BEGIN, values).fetchone()
             if row is None:
-                return _stored(connection, shard)
+                return _version(connection, shard)
             _Rows(connection, *row).change(write.changes)
-        return standing
+        return version
 
-    def stored(self, shard: Shard) -> StoredShard:
-        """Return the shard's current owner and number of saves."""
+    def version(self, shard: Shard) -> ShardVersion:
+        """Return the shard's current version."""
         with self._connection.transaction() as connection:
-            return _stored(connection, shard)
+            return _version(connection, shard)
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
         """Return the parts of each slot."""
         found = [Parts()] * len(slots)
         with self._connection.transaction() as connection:
             rows = connection.cursor(binary=True).execute(_PARTS, (list(slots), *shard)).fetchall()
-        for at, place, encoded, whole, fraction, observed in rows:
+        for number, place, encoded, whole, fraction, observed in rows:
             total = None if whole is None else Total(int(whole), fraction, int(observed))
-            found[at - 1] = _with_row(found[at - 1], place, encoded, total)
+            found[number - 1] = _with_row(found[number - 1], place, encoded, total)
         return found
 
     def outbox(self, shard: Shard) -> bytes:
@@ -187,23 +187,23 @@ class PostgresStore:
             row = connection.cursor(binary=True).execute(_OUTBOX, shard).fetchone()
         return row[0] if row else b""
 
-    def crowds(self, shard: Shard, more_than: int) -> Iterator[Sequence[Crowd]]:
-        """Yield the slots with more than `more_than` partials, in order."""
+    def unmerged_partials(self, shard: Shard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
+        """Yield the slots with more than `partial_limit` partials, in order."""
         after = b""
-        while crowds := self._crowds(shard, after, more_than):
-            yield crowds
-            after = crowds[-1].slot
+        while batch := self._next_unmerged(shard, after, partial_limit):
+            yield batch
+            after = batch[-1].slot
 
-    def _crowds(self, shard: Shard, after: bytes, more_than: int) -> list[Crowd]:
-        values = (*shard, after, _FIRST_PARTIAL, more_than, _CROWDS_AT_ONCE)
+    def _next_unmerged(self, shard: Shard, after: bytes, partial_limit: int) -> list[UnmergedPartials]:
+        values = (*shard, after, _FIRST_PARTIAL, partial_limit, _UNMERGED_AT_ONCE)
         with self._connection.transaction() as connection:
-            return [Crowd(*row) for row in connection.cursor(binary=True).execute(_CROWDS, values)]
+            return [UnmergedPartials(*row) for row in connection.cursor(binary=True).execute(_UNMERGED, values)]
 
-    def replace(self, shard: Shard, merged: Sequence[tuple[Crowd, bytes]]) -> int:
-        """Replace each crowd that has not changed by one partial."""
-        slots = [crowd.slot for crowd, _ in merged]
-        lasts = [crowd.last for crowd, _ in merged]
-        digests = [hashlib.sha256(b"".join(crowd.partials)).digest() for crowd, _ in merged]
+    def replace(self, shard: Shard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
+        """Replace the partials of each slot by one, unless they have changed."""
+        slots = [unmerged.slot for unmerged, _ in merged]
+        lasts = [unmerged.last for unmerged, _ in merged]
+        digests = [hashlib.sha256(b"".join(unmerged.partials)).digest() for unmerged, _ in merged]
         with self._connection.transaction() as connection:
             row = connection.execute(_LOCK, shard).fetchone()
             if row is None:
@@ -234,10 +234,10 @@ class PostgresStore:
         self._connection.close()
 
     def _expect_tables(self) -> None:
-        with self._making_tables:
+        with self._tables_lock:
             if not self._has_tables:
                 with self._connection.transaction() as connection:
-                    make_tables(connection)
+                    create_missing_tables(connection)
                 self._has_tables = True
 
     def _foreign(self, connection: psycopg.Connection, identity: ShardIdentity) -> ForeignState:
@@ -258,7 +258,7 @@ class _Rows:
         self._appended = appended
 
     def change(self, changes: SlotChanges) -> None:
-        """Make the changes."""
+        """Write the changes."""
         if changes.removed:
             self._remove(changes.removed, _WHOLE)
         if changes.wholes:
@@ -290,9 +290,9 @@ def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _stored(connection: psycopg.Connection, shard: Shard) -> StoredShard:
-    found = connection.execute(_STANDING, shard).fetchone()
-    return StoredShard(*found) if found else UNKNOWN
+def _version(connection: psycopg.Connection, shard: Shard) -> ShardVersion:
+    found = connection.execute(_VERSION, shard).fetchone()
+    return ShardVersion(*found) if found else NO_VERSION
 
 
 def _with_row(parts: Parts, place: int, encoded: Any, total: Total | None) -> Parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 _LOCK = 0x70656E73746F636B
-"""The advisory lock for creating them: the word penstock, as a number."""
+"""The advisory lock for creating the tables: the bytes of "penstock" as a number."""
 
 _TABLES = (
     """
@@ -42,16 +42,16 @@ _TABLES = (
 )
 
 
-def make_tables(connection: psycopg.Connection) -> None:
+def create_missing_tables(connection: psycopg.Connection) -> None:
     """Create missing tables within a transaction; workers that start together take turns."""
-    if not _are_there(connection):
+    if not _exist(connection):
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        if not _are_there(connection):
+        if not _exist(connection):
             for statement in _TABLES:
                 connection.execute(statement)
 
 
-def _are_there(connection: psycopg.Connection) -> bool:
+def _exist(connection: psycopg.Connection) -> bool:
     row = connection.execute(
         "SELECT to_regclass('penstock_shards') IS NOT NULL AND to_regclass('penstock_parts') IS NOT NULL"
     )

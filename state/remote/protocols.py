@@ -35,8 +35,8 @@ class Shard(NamedTuple):
         return f"{self.processor}/{self.bucket}"
 
 
-class StoredShard(NamedTuple):
-    """The owner, epoch and number of saves of a shard; empty and zero if the store does not know it.
+class ShardVersion(NamedTuple):
+    """The version of a shard in its store. Each claim and each write changes it.
 
     Args:
         owner: a unique name of the claim. Epochs are not unique: a failover that loses a claim reuses its epoch.
@@ -49,13 +49,14 @@ class StoredShard(NamedTuple):
     saves: int
 
 
-UNKNOWN = StoredShard("", 0, 0)
+NO_VERSION = ShardVersion("", 0, 0)
+"""The version of a shard that the store does not have."""
 
 
 class Claim(NamedTuple):
-    """The result of a claim: the shard's status, and the position of the last save."""
+    """The result of a claim: the shard's version, and the position of the last save."""
 
-    standing: StoredShard
+    version: ShardVersion
     position: StatePosition
 
 
@@ -83,7 +84,7 @@ class Parts(NamedTuple):
 
 
 class TotalRow(NamedTuple):
-    """A partial that the store adds to the slot's total; `encoded` is kept instead if the number is too large."""
+    """A partial that the store adds to the slot's total. If the number is too large, the store appends `encoded` as a partial."""
 
     slot: bytes
     total: Total
@@ -110,7 +111,7 @@ class SlotChanges:
 
     @property
     def appends(self) -> bool:
-        """Whether a slot ends with other parts than a whole value."""
+        """Whether the changes add parts instead of replacing values."""
         return bool(self.totals or self.extremes or self.partials)
 
 
@@ -131,8 +132,8 @@ class Write:
     shape: str | None = None
 
 
-class Crowd(NamedTuple):
-    """The partials of a slot that has too many.
+class UnmergedPartials(NamedTuple):
+    """The partials of a slot with more of them than the compaction limit.
 
     Args:
         slot: the slot.
@@ -146,7 +147,7 @@ class Crowd(NamedTuple):
 
 
 class OwnedStore(Protocol):
-    """Shards and their owners. Thread-safe; each call is one attempt, durable on return. Repeat it after StoreInterrupted."""
+    """Shards with owners. Thread-safe. Each call is one attempt and durable on return; repeat it after StoreInterrupted."""
 
     def claim(self, identity: ShardIdentity) -> Claim:
         """Become the owner: increase the epoch, and create a missing shard.
@@ -156,16 +157,16 @@ class OwnedStore(Protocol):
         """
         ...
 
-    def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
-        """Write if the shard's status equals `standing`. Return its status before; equality means that the write took effect."""
+    def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
+        """Write if the shard has the expected version. Return its version before: the expected one if the write took effect."""
         ...
 
-    def stored(self, shard: Shard) -> StoredShard:
-        """Return the shard's current owner and number of saves."""
+    def version(self, shard: Shard) -> ShardVersion:
+        """Return the shard's current version."""
         ...
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
-        """Return the parts of each slot, all of one moment."""
+        """Return the parts of each slot, from one consistent read."""
         ...
 
     def outbox(self, shard: Shard) -> bytes:
@@ -178,14 +179,14 @@ class OwnedStore(Protocol):
 
 
 class CompactedStore(Protocol):
-    """Partials to merge. Each call is one attempt; repeat it after StoreInterrupted."""
+    """Compaction of partials. Each call is one attempt; repeat it after StoreInterrupted."""
 
-    def crowds(self, shard: Shard, more_than: int) -> Iterator[Sequence[Crowd]]:
-        """Yield the slots with more than `more_than` partials, in batches."""
+    def unmerged_partials(self, shard: Shard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
+        """Yield the slots with more than `partial_limit` partials, in batches."""
         ...
 
-    def replace(self, shard: Shard, merged: Sequence[tuple[Crowd, bytes]]) -> int:
-        """Replace each crowd that has not changed by one partial. Return the number of replacements."""
+    def replace(self, shard: Shard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
+        """Replace the partials of each slot by one, unless they have changed. Return the number of replaced slots."""
         ...
 
     def close(self) -> None:
@@ -194,7 +195,7 @@ class CompactedStore(Protocol):
 
 
 class ReadStore(Protocol):
-    """Reads for people and dashboards. They change nothing, not even an epoch. Repeat a call after StoreInterrupted."""
+    """Reads of results, by users and dashboards. A read does not claim the shard. Repeat a call after StoreInterrupted."""
 
     def shape(self, shard: Shard) -> str | None:
         """Return the type of the state; None if the store does not know the shard.
@@ -209,7 +210,7 @@ class ReadStore(Protocol):
         ...
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
-        """Return the parts of each slot, all of one moment."""
+        """Return the parts of each slot, from one consistent read."""
         ...
 
     def close(self) -> None:
@@ -218,4 +219,4 @@ class ReadStore(Protocol):
 
 
 class RebuiltStore(OwnedStore, ReadStore, Protocol):
-    """Shards whose values are computed elsewhere and written by their owner. Repeat a call after StoreInterrupted."""
+    """Shards whose values a bootstrap or backfill replaces. Repeat a call after StoreInterrupted."""

@@ -1,6 +1,6 @@
-"""Reads of an aggregator's results from a remote store, for people and dashboards. They claim and change nothing.
+"""Reads of an aggregator's results from a remote store, for users and dashboards. A read does not claim or change a shard.
 
-All results of one shard are of one moment. In Redis, `results` and `scan` may miss windows that start while they run.
+All results of one shard are from one consistent read. In Redis, `results` and `scan` may miss windows that start while they run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALL_TIME = Window(GLOBAL_WINDOW_START_MS, GLOBAL_WINDOW_END_MS)
 """The window of an aggregator without windows."""
 
 _RETRY_LIMIT_S = 10.0
-"""Shorter than a worker's limit, since a person is waiting."""
+"""Shorter than a worker's limit, because a user is waiting."""
 
 
 @final
@@ -55,25 +55,25 @@ class RemoteResults:
             ForeignState: the store contains other state for this processor.
         """
         shard = self._shard_of(key)
-        values = self._values(shard, [encode_window_key(key, window.start)]) if self._knows(shard) else []
+        values = self._values(shard, [encode_window_key(key, window.start)]) if self._exists(shard) else []
         return next((value for _, _, value in values), None)
 
     def results(self, key: str) -> Iterator[tuple[Window, Any]]:
         """Yield all windows of a key with their values, by time. Scans the key's whole shard."""
         shard = self._shard_of(key)
-        if self._knows(shard):
+        if self._exists(shard):
             slots = self._call(partial(self._store.slots, shard, key.encode(), None))
             for _, window, value in self._values(shard, slots):
                 yield window, value
 
     def scan(self, limit: int) -> Iterator[tuple[str, Window, Any]]:
         """Yield up to `limit` results as key, window and value; by shard, otherwise unordered."""
-        left = limit
+        remaining = limit
         for bucket in range(self._processor.inputs()[0].buckets):
             shard = Shard(self._processor.name, bucket)
-            if left > 0 and self._knows(shard):
-                slots = self._call(partial(self._store.slots, shard, None, left))
-                left -= len(slots)
+            if remaining > 0 and self._exists(shard):
+                slots = self._call(partial(self._store.slots, shard, None, remaining))
+                remaining -= len(slots)
                 yield from self._values(shard, slots)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class RemoteResults:
     def _shard_of(self, key: str) -> Shard:
         return Shard(self._processor.name, bucket_of(key.encode(), self._processor.inputs()[0].buckets))
 
-    def _knows(self, shard: Shard) -> bool:
+    def _exists(self, shard: Shard) -> bool:
         """Return whether a shard exists. Its state must have the processor's monoid and windows."""
         shape = self._call(partial(self._store.shape, shard))
         expected = self._processor.state_shape()

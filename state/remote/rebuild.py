@@ -6,8 +6,8 @@ Every write is the owner's, at that position. After each write, and after a cras
 either from the stream or from the computation, and the next owner continues from the position. So nothing counts twice, and the
 replacement can be repeated at any time.
 
-A shard that no stream has counted has no position, so a worker would read its events from the first one. Until its values are complete, its
-type is therefore one that no worker opens. The last write sets its real type and position together.
+A shard without a position has no counted events, and a worker would read them from the first one. Until its values are complete, the shard has
+a type that no worker opens. The last write sets its real type and its position together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .folder import RemoteStates, store_at
 from .protocols import RebuiltStore, Shard
 from .retry import RETRY_LIMIT_S, StoreRetry
 from .shard_state import RemoteShardState
-from .state_shapes import built_shape
+from .state_shapes import unfinished_shape
 
 CHUNK_SLOTS = 10_000
 """The number of slots that are replaced in one write."""
@@ -63,25 +63,25 @@ class StoreRebuild:
         self._address = address
         self._processor = processor
         self._buckets = range(processor.inputs()[0].buckets)
-        self._whole = processor.state_shape()
-        self._building = built_shape(self._whole)
+        self._final_shape = processor.state_shape()
+        self._building_shape = unfinished_shape(self._final_shape)
         self._retry = retry
         self._states = RemoteStates(store, processor, WriteMode.READ_MERGE_WRITE, retry)
 
     def positions(self) -> dict[int, Offsets]:
-        """Claim all shards with counted events. Return their positions; shards that are being built are skipped.
+        """Claim all shards with counted events. Return their positions, without shards that are being built.
 
         Raises:
             ForeignState: a shard belongs to another declaration.
             StoreRefused, StoreUnreachable: the store failed.
         """
-        there = [bucket for bucket in self._buckets if self._shape(bucket) not in {None, self._building}]
-        positions = {bucket: self._open(bucket, self._whole).position().offsets for bucket in there}
+        claimed = [bucket for bucket in self._buckets if self._shape(bucket) not in {None, self._building_shape}]
+        positions = {bucket: self._open(bucket, self._final_shape).position().offsets for bucket in claimed}
         return {bucket: position for bucket, position in positions.items() if position}
 
     def unfinished(self) -> list[int]:
         """Return the shards that are being built, or whose build was interrupted."""
-        return [bucket for bucket in self._buckets if self._shape(bucket) == self._building]
+        return [bucket for bucket in self._buckets if self._shape(bucket) == self._building_shape]
 
     def begin(self) -> None:
         """Claim every shard, and lock those without counted events until they are complete.
@@ -91,10 +91,10 @@ class StoreRebuild:
             StoreRefused, StoreUnreachable: the store failed.
         """
         for bucket in self._buckets:
-            if self._shape(bucket) != self._building:
-                state = self._open(bucket, self._whole)
+            if self._shape(bucket) != self._building_shape:
+                state = self._open(bucket, self._final_shape)
                 if not state.position():
-                    state.become(self._building, StatePosition())
+                    state.become(self._building_shape, StatePosition())
 
     def replace(
         self, bucket: int, position: Offsets, computed: Iterable[tuple[bytes, bytes]], within: Callable[[bytes], bool]
@@ -105,20 +105,20 @@ class StoreRebuild:
             bucket: the shard.
             position: the position of the computation.
             computed: slots with their encoded values, each once.
-            within: returns whether the computation covered a slot.
+            within: returns whether the computation includes a slot.
 
         Raises:
             StoreMoved: the shard has another position.
             StoreFenced: another owner has claimed the shard; each slot has its old or its computed value.
         """
-        is_begun = self._shape(bucket) == self._building
-        state = self._open(bucket, self._building if is_begun else self._whole)
+        is_begun = self._shape(bucket) == self._building_shape
+        state = self._open(bucket, self._building_shape if is_begun else self._final_shape)
         if not is_begun:
             self._expect_at(bucket, position, state.position().offsets)
-        left = set(filter(within, self._slots(bucket)))
-        replaced = _write(state, computed, left)
+        remaining = set(filter(within, self._slots(bucket)))
+        replaced = _write(state, computed, remaining)
         if is_begun:
-            state.become(self._whole, StatePosition(position))
+            state.become(self._final_shape, StatePosition(position))
         return replaced
 
     def close(self) -> None:
@@ -151,26 +151,26 @@ class StoreRebuild:
             )
 
 
-def _write(state: RemoteShardState, computed: Iterable[tuple[bytes, bytes]], left: set[bytes]) -> ReplacedValues:
+def _write(state: RemoteShardState, computed: Iterable[tuple[bytes, bytes]], remaining: set[bytes]) -> ReplacedValues:
     """Write the computed values, then remove the remaining slots."""
     written = 0
     for chunk in _chunks(computed):
         state.save(chunk)
-        left.difference_update(chunk)
+        remaining.difference_update(chunk)
         written += len(chunk)
-    for chunk in _chunks((slot, None) for slot in sorted(left)):
+    for chunk in _chunks((slot, None) for slot in sorted(remaining)):
         state.save(chunk)
-    return ReplacedValues(written, len(left))
+    return ReplacedValues(written, len(remaining))
 
 
 def _chunks(slots: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Changes]:
-    left = iter(slots)
-    while chunk := dict(islice(left, CHUNK_SLOTS)):
+    unwritten = iter(slots)
+    while chunk := dict(islice(unwritten, CHUNK_SLOTS)):
         yield chunk
 
 
 def open_rebuild(url: str, processor: type[Aggregator], *, retry_limit_s: float = RETRY_LIMIT_S) -> StoreRebuild:
-    """Return the shards of an aggregator for a computation elsewhere. The first call connects.
+    """Return the shards of an aggregator, to replace their values. The first call connects.
 
     Args:
         url: postgresql://…, redis://… or rediss://…

@@ -31,7 +31,7 @@ _INTERRUPTIONS = (
     redis.exceptions.SlotNotCoveredError,
     OSError,
 )
-_PASSING = (
+_TEMPORARY_CODES = (
     "LOADING",
     "MASTERDOWN",
     "CLUSTERDOWN",
@@ -41,7 +41,7 @@ _PASSING = (
     "TRYAGAIN",
     STAGED_CHUNKS_ARE_MISSING,
 )
-_NOT_ALLOWED = (
+_ACCESS_DENIED = (
     "WRONGPASS",
     "NOAUTH",
     "NOPERM",
@@ -50,7 +50,7 @@ _NOT_ALLOWED = (
     "SELECT is not allowed",
     "without any password",
 )
-_NO_ROOM = ("OOM", "MISCONF")
+_OUT_OF_SPACE = ("OOM", "MISCONF")
 _STATE_RIGHTS = "the keys penstock:* and to scripts (EVAL)"
 
 
@@ -59,7 +59,7 @@ class RedisConnection:
 
     Args:
         address: the address of Redis, or of one node of a cluster.
-        rights: what the user needs access to, for messages.
+        rights: the keys and commands that the user needs, for messages.
         limit_s: the time limit of an answer in seconds; by default 30, and 10 for connecting.
     """
 
@@ -80,11 +80,11 @@ class RedisConnection:
         except PenstockError:
             raise
         except (redis.RedisError, OSError) as error:
-            wrong = translated(self.address, error, self._rights)
-            if isinstance(wrong, StoreInterrupted):
+            failure = translated(self.address, error, self._rights)
+            if isinstance(failure, StoreInterrupted):
                 # A replica that was the primary keeps its connections open: the next attempt looks up the primary again.
                 self._forget(client)
-            raise wrong from error
+            raise failure from error
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any] = ()) -> Any:
         """Return a script's result."""
@@ -108,10 +108,10 @@ class RedisConnection:
     def _connected(self) -> Any:
         with self._lock:
             if self._client is None:
-                self._client = self._made()
+                self._client = self._connect()
             return self._client
 
-    def _made(self) -> Any:
+    def _connect(self) -> Any:
         settings: dict[str, Any] = {
             "socket_timeout": self._limit_s or 30.0,
             "socket_connect_timeout": self._limit_s or 10.0,
@@ -154,31 +154,31 @@ def warn_unless_durable(connection: RedisConnection) -> None:
 
 def translated(address: Address, error: Exception, rights: str = _STATE_RIGHTS) -> StateError:
     """Translate an error of redis-py."""
-    said = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
+    message = " ".join(address.without_password(str(error)).split()).rstrip(".") or type(error).__name__
     # First, because redis-py reports a wrong password as a failed connection.
-    if isinstance(error, _REFUSALS) or any(words in said for words in _NOT_ALLOWED):
+    if isinstance(error, _REFUSALS) or any(words in message for words in _ACCESS_DENIED):
         return StoreRefused(
-            f"Redis at {address} refuses access: {said}. Nothing was saved. Check the user, password and database number in the address, or "
-            f"give the user access to {rights}. Then start again."
+            f"Redis at {address} refuses access: {message}. Nothing was saved. Check the user, password and database number in the address, or "
+            f"grant the user access to {rights}. Then start again."
         )
-    if isinstance(error, _INTERRUPTIONS) or _has_code(said, _PASSING):
-        return StoreInterrupted(f"Redis at {address} failed temporarily: {said}.")
-    if isinstance(error, redis.OutOfMemoryError) or _has_code(said, _NO_ROOM):
+    if isinstance(error, _INTERRUPTIONS) or _has_code(message, _TEMPORARY_CODES):
+        return StoreInterrupted(f"Redis at {address} failed temporarily: {message}.")
+    if isinstance(error, redis.OutOfMemoryError) or _has_code(message, _OUT_OF_SPACE):
         return StateUnwritable(
-            f"Redis at {address} is out of space: {said}. Nothing of this checkpoint was saved. Raise maxmemory or free disk space, "
+            f"Redis at {address} is out of space: {message}. Nothing of this checkpoint was saved. Raise maxmemory or free disk space, "
             "then start again."
         )
-    return StateError(f"Redis at {address} failed: {said}. Nothing was saved. Check the server's log.")
+    return StateError(f"Redis at {address} failed: {message}. Nothing was saved. Check the server's log.")
 
 
-def _has_code(said: str, codes: Sequence[str]) -> bool:
-    # Before version 7, a script's error contained the failed command's code somewhere within, after a minus.
-    return any(said.startswith(code) or f" -{code}" in said for code in codes)
+def _has_code(message: str, codes: Sequence[str]) -> bool:
+    # Before version 7, the error of a script contains the failed command's code after a minus.
+    return any(message.startswith(code) or f" -{code}" in message for code in codes)
 
 
 def _is_cluster(client: Any) -> bool:
     try:
         return bool(client.info("cluster").get("cluster_enabled"))
     except redis.ResponseError:
-        # Managed Redis may hide it; to a client it then looks like a single server.
+        # Managed Redis may hide the setting, and then behaves like a single server.
         return False

@@ -3,8 +3,8 @@
 Lists of slots and values arrive in chunks: byte strings with length prefixes. So neither the number of a command's arguments nor that of
 Lua's `unpack`, about 8,000, limits a save. (Redis's cmsgpack does not support the binary strings of MessagePack.)
 
-A script that raises keeps its writes so far. So each one checks first and writes afterwards, starting with a write that a full Redis
-refuses. Once a script has written, Redis lets it finish.
+Redis does not undo the writes of a script that fails. So each script checks first and writes afterwards, starting with a write that a full
+Redis refuses. After its first write, Redis lets a script finish.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ COMMIT = (
     + """
 local shard, wholes, sums, fractions, observed, extremes, partials, staged = unpack(KEYS)
 
-local standing = redis.call('HMGET', shard, 'owner', 'epoch', 'saves')
-local owner, epoch, saves = standing[1] or '', tonumber(standing[2] or 0), tonumber(standing[3] or 0)
+local version = redis.call('HMGET', shard, 'owner', 'epoch', 'saves')
+local owner, epoch, saves = version[1] or '', tonumber(version[2] or 0), tonumber(version[3] or 0)
 if owner ~= ARGV[1] or epoch ~= tonumber(ARGV[2]) or saves ~= tonumber(ARGV[3]) then
     return {owner, epoch, saves}
 end
-local ahead = tonumber(ARGV[7])
-if ahead > 0 and redis.call('LLEN', staged) ~= ahead then
+local staged_chunks = tonumber(ARGV[7])
+if staged_chunks > 0 and redis.call('LLEN', staged) ~= staged_chunks then
     return redis.error_reply('PENSTOCKSTAGED chunks are missing')
 end
 
@@ -89,9 +89,9 @@ end
 -- Lua's own comparison of strings follows the locale. No rank is the beginning of another.
 local function greater(left, right)
     for at = 1, math.min(#left, #right) do
-        local one, other = string.byte(left, at), string.byte(right, at)
-        if one ~= other then
-            return one > other
+        local ours, theirs = string.byte(left, at), string.byte(right, at)
+        if ours ~= theirs then
+            return ours > theirs
         end
     end
     return false
@@ -118,7 +118,7 @@ end
 function change.totals(items)
     for at = 1, #items, 5 do
         local slot, sum, fraction, count, framed = unpack(items, at, at + 4)
-        -- HINCRBY takes no more than 64 bits and refuses to go beyond them: the partial is then kept as it is.
+        -- HINCRBY refuses sums beyond 64 bits. The partial is then appended.
         if type(redis.pcall('HINCRBY', sums, slot, sum)) == 'table' then
             append(slot, framed)
         else
@@ -154,7 +154,7 @@ local function apply(chunk)
     change[kind](items_of(chunk, at))
 end
 
-for at = 0, ahead - 1 do
+for at = 0, staged_chunks - 1 do
     apply(redis.call('LINDEX', staged, at))
 end
 redis.call('DEL', staged)
@@ -206,17 +206,17 @@ return {scanned[1], names}
 """
 """Keys: a hash. Arguments: cursor, 'any' or 'key', the key. Returns the next cursor and slots, which may repeat."""
 
-CROWDS = """
+UNMERGED = """
 local scanned = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 50)
-local crowds = {}
+local unmerged = {}
 for at = 1, #scanned[2], 2 do
     local kept = scanned[2][at + 1]
     if struct.unpack('>I4', kept) > tonumber(ARGV[2]) then
-        crowds[#crowds + 1] = scanned[2][at]
-        crowds[#crowds + 1] = kept
+        unmerged[#unmerged + 1] = scanned[2][at]
+        unmerged[#unmerged + 1] = kept
     end
 end
-return {scanned[1], crowds}
+return {scanned[1], unmerged}
 """
 """Keys: partials. Arguments: cursor, the greatest number of partials to skip. Returns the next cursor, and slots with their partials."""
 
@@ -238,7 +238,7 @@ end
 return replaced
 """
 )
-"""Keys: partials. Arguments: a chunk of crowds: slot, number of partials, their length in bytes, their digest, and the new partial.
+"""Keys: partials. Arguments: a chunk with, for each slot: the slot, the number of partials, their length in bytes, their digest, and the new partial.
 
-The first partials of a slot may be replaced by their combination, whoever wrote them, so comparing their bytes is enough.
+The first partials of a slot may be replaced by their combination regardless of their writer, so comparing their bytes is enough.
 """

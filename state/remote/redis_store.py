@@ -5,14 +5,14 @@
                                    :sums, :fractions, :observed   numbers that Redis adds up
                                    :extremes    the length of a rank, the rank, the encoded value
                                    :partials    their number, then each with a length prefix
-                                   :staged:<…>  a large save in progress; it expires by itself
+                                   :staged:<…>  a large save in progress; it expires
 
 A save is one script, so it is atomic. Data too large for one command is first sent to a list with a unique name, from which the script
 takes it.
 
-Durability depends on Redis's settings. For lasting saves, set `appendonly yes` with `appendfsync always` (`everysec`, the default, may lose
-a second in a crash). A replica that takes over may lack the last saves, whatever the client does; `min-replicas-to-write` limits their
-number. Position and state are lost together, and the number of saves reveals it: the owner opens the shard again and continues from the
+Durability depends on Redis's settings. For durable saves, set `appendonly yes` with `appendfsync always` (`everysec`, the default, may lose
+a second in a crash). A replica that takes over may lack the last saves; `min-replicas-to-write` limits their
+number. Position and state are lost together. The number of saves shows the loss: the owner opens the shard again and continues from the
 older position. `maxmemory-policy noeviction` is required: Redis must not drop one shard to make room for another.
 """
 
@@ -30,20 +30,32 @@ from ...processors.shard.position import decode_position, encode_position
 from ..protocols import ShardIdentity
 from . import redis_scripts as scripts
 from .addresses import Address
-from .protocols import FORMAT, UNKNOWN, Claim, Crowd, Parts, Shard, SlotChanges, StoredShard, Total, TotalRow, Write
+from .protocols import (
+    FORMAT,
+    NO_VERSION,
+    Claim,
+    Parts,
+    Shard,
+    ShardVersion,
+    SlotChanges,
+    Total,
+    TotalRow,
+    UnmergedPartials,
+    Write,
+)
 from .redis_connection import RedisConnection, warn_unless_durable
 from .state_shapes import foreign_format, foreign_shape
 
 _HASHES = ("wholes", "sums", "fractions", "observed", "extremes", "partials")
-_MAY_NAME_SLOTS = ("wholes", "sums", "extremes", "partials")
+_HASHES_WITH_ALL_SLOTS = ("wholes", "sums", "extremes", "partials")
 _CHUNK_BYTES = 2**20
-_SENT_AT_ONCE_BYTES = 16 * 2**20
-_STAGED_FOR_S = 3600
+_COMMAND_LIMIT_BYTES = 16 * 2**20
+_STAGED_EXPIRY_S = 3600
 _LENGTH = struct.Struct(">I")
 
 
 class RedisStore:
-    """All shards of one Redis.
+    """The shards in one Redis.
 
     Args:
         address: its address.
@@ -52,12 +64,12 @@ class RedisStore:
     def __init__(self, address: Address) -> None:
         self._connection = RedisConnection(address)
         self._address = address
-        self._asked = False
-        self._asking = threading.Lock()
+        self._is_durability_checked = False
+        self._checking = threading.Lock()
 
     def claim(self, identity: ShardIdentity) -> Claim:
         """Become the owner."""
-        self._ask_for_durability()
+        self._check_durability()
         shard = Shard(identity.processor, identity.bucket)
         owner = uuid4().hex
         epoch, *found = self._connection.run(scripts.CLAIM, [_key(shard, "shard")], [FORMAT, identity.shape, owner])
@@ -67,37 +79,37 @@ class RedisStore:
                 raise foreign_format(self._address, shard, format_)
             raise foreign_shape(self._address, shard, shape, identity.shape)
         saves, position = found
-        return Claim(StoredShard(owner, epoch, saves), decode_position(position))
+        return Claim(ShardVersion(owner, epoch, saves), decode_position(position))
 
-    def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
-        """Write if the shard has the expected status. Return its status before."""
+    def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
+        """Write if the shard has the expected version. Return its version before the write."""
         chunks = list(_chunks(write.changes))
         staged = _key(shard, f"staged:{uuid4().hex}")
-        ahead = 0
-        if sum(map(len, chunks)) > _SENT_AT_ONCE_BYTES:
-            self._send_ahead(staged, chunks)
-            ahead, chunks = len(chunks), []
+        staged_chunks = 0
+        if sum(map(len, chunks)) > _COMMAND_LIMIT_BYTES:
+            self._stage(staged, chunks)
+            staged_chunks, chunks = len(chunks), []
         outbox = b"keep" if write.outbox is None else b"=" + write.outbox
         keys = [_key(shard, "shard"), *_keys(shard), staged]
         owner, epoch, saves = self._connection.run(
             scripts.COMMIT,
             keys,
-            [*standing, encode_position(write.position), outbox, write.shape or "", ahead, *chunks],
+            [*version, encode_position(write.position), outbox, write.shape or "", staged_chunks, *chunks],
         )
-        return StoredShard(owner.decode(), epoch, saves)
+        return ShardVersion(owner.decode(), epoch, saves)
 
-    def stored(self, shard: Shard) -> StoredShard:
-        """Return the shard's current owner and number of saves."""
+    def version(self, shard: Shard) -> ShardVersion:
+        """Return the shard's current version."""
         with self._connection.client() as client:
             owner, epoch, saves = client.hmget(_key(shard, "shard"), ["owner", "epoch", "saves"])
-        return UNKNOWN if owner is None else StoredShard(owner.decode(), int(epoch), int(saves or 0))
+        return NO_VERSION if owner is None else ShardVersion(owner.decode(), int(epoch), int(saves or 0))
 
-    def _send_ahead(self, staged: str, chunks: Sequence[bytes]) -> None:
+    def _stage(self, staged: str, chunks: Sequence[bytes]) -> None:
         with self._connection.client() as client:
             for chunk in chunks:
                 client.rpush(staged, chunk)
-                # At every step, so that a crash leaves nothing behind for ever.
-                client.expire(staged, _STAGED_FOR_S)
+                # With every chunk, so that the list expires after a crash.
+                client.expire(staged, _STAGED_EXPIRY_S)
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
         """Return the parts of each slot."""
@@ -111,19 +123,27 @@ class RedisStore:
             found: bytes | None = client.hget(_key(shard, "shard"), "outbox")
         return found or b""
 
-    def crowds(self, shard: Shard, more_than: int) -> Iterator[Sequence[Crowd]]:
-        """Yield the slots with more than `more_than` partials, unordered."""
-        for found in self._scanned(scripts.CROWDS, _key(shard, "partials"), more_than):
-            yield [Crowd(slot, 0, _unframed(kept)) for slot, kept in zip(found[::2], found[1::2], strict=True)]
+    def unmerged_partials(self, shard: Shard, partial_limit: int) -> Iterator[Sequence[UnmergedPartials]]:
+        """Yield the slots with more than `partial_limit` partials, unordered."""
+        for found in self._scanned(scripts.UNMERGED, _key(shard, "partials"), partial_limit):
+            yield [
+                UnmergedPartials(slot, 0, _unframed(kept)) for slot, kept in zip(found[::2], found[1::2], strict=True)
+            ]
 
-    def replace(self, shard: Shard, merged: Sequence[tuple[Crowd, bytes]]) -> int:
-        """Replace each crowd that has not changed by one partial."""
-        crowds: list[bytes] = []
-        for crowd, partial in merged:
-            framed = b"".join(map(_framed, crowd.partials))
+    def replace(self, shard: Shard, merged: Sequence[tuple[UnmergedPartials, bytes]]) -> int:
+        """Replace the partials of each slot by one, unless they have changed."""
+        items: list[bytes] = []
+        for unmerged, partial in merged:
+            framed = b"".join(map(_framed, unmerged.partials))
             digest = hashlib.sha1(framed, usedforsecurity=False).hexdigest()
-            crowds += [crowd.slot, b"%d" % len(crowd.partials), b"%d" % len(framed), digest.encode(), _framed(partial)]
-        replaced: int = self._connection.run(scripts.REPLACE, [_key(shard, "partials")], [_chunk(crowds)])
+            items += [
+                unmerged.slot,
+                b"%d" % len(unmerged.partials),
+                b"%d" % len(framed),
+                digest.encode(),
+                _framed(partial),
+            ]
+        replaced: int = self._connection.run(scripts.REPLACE, [_key(shard, "partials")], [_chunk(items)])
         return replaced
 
     def shape(self, shard: Shard) -> str | None:
@@ -140,7 +160,7 @@ class RedisStore:
         """Return the slots of a key, or of every key. A key needs a scan of the whole shard, some thousand slots at a time."""
         found: dict[bytes, None] = {}
         asked = ("any", b"") if key is None else ("key", key)
-        for hash_ in _MAY_NAME_SLOTS:
+        for hash_ in _HASHES_WITH_ALL_SLOTS:
             for names in self._scanned(scripts.SLOTS, _key(shard, hash_), *asked):
                 found.update(dict.fromkeys(names))
                 if limit is not None and len(found) >= limit:
@@ -159,11 +179,11 @@ class RedisStore:
             if cursor == b"0":
                 return
 
-    def _ask_for_durability(self) -> None:
-        with self._asking:
-            if not self._asked:
+    def _check_durability(self) -> None:
+        with self._checking:
+            if not self._is_durability_checked:
                 warn_unless_durable(self._connection)
-                self._asked = True
+                self._is_durability_checked = True
 
 
 def _key(shard: Shard, name: str) -> str:

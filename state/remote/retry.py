@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 RETRY_LIMIT_S = 15.0
 """The time limit of one call to an unreachable store. It covers a restart. After a longer outage (a failover takes 10 to 40 s), the worker
-returns to its last checkpoint. There it waits without a limit, and keeps polling to stay in its group."""
+returns to its last checkpoint, waits without a limit, and keeps polling to stay in its group."""
 
 _LOG = logging.getLogger("penstock.state")
 

@@ -14,7 +14,7 @@ from ..errors import StateError
 from ..protocols import Outbox
 from .errors import StoreFenced, StoreUnreachable
 from .merging import PartialMerger
-from .protocols import Claim, OwnedStore, Shard, SlotChanges, StoredShard, Write
+from .protocols import Claim, OwnedStore, Shard, ShardVersion, SlotChanges, Write
 from .retry import StoreRetry
 
 _encode_outbox = msgspec.msgpack.Encoder().encode
@@ -22,10 +22,10 @@ _decode_outbox = msgspec.msgpack.Decoder(Outbox).decode
 
 
 class RemoteShardState:
-    """A claimed shard; for one thread. Every write takes effect once, even if a lost connection makes it be repeated.
+    """A claimed shard; for one thread. Every write takes effect once, even if it is repeated after a lost connection.
 
-    The outcome of a failed write is unknown, and the next write could not be told from it. So the state must then be opened again; its
-    position shows its progress.
+    A write that fails has an unknown outcome, and the store could not distinguish the next write from it. Open the state again: its position
+    shows whether the write took effect.
 
     Args:
         store: the store.
@@ -48,12 +48,12 @@ class RemoteShardState:
     ) -> None:
         self._store = store
         self._shard = shard
-        self._standing, self._position = claim
+        self._version, self._position = claim
         self._merger = merger
-        self._split = merger.appending if write_mode is WriteMode.APPEND else merger.overwriting
+        self._split = merger.additions if write_mode is WriteMode.APPEND else merger.replacements
         self._retry = retry
         self._open = True
-        self._in_doubt = False
+        self._is_outcome_unknown = False
 
     def fetch(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each slot, merged from all parts stored there; None for an empty slot.
@@ -64,13 +64,13 @@ class RemoteShardState:
         self._expect_open()
         if not keys:
             return []
-        before = self._standing
+        before = self._version
         found = self._retry.call(partial(self._store.parts, self._shard, keys))
         self._expect_owner(before)
         return [self._merger.value(parts) for parts in found]
 
-    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the seam
-        """Return nothing: remote stores are unordered, and have neither ending windows nor timers."""
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - the protocol's
+        """Return nothing: remote stores are unordered, and aggregators in them have neither closing windows nor timers."""
         return []
 
     def position(self) -> StatePosition:
@@ -106,7 +106,7 @@ class RemoteShardState:
         self._commit(Write(SlotChanges(), self._position, b""))
 
     def become(self, shape: str, position: StatePosition) -> None:
-        """Change the type and position of the shard's state together."""
+        """Change the type and the position of the shard's state in one write."""
         self._commit(Write(SlotChanges(), position, shape=shape))
 
     def close(self) -> None:
@@ -115,41 +115,41 @@ class RemoteShardState:
 
     def _commit(self, write: Write) -> None:
         self._expect_open()
-        if self._in_doubt:
+        if self._is_outcome_unknown:
             raise StoreUnreachable(
                 f"{self._shard}: an earlier write failed with an unknown outcome, so nothing more is written. Close the state and open it "
                 "again: its position shows which events it includes."
             )
-        self._in_doubt = True
-        found = self._retry.call(partial(self._store.commit, self._shard, self._standing, write))
+        self._is_outcome_unknown = True
+        found = self._retry.call(partial(self._store.commit, self._shard, self._version, write))
         self._expect_ours(found)
-        self._in_doubt = False
-        self._standing = self._standing._replace(saves=self._standing.saves + 1)
+        self._is_outcome_unknown = False
+        self._version = self._version._replace(saves=self._version.saves + 1)
         self._position = write.position
 
-    def _expect_owner(self, before: StoredShard) -> None:
-        """Raise unless everything that was read since `before` was written by this owner. A checkpoint may be saved meanwhile."""
-        found = self._retry.call(partial(self._store.stored, self._shard))
+    def _expect_owner(self, before: ShardVersion) -> None:
+        """Raise StoreFenced if another owner has written since `before`. This owner may have saved a checkpoint meanwhile."""
+        found = self._retry.call(partial(self._store.version, self._shard))
         if found[:2] == before[:2] and found.saves >= before.saves:
             return
-        raise self._fenced(found, "Nothing that was read is used.")
+        raise self._fenced(found, "The values read are not used.")
 
-    def _expect_ours(self, found: StoredShard) -> None:
-        """Raise unless the write took effect, now or in an attempt whose answer was lost."""
-        ours = self._standing
+    def _expect_ours(self, found: ShardVersion) -> None:
+        """Raise StoreFenced unless the write took effect, now or in an attempt whose answer was lost."""
+        ours = self._version
         if found in (ours, ours._replace(saves=ours.saves + 1)):
             return
         raise self._fenced(found, "Nothing was written.")
 
-    def _fenced(self, found: StoredShard, consequence: str) -> StoreFenced:
-        ours = self._standing
+    def _fenced(self, found: ShardVersion, consequence: str) -> StoreFenced:
+        ours = self._version
         if found.owner != ours.owner and found.epoch >= ours.epoch:
             return StoreFenced(
-                f"{self._shard}: epoch {ours.epoch} is over, because another worker opened the shard as epoch {found.epoch}. {consequence} "
+                f"{self._shard}: epoch {ours.epoch} has ended: another worker opened the shard with epoch {found.epoch}. {consequence} "
                 "The new owner continues from the last checkpoint. Stop using this shard."
             )
         return StoreFenced(
-            f"{self._shard}: the store is at save {found.saves} of epoch {found.epoch}, but this worker left it at save {ours.saves} of epoch "
+            f"{self._shard}: the store is at save {found.saves} of epoch {found.epoch}, but this worker's last save was {ours.saves} of epoch "
             f"{ours.epoch}. The store lost saves, by a failover to a replica that lagged behind or by a restored backup. {consequence} "
             "State and position were lost together: open the shard again, and continue from its position."
         )

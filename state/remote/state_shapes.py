@@ -7,14 +7,14 @@ from .addresses import Address
 from .protocols import FORMAT, Shard
 
 
-def built_shape(shape: str) -> str:
+def unfinished_shape(shape: str) -> str:
     """Return the type of a shard while its first values are computed elsewhere. No worker opens it."""
     return f"{shape}, being built"
 
 
 def foreign_shape(address: Address, shard: Shard, found: str, expected: str) -> ForeignState:
     """Return the error for state of another type."""
-    if found == built_shape(expected):
+    if found == unfinished_shape(expected):
         return ForeignState(
             f"The state of {shard} at {address} is incomplete: it is being built from the archive, or the build was interrupted. Nothing was "
             "changed. Wait for `penstock bootstrap`, or run it again if it was interrupted. Workers continue from there."

@@ -33,7 +33,7 @@ def test_crowds_are_merged_in_order(url: str, opened: Opened) -> None:
     state = opened(url, processor)
     for n in range(9):
         state.save(lifted(monoid, a=n) | (lifted(monoid, b=n) if n < 4 else {}))
-    with closing(compactor_of(url, processor, more_than=4)) as compactor:
+    with closing(compactor_of(url, processor, partial_limit=4)) as compactor:
         assert compactor.compact() == 1
         assert compactor.compact() == 0
     state.save(lifted(monoid, a=9))
@@ -44,8 +44,8 @@ def test_crowds_are_merged_in_order(url: str, opened: Opened) -> None:
 
 def crowd_sizes(url: str, processor: type[ps.Aggregator]) -> dict[bytes, int]:
     with closing(store_at(address_of(url))) as store:
-        found = store.crowds(Shard(processor.name, 0), 0)
-        return {crowd.slot: len(crowd.partials) for crowds in found for crowd in crowds}
+        found = store.unmerged_partials(Shard(processor.name, 0), 0)
+        return {unmerged.slot: len(unmerged.partials) for batch in found for unmerged in batch}
 
 
 def remove_and_append(state: RemoteState) -> None:
@@ -73,7 +73,7 @@ def test_partials_that_cannot_be_combined_are_kept_and_reported(url: str, opened
 
     reported = r"9 partials of Small .* a log has four entries at most.* nothing is lost"
     with (
-        closing(compactor_of(url, processor, more_than=4)) as compactor,
+        closing(compactor_of(url, processor, partial_limit=4)) as compactor,
         pytest.raises(ProcessorFailed, match=reported),
     ):
         compactor.compact()
@@ -100,10 +100,10 @@ def test_what_happens_while_a_crowd_is_merged_stays(url: str, opened: Opened, me
         state.save(lifted(monoid, a=n))
     happens, expected = MEANWHILE[meanwhile]
     shard = Shard(processor.name, 0)
-    with closing(store_at(address_of(url))) as store, closing(compactor_of(url, processor, more_than=1)) as faster:
-        (crowd,) = [crowd for crowds in store.crowds(shard, 1) for crowd in crowds]
+    with closing(store_at(address_of(url))) as store, closing(compactor_of(url, processor, partial_limit=1)) as faster:
+        (unmerged,) = [unmerged for batch in store.unmerged_partials(shard, 1) for unmerged in batch]
         happens(state, faster)
-        store.replace(shard, [(crowd, monoid.encode([0, 1, 2]))])
+        store.replace(shard, [(unmerged, monoid.encode([0, 1, 2]))])
 
     assert values(state, monoid, A) == [expected]
 
@@ -117,14 +117,14 @@ def test_other_partials_at_the_same_places_are_not_replaced(postgres: Postgres, 
         state.save(lifted(monoid, a=n))
     shard = Shard(processor.name, 0)
     with closing(store_at(address_of(postgres.url))) as store, postgres.session() as session:
-        (crowd,) = [crowd for crowds in store.crowds(shard, 1) for crowd in crowds]
+        (unmerged,) = [unmerged for batch in store.unmerged_partials(shard, 1) for unmerged in batch]
         session.execute(
             "UPDATE penstock_parts AS part SET encoded = %s FROM penstock_shards AS own "
             "WHERE part.shard = own.shard AND own.processor = %s AND part.place = %s",
-            (monoid.encode([7]), processor.name, crowd.last),
+            (monoid.encode([7]), processor.name, unmerged.last),
         )
 
-        assert store.replace(shard, [(crowd, monoid.encode([0, 1, 2]))]) == 0
+        assert store.replace(shard, [(unmerged, monoid.encode([0, 1, 2]))]) == 0
     assert values(state, monoid, A) == [[0, 1, 7]]
 
 
@@ -137,11 +137,11 @@ def test_a_crowd_that_a_whole_value_replaced_stays_replaced(url: str, opened: Op
         state.save(lifted(monoid, a=n))
     shard = Shard(processor.name, 0)
     with closing(store_at(address_of(url))) as store:
-        (crowd,) = [crowd for crowds in store.crowds(shard, 1) for crowd in crowds]
+        (unmerged,) = [unmerged for batch in store.unmerged_partials(shard, 1) for unmerged in batch]
         state = opened(url, processor, OVERWRITING)
         state.save({A: monoid.encode([0, 1, 2, 3])})
 
-        assert store.replace(shard, [(crowd, monoid.encode([0, 1, 2]))]) == 0
+        assert store.replace(shard, [(unmerged, monoid.encode([0, 1, 2]))]) == 0
     assert values(state, monoid, A) == [[0, 1, 2, 3]]
 
 
@@ -150,7 +150,7 @@ def test_a_compactor_disturbs_nobody(url: str, opened: Opened) -> None:
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(url, processor)
-    with closing(compactor_of(url, processor, lambda: [0], more_than=2, pause_s=0.001)) as compactor:
+    with closing(compactor_of(url, processor, lambda: [0], partial_limit=2, pause_s=0.001)) as compactor:
         compactor.start()
         for n in range(150):
             state.save(lifted(monoid, a=n, b=n))
@@ -167,7 +167,7 @@ from support.stores import Log, aggregator
 from penstock.state.remote import compactor_of
 processor = aggregator(Log())
 processor.name = {name!r}
-compactor = compactor_of({url!r}, processor, lambda: [0], more_than=1)
+compactor = compactor_of({url!r}, processor, lambda: [0], partial_limit=1)
 while True:
     if compactor.compact():
         print("merged", flush=True)
@@ -201,7 +201,9 @@ def test_a_compactor_goes_on_after_a_lost_connection(place: Place, proxy: Proxy,
     monoid = Log()
     processor = aggregator(monoid)
     state = opened(place.url, processor)
-    with closing(compactor_of(place.through(proxy), processor, lambda: [0], more_than=2, pause_s=0.01)) as compactor:
+    with closing(
+        compactor_of(place.through(proxy), processor, lambda: [0], partial_limit=2, pause_s=0.01)
+    ) as compactor:
         proxy.refuse()
         compactor.start()
         for n in range(9):

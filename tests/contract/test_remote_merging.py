@@ -79,7 +79,7 @@ def test_any_series_of_saves_folds_as_the_monoid_does(url: str, name: str, drawn
     )
     processor = aggregator(monoid)
     truth: dict[bytes, list[Any]] = {A: [], B: []}
-    compactor = compactor_of(url, processor, lambda: [0], more_than=1)
+    compactor = compactor_of(url, processor, lambda: [0], partial_limit=1)
     folders = {writing: remote_states(url, processor, write_mode=writing) for writing in (OVERWRITING, APPENDING)}
     try:
         for writing, observed, compacts in drawn.draw(st.lists(save, max_size=6)):

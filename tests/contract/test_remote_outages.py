@@ -114,9 +114,9 @@ def test_pieces_that_are_missing_are_sent_again(redis_server: Redis, monkeypatch
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     store = redis_store.RedisStore(address_of(redis_server.url))
-    send = store._send_ahead
-    monkeypatch.setattr(store, "_send_ahead", lambda *arguments: None)
-    retrying = StoreRetry(pause=lambda _: monkeypatch.setattr(store, "_send_ahead", send))
+    send = store._stage
+    monkeypatch.setattr(store, "_stage", lambda *arguments: None)
+    retrying = StoreRetry(pause=lambda _: monkeypatch.setattr(store, "_stage", send))
     with closing(RemoteStates(store, processor, APPENDING, retrying)) as states:
         state = states.open(identity_of(processor))
         state.save(lifted(monoid, a=1))

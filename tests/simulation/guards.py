@@ -28,7 +28,7 @@ from penstock.processors.shard import checkpoints
 from penstock.processors.shard.shard import Shard
 from penstock.processors.time.idleness import IdleDetector
 from penstock.processors.time.shard_time import ShardTime
-from penstock.state.remote.protocols import StoredShard, Write
+from penstock.state.remote.protocols import ShardVersion, Write
 from penstock.transport.internal_topics import create_missing_categories
 from penstock.transport.memory.writers import MemoryTransactionalWriter
 from penstock.transport.messages import Outgoing
@@ -239,9 +239,9 @@ def nobody_sweeps() -> AbstractContextManager[object]:
 def stores_take_any_write() -> AbstractContextManager[object]:
     """Let the store write whoever asks, as often as it is asked."""
 
-    def commit(self: Row, standing: StoredShard, write: Write) -> StoredShard:
+    def commit(self: Row, version: ShardVersion, write: Write) -> ShardVersion:
         self._change(write)
-        self.standing = self.standing._replace(saves=self.standing.saves + 1)
-        return standing
+        self.version = self.version._replace(saves=self.version.saves + 1)
+        return version
 
     return patch.object(Row, "commit", commit)

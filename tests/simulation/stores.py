@@ -15,7 +15,7 @@ from penstock.processors.shard.position import StatePosition
 from penstock.state.protocols import ShardIdentity
 from penstock.state.remote.errors import StoreInterrupted
 from penstock.state.remote.folder import RemoteStates
-from penstock.state.remote.protocols import UNKNOWN, Claim, Parts, Shard, StoredShard, Write
+from penstock.state.remote.protocols import NO_VERSION, Claim, Parts, Shard, ShardVersion, Write
 from penstock.state.remote.retry import RETRY_LIMIT_S, StoreRetry
 
 from .faults import Fault, What
@@ -30,17 +30,17 @@ ATTEMPT_S = 5.0
 class Row:
     """A shard, as a database keeps it."""
 
-    standing: StoredShard = UNKNOWN
+    version: ShardVersion = NO_VERSION
     position: StatePosition = field(default_factory=StatePosition)
     outbox: bytes = b""
     slots: dict[bytes, Parts] = field(default_factory=dict)
 
-    def commit(self, standing: StoredShard, write: Write) -> StoredShard:
+    def commit(self, version: ShardVersion, write: Write) -> ShardVersion:
         """Write, if it stands as the writer believes; return how it stood."""
-        before = self.standing
-        if before == standing:
+        before = self.version
+        if before == version:
             self._change(write)
-            self.standing = before._replace(saves=before.saves + 1)
+            self.version = before._replace(saves=before.saves + 1)
         return before
 
     def _change(self, write: Write) -> None:
@@ -71,8 +71,8 @@ class Store:
         """Give a shard another owner."""
         row = self.rows.setdefault(Shard(identity.processor, identity.bucket), Row())
         self.claims += 1
-        row.standing = row.standing._replace(owner=f"owner {self.claims}", epoch=row.standing.epoch + 1)
-        return Claim(row.standing, row.position)
+        row.version = row.version._replace(owner=f"owner {self.claims}", epoch=row.version.epoch + 1)
+        return Claim(row.version, row.position)
 
 
 class Session:
@@ -97,18 +97,18 @@ class Session:
         """Become the owner of a shard."""
         return self._request("claim state", lambda: self._store.claim(identity))
 
-    def commit(self, shard: Shard, standing: StoredShard, write: Write) -> StoredShard:
+    def commit(self, shard: Shard, version: ShardVersion, write: Write) -> ShardVersion:
         """Write as the owner; return how the shard stood before."""
-        return self._request("write state", lambda: self._store.rows[shard].commit(standing, write))
+        return self._request("write state", lambda: self._store.rows[shard].commit(version, write))
 
     def parts(self, shard: Shard, slots: Sequence[bytes]) -> list[Parts]:
         """Return what is kept at each slot."""
         kept = self._store.rows[shard].slots
         return self._request("read state", lambda: [kept.get(slot, Parts()) for slot in slots])
 
-    def stored(self, shard: Shard) -> StoredShard:
+    def version(self, shard: Shard) -> ShardVersion:
         """Return the shard's current owner and number of saves."""
-        return self._request("read state", lambda: self._store.rows[shard].standing)
+        return self._request("read state", lambda: self._store.rows[shard].version)
 
     def outbox(self, shard: Shard) -> bytes:
         """Return the outbox."""
