@@ -32,7 +32,7 @@ class Delta:
     Args:
         before: the group's committed offsets when the checkpoint began.
         after: the position of the state with the changes.
-        changes: what changed between them.
+        changes: the changes between them.
     """
 
     before: Offsets
@@ -78,7 +78,7 @@ class ShardState(Protocol):
         ...
 
     def save_position(self, position: StatePosition) -> None:
-        """Update the position that the state reflects; what `position` lacks stays."""
+        """Update the position that the state reflects; fields that `position` lacks stay."""
         ...
 
     def save_together(self, changes: Changes, position: StatePosition) -> None:
@@ -91,7 +91,7 @@ class ShardState(Protocol):
 
 
 class LocalState(ShardState, Protocol):
-    """A state on the worker's disk. A delta is prepared, then decided elsewhere, then applied or discarded."""
+    """A state on the worker's disk. A delta is prepared, and applied or discarded after its checkpoint is decided elsewhere."""
 
     def prepare(self, delta: Delta) -> None:
         """Store a delta beside the state, in place of an earlier prepared one."""
@@ -117,15 +117,15 @@ class LocalState(ShardState, Protocol):
         ...
 
     def clear(self) -> None:
-        """Drop all values, and the position except for its generation. The position goes first: after a crash in between, clear again."""
+        """Drop all values, and the position except for its generation. The position is deleted first: after a crash in between, clear again."""
         ...
 
 
 class RemoteState(ShardState, Protocol):
     """A state in a remote store. The latest opener owns it; the store refuses writes of former owners.
 
-    Every write may raise `StoreFenced`. `save_together` and `save_with_outbox` take effect once, even if a lost connection makes them be
-    repeated.
+    Every write may raise `StoreFenced`. `save_together` and `save_with_outbox` take effect once, even if they are repeated after a
+    lost connection.
     """
 
     def save_with_outbox(self, changes: Changes, outbox: Outbox) -> None:
@@ -160,7 +160,7 @@ def _later(_: bytes, later: bytes) -> bytes:
 
 
 class MemoryShardState:
-    """A state that lives as long as the object, also after `close`. Both local and remote.
+    """A state that exists as long as the object, also after `close`. Both local and remote.
 
     Args:
         join: combines a saved value and its change; by default, the change replaces the value.

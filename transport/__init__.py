@@ -1,1 +1,1 @@
-"""Categories on a bus: Kafka, or one in memory with the same manners."""
+"""The bus: categories on Kafka, and in memory for tests."""

@@ -28,7 +28,7 @@ class BucketMismatch(BusError):
 
 
 class CompactedInput(BusError):
-    """A compacted category keeps only the latest event of each key, which cannot rebuild a lost state: a person must decide."""
+    """A compacted category keeps only the latest event of each key, which cannot rebuild a lost state: a user must decide."""
 
 
 class CategoryExists(BusError):
@@ -60,11 +60,11 @@ class GroupInUse(BusError):
 
 
 class OffsetOutOfRange(BusError):
-    """A position is before the first event on the bus or after the last one: events have expired; a person must decide."""
+    """A position is before the first event on the bus or after the last one: events have expired; a user must decide."""
 
 
 class TopicRecreated(BusError):
-    """A category was deleted and created again since it was read: its positions are invalid; a person must decide."""
+    """A category was deleted and created again since it was read: its positions are invalid; a user must decide."""
 
 
 class BatchesRefused(BusError):

@@ -10,9 +10,9 @@ from .errors import CategoryExists
 
 
 def create_missing_categories(bus: Bus, *specs: CategorySpec) -> None:
-    """Create those of the categories that are missing."""
+    """Create the missing categories."""
     existing = set(bus.catalog.names())
     for spec in specs:
         if spec.name not in existing:
-            with suppress(CategoryExists):  # another process created it meanwhile
+            with suppress(CategoryExists):  # another process has just created it
                 bus.catalog.create(spec)

@@ -1,4 +1,4 @@
-"""Messages on the bus, and their places."""
+"""Messages on the bus, and their buckets and offsets."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class WatermarkWriter:
         self._name = f"{name}:{category}"
         bus.catalog.ends(category)
         create_missing_categories(bus, WATERMARKS)
-        self._before = watermarks_on(bus).get((self._name, 0))
+        self._published = watermarks_on(bus).get((self._name, 0))
         self._writer = bus.writer()
 
     @staticmethod
@@ -65,14 +65,14 @@ class WatermarkWriter:
         Raises:
             WatermarkWentBack: the present watermark is later.
         """
-        if self._before is not None and self._before.watermark_ms > watermark_ms:
+        if self._published is not None and self._published.watermark_ms > watermark_ms:
             raise WatermarkWentBack(
-                f"The watermark of {self._name} is {_shown(self._before.watermark_ms)} and cannot go back to {_shown(watermark_ms)}. Nothing was "
+                f"The watermark of {self._name} is {_shown(self._published.watermark_ms)} and cannot go back to {_shown(watermark_ms)}. Nothing was "
                 "changed. Consumers have completed the windows before it, so earlier events are late."
             )
         ends = {self._category: dict(self._bus.catalog.ends(self._category))}
-        self._before = WatermarkStatement(self._name, 0, 1, watermark_ms, ends, watermark_ms, outside=True)
-        self._writer.send(WATERMARKS.name, watermark_messages([self._before]))
+        self._published = WatermarkStatement(self._name, 0, 1, watermark_ms, ends, watermark_ms, outside=True)
+        self._writer.send(WATERMARKS.name, watermark_messages([self._published]))
         self._writer.flush()
 
     def close(self) -> None:

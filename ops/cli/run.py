@@ -210,7 +210,7 @@ def _late_backups(ages: BackupAges) -> str:
     """Return the part of a progress line about late backups; empty if there are none."""
     late = ages.late
     return (
-        f", {len(late)} of {len(ages.of)} shards without a backup for {human_duration(max(late.values()))}"
+        f", {len(late)} of {len(ages.by_shard)} shards without a backup for {human_duration(max(late.values()))}"
         if late
         else ""
     )
@@ -219,7 +219,7 @@ def _late_backups(ages: BackupAges) -> str:
 def _described(ages: BackupAges) -> dict[str, float | int | None]:
     return {
         "backup_age_s": None if ages.oldest_s is None else round(ages.oldest_s, 3),
-        "shards_without_backup": ages.without,
+        "shards_without_backup": ages.missing_backups,
     }
 
 

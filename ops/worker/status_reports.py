@@ -97,7 +97,7 @@ class StatusReporter:
 
     def _report(self, worker: Worker, ended: str) -> Report:
         tally, ages = worker.metrics, self._backups.ages() if self._backups is not None else None
-        of = {} if ages is None else ages.of
+        of = {} if ages is None else ages.by_shard
         backups_s = {identity.bucket: age.seconds for identity, age in of.items() if age.exists}
         cpu = self._process.cpu_times()
         return Report(

@@ -29,27 +29,27 @@ class BackupAges:
     """The current backup ages of a worker's open shards.
 
     Args:
-        of: the age by shard, without shards that another owner backs up.
+        by_shard: the age of each shard, without shards that another owner backs up.
         interval_s: the backup interval.
     """
 
-    of: Mapping[ShardIdentity, BackupAge]
+    by_shard: Mapping[ShardIdentity, BackupAge]
     interval_s: float
 
     @property
     def oldest_s(self) -> float | None:
         """Return the greatest age of an existing backup; None without one."""
-        return max((age.seconds for age in self.of.values() if age.exists), default=None)
+        return max((age.seconds for age in self.by_shard.values() if age.exists), default=None)
 
     @property
-    def without(self) -> int:
+    def missing_backups(self) -> int:
         """Return the number of shards without a backup."""
-        return sum(not age.exists for age in self.of.values())
+        return sum(not age.exists for age in self.by_shard.values())
 
     @property
     def late(self) -> dict[ShardIdentity, float]:
         """Return the ages in seconds of late backups, and of shards that have waited too long for their first one."""
-        return {shard: age.seconds for shard, age in self.of.items() if is_late(age.seconds, self.interval_s)}
+        return {shard: age.seconds for shard, age in self.by_shard.items() if is_late(age.seconds, self.interval_s)}
 
 
 def is_late(age_s: float, interval_s: float) -> bool:

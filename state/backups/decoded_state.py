@@ -119,7 +119,7 @@ def decoded_values(processor: type[Processor], saved: Iterable[_Saved]) -> list[
         StateError: the processor has no local state.
     """
     decode = _decoder(processor)
-    return list(chain.from_iterable(decode(one) for one in saved if one[0] < ENGINE_PREFIX))
+    return list(chain.from_iterable(decode(item) for item in saved if item[0] < ENGINE_PREFIX))
 
 
 def _prepared(state: RocksShardState, first: Callable[[Iterable[_Saved]], list[StateEntry]]) -> PreparedDelta | None:
@@ -162,9 +162,11 @@ def _session_decoder(processor: Aggregator, gap_ms: int) -> Callable[[_Saved], l
         key, value = saved
         sessions = [
             StateEntry(
-                key.decode(), Window(one.start, one.last + gap_ms), to_json_value(processor.monoid.value(one.partial))
+                key.decode(),
+                Window(session.start, session.last + gap_ms),
+                to_json_value(processor.monoid.value(session.partial)),
             )
-            for one in decode_sessions(processor, value)
+            for session in decode_sessions(processor, value)
         ]
         return sessions or [StateEntry(key.decode(), None, None)]
 

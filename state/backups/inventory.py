@@ -139,16 +139,16 @@ def _inventory_entry(root: Path, store: FileStore | None, name: ShardName) -> In
         problem = str(error)
     backups = _kept_backups(ShardBackups(store, *name)) if store else None
     return InventoryEntry(
-        *name, local, problem, backups, local is not None and backups is not None and _is_behind(backups, local)
+        *name, local, problem, backups, local is not None and backups is not None and _is_late_backup(backups, local)
     )
 
 
-def _is_behind(backups: StoredBackups, local: LocalDatabase) -> bool:
+def _is_late_backup(backups: StoredBackups, local: LocalDatabase) -> bool:
     """Return whether a backup is late. A state that has not changed since needs no newer one."""
     if backups.position is None or backups.age_s is None or backups.interval_s is None:
         return False
-    gone_on = backups.position.is_behind(local.position)
-    return gone_on and is_late(backups.age_s, backups.interval_s)
+    has_advanced = backups.position.is_behind(local.position)
+    return has_advanced and is_late(backups.age_s, backups.interval_s)
 
 
 def _folders(store: FileStore, folder: str) -> list[str]:

@@ -38,7 +38,7 @@ def restore(backups: ShardBackups, target: Path, progress: Progress = no_progres
     Raises:
         FileStoreUnreachable: an intact backup may exist, but cannot be read now.
     """
-    return _newest_good(backups, lambda manifest: fetch(backups, manifest, target, progress))
+    return _newest_usable(backups, lambda manifest: fetch(backups, manifest, target, progress))
 
 
 def restore_shard(
@@ -67,7 +67,7 @@ def restore_shard(
         _expect(identity, manifest, store)
         install(backups, manifest, shard, progress, confirm)
 
-    return _newest_good(backups, use)
+    return _newest_usable(backups, use)
 
 
 def install(
@@ -107,26 +107,26 @@ def opened_backup(backups: ShardBackups, manifest: Manifest, progress: Progress)
             yield state
 
 
-def _newest_good(backups: ShardBackups, use: Callable[[Manifest], None]) -> Manifest | None:
+def _newest_usable(backups: ShardBackups, use: Callable[[Manifest], None]) -> Manifest | None:
     """Return the manifest of the newest usable backup."""
-    unread: FileStoreUnreachable | None = None
+    unreachable: FileStoreUnreachable | None = None
     tried: set[BackupId] = set()
-    while (backup := _newest_but(backups, tried)) is not None:
+    while (backup := _newest_untried(backups, tried)) is not None:
         tried.add(backup)
         try:
             manifest = backups.read(backup)
             use(manifest)
         except (BackupDamaged, FileStoreUnreachable) as error:
             _LOG.warning("%s The previous backup is tried.", error)
-            unread = error if isinstance(error, FileStoreUnreachable) else unread
+            unreachable = error if isinstance(error, FileStoreUnreachable) else unreachable
         else:
             return manifest
-    if unread is not None:
-        raise unread
+    if unreachable is not None:
+        raise unreachable
     return None
 
 
-def _newest_but(backups: ShardBackups, tried: set[BackupId]) -> BackupId | None:
+def _newest_untried(backups: ShardBackups, tried: set[BackupId]) -> BackupId | None:
     """Return the newest backup that was not tried yet.
 
     The store is listed again each time: meanwhile, the owner may have made newer backups and deleted older ones. This also separates two
@@ -172,7 +172,7 @@ def restore_in_parallel(
 
     def begin(name: ShardName) -> Manifest | StateError:
         try:
-            return _restore(store, root, name, _until(stopped, progress_of(name)), only)
+            return _restore(store, root, name, _interruptible(stopped, progress_of(name)), only)
         except StateError as error:
             return error
 
@@ -204,7 +204,7 @@ def _restore(store: FileStore, root: Path, name: ShardName, progress: Progress, 
     return newest
 
 
-def _until(stopped: threading.Event, progress: Progress) -> Progress:
+def _interruptible(stopped: threading.Event, progress: Progress) -> Progress:
     def show(done_bytes: int, total_bytes: int) -> None:
         if stopped.is_set():
             raise BackupCanceled("The restore was interrupted. Nothing was changed.")

@@ -44,7 +44,7 @@ class BackupScheduler:
         self._schedule = RetrySchedule(*(min(pause_s, self._interval_s) for pause_s in RETRY_PAUSES_S))
         self._is_catching_up = False
         self._thread: threading.Thread | None = None
-        self._behind = OutageLog(REMIND_EVERY_S)
+        self._lateness = OutageLog(REMIND_EVERY_S)
         self._closed = False
 
     def adopt(self, identity: ShardIdentity, state: OpenState) -> None:
@@ -73,7 +73,7 @@ class BackupScheduler:
 
     def close(self) -> None:
         """Release all shards and stop. A backup in progress is canceled: without its manifest, it does not count."""
-        for identity in list(self.ages().of):
+        for identity in list(self.ages().by_shard):
             self.release(identity)
         with self._changed:
             self._closed = True
@@ -84,7 +84,7 @@ class BackupScheduler:
 
     def _work(self) -> None:
         while not self._closed:
-            self._tell_of_age()
+            self._report_ages()
             shard = self._wait_for_due()
             if shard is not None:
                 self._attempt(shard)
@@ -104,14 +104,14 @@ class BackupScheduler:
     def _attempt(self, shard: AdoptedShard) -> None:
         try:
             if shard.back_up(self._keep):
-                self._note_answer(shard)
+                self._record_answer(shard)
         except BackupCanceled as error:
             _LOG.info("%s", error)
         except BackupFenced as error:
             _LOG.warning("%s", error)
             self._forget(shard)
         except FileStoreUnreachable as error:
-            self._note_outage(shard, error)
+            self._record_outage(shard, error)
             return
         except StateError as error:
             _LOG.warning("%s was not backed up: %s The next attempt is in %.0f s.", shard, error, self._interval_s)
@@ -129,13 +129,13 @@ class BackupScheduler:
             if self._shards.get(shard.identity) is shard:
                 del self._shards[shard.identity]
 
-    def _note_outage(self, shard: AdoptedShard, error: FileStoreUnreachable) -> None:
+    def _record_outage(self, shard: AdoptedShard, error: FileStoreUnreachable) -> None:
         # Behind other due shards: maybe only this shard's folder is unreachable.
         shard.due_s = max(shard.due_s, time.monotonic())
         self._schedule.record_failure()
         if not self._is_catching_up:
             self._is_catching_up = True
-            self._behind.begin()
+            self._lateness.begin()
             _LOG.warning(
                 "Backups of %s are falling behind; the newest is %.0f s old: %s The worker continues. Backups are retried, "
                 "and a message follows when they have caught up.",
@@ -144,7 +144,7 @@ class BackupScheduler:
                 error,
             )
 
-    def _note_answer(self, done: AdoptedShard) -> None:
+    def _record_answer(self, done: AdoptedShard) -> None:
         self._schedule.record_success()
         now_s = time.monotonic()
         with self._changed:
@@ -152,22 +152,22 @@ class BackupScheduler:
         if not behind:
             self._is_catching_up = False
 
-    def _tell_of_age(self) -> None:
+    def _report_ages(self) -> None:
         late = self.ages().late
-        if late and self._behind.is_due():
-            self._warn_of_age(late)
+        if late and self._lateness.is_due():
+            self._warn_of_late_backups(late)
         if late or self._is_catching_up:
             return
-        behind_s = self._behind.end()
+        behind_s = self._lateness.end()
         if behind_s is not None:
             # At the level of the warning that it ends.
             _LOG.warning("Backups at %s have caught up. They were late for %.0f s.", self._store.location, behind_s)
 
-    def _warn_of_age(self, late: dict[ShardIdentity, float]) -> None:
+    def _warn_of_late_backups(self, late: dict[ShardIdentity, float]) -> None:
         oldest = max(late, key=lambda shard: late[shard])
         _LOG.warning(
             "%d of %d shards have had no backup at %s for more than %d intervals. The oldest, %s, bucket %d, would be restored to its "
-            "state of %.0f s ago, or rebuilt from Kafka, and would have to catch up from there. The worker continues. Check the backup "
+            "state of %.0f s ago, or rebuilt from Kafka, and would process the later events again. The worker continues. Check the backup "
             "store, or make the interval longer.",
             len(late),
             len(self._shards),

@@ -60,8 +60,8 @@ class AdoptedShard:
         self._backups = ShardBackups(store, identity.processor, identity.bucket)
         self._owner: BackupWriter | None = None
         self._saved = StatePosition()
-        self._current_s = time.monotonic()
-        self._touching = threading.Lock()
+        self._backed_up_s = time.monotonic()
+        self._state_lock = threading.Lock()
 
     def __str__(self) -> str:
         return str(self._backups)
@@ -69,11 +69,11 @@ class AdoptedShard:
     def age(self) -> BackupAge:
         """Return the age of the newest backup. Thread-safe."""
         owner = self._owner
-        return BackupAge(time.monotonic() - self._current_s, exists=owner is not None and owner.newest is not None)
+        return BackupAge(time.monotonic() - self._backed_up_s, exists=owner is not None and owner.newest is not None)
 
     def release(self) -> None:
         """Stop using the state. Waits only for a snapshot in progress."""
-        with self._touching:
+        with self._state_lock:
             self._state = None
 
     def back_up(self, keep: int) -> bool:
@@ -89,19 +89,19 @@ class AdoptedShard:
         # Before the snapshot: if the store is unreachable, the state need not be flushed.
         owner = self._expect_owner()
         with snapshot_folder(self._folder) as snapshot:
-            taken_s = self._take(snapshot)
+            snapshot_s = self._make_snapshot(snapshot)
             with opened_read_only(snapshot) as state:
                 position = state.position()
             owner.save(snapshot, position)
-        self._saved, self._current_s = position, taken_s
+        self._saved, self._backed_up_s = position, snapshot_s
         owner.prune(keep)
         return True
 
     def _is_current(self) -> bool:
-        with self._touching:
-            if self._opened.position() != self._saved:
+        with self._state_lock:
+            if self._open_state.position() != self._saved:
                 return False
-        self._current_s = time.monotonic()
+        self._backed_up_s = time.monotonic()
         return True
 
     def _expect_owner(self) -> BackupWriter:
@@ -110,21 +110,21 @@ class AdoptedShard:
             self._owner = claim(self._backups, self.identity, self._check_canceled, self._interval_s)
             if self._owner.newest is not None:
                 age_s = time.time() - self._owner.newest.time_ms / 1000
-                self._current_s = time.monotonic() - max(age_s, 0.0)
+                self._backed_up_s = time.monotonic() - max(age_s, 0.0)
         else:
             self._owner.expect_ownership()
         return self._owner
 
-    def _take(self, snapshot: Path) -> float:
-        with self._touching:
-            self._opened.snapshot(snapshot)
+    def _make_snapshot(self, snapshot: Path) -> float:
+        with self._state_lock:
+            self._open_state.snapshot(snapshot)
             return time.monotonic()
 
     def _check_canceled(self) -> None:
-        _ = self._opened
+        _ = self._open_state
 
     @property
-    def _opened(self) -> OpenState:
+    def _open_state(self) -> OpenState:
         if self._state is None:
             raise BackupCanceled(f"{self}: the shard was closed during its backup. Earlier backups are intact.")
         return self._state

@@ -36,7 +36,7 @@ def verify(backups: ShardBackups, progress: Progress = no_progress) -> list[Back
     manifests = {backup: _manifest(backups, backup) for backup in backups.ids()}
     stored = backups.files()
     faults = _faults(backups, [found for found in manifests.values() if isinstance(found, Manifest)], stored, progress)
-    return [_verdict(backup, found, stored, faults) for backup, found in manifests.items()]
+    return [_check_of(backup, found, stored, faults) for backup, found in manifests.items()]
 
 
 def _manifest(backups: ShardBackups, backup: BackupId) -> Manifest | BackupDamaged:
@@ -68,7 +68,7 @@ def _fault(backups: ShardBackups, file: StoredFile, count: ProgressCounter) -> s
     return None
 
 
-def _verdict(
+def _check_of(
     backup: BackupId, found: Manifest | BackupDamaged, stored: dict[str, int], faults: dict[str, str]
 ) -> BackupCheck:
     if isinstance(found, BackupDamaged):

@@ -132,7 +132,7 @@ class BackupWriter:
         storers = {file.sha256: file.epoch for file in self.newest.files} if self.newest else {}
         wanted = [(path, self._named(path, storers)) for path in paths]
         # Least recently verified files first, since each backup verifies a limited part.
-        wanted.sort(key=lambda it: self._checked.get(it[1].stored, 0))
+        wanted.sort(key=lambda pair: self._checked.get(pair[1].stored, 0))
         self._to_check_bytes = CHECKED_BYTES
         return tuple(sorted((self._stored(path, file, stored) for path, file in wanted), key=lambda file: file.name))
 
@@ -159,10 +159,10 @@ class BackupWriter:
         """Return whether a file is stored intact: by its size, and by its checksum when its turn comes."""
         if stored.get(file.stored) != file.size_bytes:
             return False
-        known = file.stored in self._checked
-        if known and self._to_check_bytes < file.size_bytes:
+        was_checked = file.stored in self._checked
+        if was_checked and self._to_check_bytes < file.size_bytes:
             return True
-        self._to_check_bytes -= file.size_bytes if known else 0
+        self._to_check_bytes -= file.size_bytes if was_checked else 0
         try:
             read_checked(
                 self._backups, file, lambda _: self._check_canceled(), ProgressCounter(no_progress, file.size_bytes)
@@ -179,13 +179,13 @@ class BackupWriter:
         return True
 
     def _digest_of(self, path: Path, size_bytes: int) -> str:
-        known_by = path.name, size_bytes
-        if path.suffix != _IMMUTABLE or known_by not in self._digests:
+        key = path.name, size_bytes
+        if path.suffix != _IMMUTABLE or key not in self._digests:
             digest = sha256()
             for chunk in self._chunks(path):
                 digest.update(chunk)
-            self._digests[known_by] = digest.hexdigest()
-        return self._digests[known_by]
+            self._digests[key] = digest.hexdigest()
+        return self._digests[key]
 
     def _chunks(self, path: Path) -> Iterator[bytes]:
         with translated_errors(path), path.open("rb") as source:

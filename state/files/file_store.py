@@ -35,7 +35,7 @@ class FileStore(Protocol):
         ...
 
     def read(self, path: str, start: int = 0) -> Iterator[bytes]:
-        """Yield the bytes of a file, from byte `start` on, which is below the size of the file.
+        """Yield the bytes of a file, from byte `start` on. `start` must be less than the file's size.
 
         Raises:
             FileMissing: there is no such file.

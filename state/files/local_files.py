@@ -76,7 +76,7 @@ class LocalFileStore:
 
 @contextmanager
 def _temporary(target: Path, chunks: Iterable[bytes]) -> Iterator[Path]:
-    """Write a temporary file beside a target, durably; remove what is left of it at the end."""
+    """Write a temporary file beside a target, durably; delete it at the end if it was not renamed."""
     _make_folder(target.parent)
     temporary = target.with_name(temporary_name(target.name))
     try:

@@ -82,14 +82,14 @@ class RocksShardState:
 
     def claim(self, identity: ShardIdentity) -> None:
         """Check the identity of the state, or set that of a new one."""
-        theirs = self.identity()
-        if theirs is None:
-            ours = json.dumps({"format": FORMAT, **asdict(identity)}, sort_keys=True)
+        stored = self.identity()
+        if stored is None:
+            content = json.dumps({"format": FORMAT, **asdict(identity)}, sort_keys=True)
             with self._family(_IDENTITY) as family, translated_errors(self._folder):
-                family.put(_IDENTITY_KEY, ours.encode(), self._synced)
-        elif theirs != identity:
+                family.put(_IDENTITY_KEY, content.encode(), self._synced)
+        elif stored != identity:
             raise ForeignState(
-                f"The state in {self._folder} belongs to another shard or type: it is {theirs}, expected {identity}. Nothing was "
+                f"The state in {self._folder} belongs to another shard or type: it is {stored}, expected {identity}. Nothing was "
                 "changed. Run its own processor, or give the new one another name or state folder. If only the type of the state has "
                 "changed, `penstock state migrate` converts it."
             )

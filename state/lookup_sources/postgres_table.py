@@ -199,28 +199,28 @@ class PostgresRows:
         self._prepare = prepare
         self._shape = shape
         self._what = what
-        self._asking: PostgresRequest | None = None
+        self._request: PostgresRequest | None = None
 
     def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
         """Return the rows of the keys; keys without a row are missing."""
         try:
             with self._connection.session() as connection:
-                if self._asking is None:
-                    self._asking = self._prepare(connection)
-                found = self._found(connection, self._asking, keys)
+                if self._request is None:
+                    self._request = self._prepare(connection)
+                found = self._found(connection, self._request, keys)
         except StoreInterrupted as error:
             raise LookupUnreachable(f"{self._what} did not answer. {error}") from error
         except StateError as error:
             raise lookup_refused(error, self._what) from error
-        return self._rows(found, self._asking)
+        return self._rows(found, self._request)
 
     def _found(
-        self, connection: psycopg.Connection, asking: PostgresRequest, keys: Sequence[str]
+        self, connection: psycopg.Connection, request: PostgresRequest, keys: Sequence[str]
     ) -> list[tuple[Any, ...]]:
-        wanted: list[Any] = [int(key) for key in keys if _is_whole(key)] if asking.whole_numbers else list(keys)
-        return connection.execute(asking.statement, (wanted,)).fetchall() if wanted else []
+        wanted: list[Any] = [int(key) for key in keys if _is_whole(key)] if request.whole_numbers else list(keys)
+        return connection.execute(request.statement, (wanted,)).fetchall() if wanted else []
 
-    def _rows(self, found: Sequence[tuple[Any, ...]], asking: PostgresRequest) -> dict[str, Any]:
+    def _rows(self, found: Sequence[tuple[Any, ...]], request: PostgresRequest) -> dict[str, Any]:
         rows: dict[str, Any] = {}
         for key, *values in found:
             name = str(key)
@@ -229,7 +229,7 @@ class PostgresRows:
                 rows[name] = InvalidRow(f"{place} is ambiguous: the key has several rows")
                 continue
             try:
-                rows[name] = self._shape.from_values(dict(zip(asking.columns, values, strict=True)), place)
+                rows[name] = self._shape.from_values(dict(zip(request.columns, values, strict=True)), place)
             except InvalidRow as error:
                 rows[name] = error
         return rows

@@ -102,10 +102,10 @@ class RedisRows:
 
     def _answers(self, client: Any, keys: Sequence[str]) -> list[Any]:
         # A pipeline, not MGET: in a cluster, the keys of one command must be on one node.
-        asked = client.pipeline(transaction=False)
+        pipeline = client.pipeline(transaction=False)
         for key in keys:
-            (asked.hgetall if self._table.form is RedisForm.HASH else asked.get)(self._table.prefix + key)
-        answers: list[Any] = asked.execute(raise_on_error=False)
+            (pipeline.hgetall if self._table.form is RedisForm.HASH else pipeline.get)(self._table.prefix + key)
+        answers: list[Any] = pipeline.execute(raise_on_error=False)
         for answer in answers:
             if isinstance(answer, Exception) and not _is_other_kind(answer):
                 raise answer

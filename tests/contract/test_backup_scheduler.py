@@ -67,7 +67,7 @@ def test_a_state_that_does_not_go_on_is_not_backed_up_again(
         wait_until(lambda: len(backups_at(watched.store).ids()) == 1)
         seen = len(looked)
         wait_until(lambda: len(looked) > seen + 5)
-        age = keeper.ages().of[ME]
+        age = keeper.ages().by_shard[ME]
 
     assert len(backups_at(watched.store).ids()) == 1
     assert age.seconds < 5 * OFTEN.total_seconds()
@@ -90,9 +90,9 @@ def test_a_place_that_is_down_at_the_start_is_waited_for(
         wait_until(lambda: "caught up" in caplog.messages[-1])
         young = keeper.ages()
 
-    assert old.late[ME] > 3 * OFTEN.total_seconds() > young.of[ME].seconds
-    assert (old.oldest_s, old.without) == (None, 1)
-    assert (young.oldest_s, young.without, young.late) == (young.of[ME].seconds, 0, {})
+    assert old.late[ME] > 3 * OFTEN.total_seconds() > young.by_shard[ME].seconds
+    assert (old.oldest_s, old.missing_backups) == (None, 1)
+    assert (young.oldest_s, young.missing_backups, young.late) == (young.by_shard[ME].seconds, 0, {})
     assert len([text for text in caplog.messages if "are falling behind" in text]) == 1
     assert newest_position(watched, ME) == StatePosition({"flights": 0})
 
@@ -201,7 +201,7 @@ def test_a_release_does_not_wait_for_a_place_that_hangs(
         wait_until(lambda: len(list(state.folder.parent.iterdir())) == 1)
 
     assert took_s < 0.1
-    assert keeper.ages().of == {}
+    assert keeper.ages().by_shard == {}
     assert backups_at(watched).ids() == []
     assert len(watched.stored()) == 2
 
@@ -257,12 +257,12 @@ def test_of_two_keepers_the_older_is_fenced(
         with keeping(watched, state) as newer:
             wait_until(lambda: newest_backup(watched).epoch == 2)
             go_on(state, 1)
-            wait_until(lambda: older.ages().of == {})
+            wait_until(lambda: older.ages().by_shard == {})
             wait_until(lambda: newest_position(watched, ME) == StatePosition({"flights": 1}))
             ages = newer.ages()
 
     assert "owner 2 now makes" in caplog.text
-    assert list(ages.of) == [ME]
+    assert list(ages.by_shard) == [ME]
     assert newest_backup(watched).epoch == 2
 
 
@@ -322,11 +322,11 @@ def test_an_hdfs_that_stops_and_comes_back_is_waited_for(
             wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 0}))
             services.down(["hdfs"], lambda _: None)
             go_on(state, 1)
-            wait_until(lambda: keeper.ages().of[ME].seconds > 1.0)
+            wait_until(lambda: keeper.ages().by_shard[ME].seconds > 1.0)
             services.up(["hdfs"], lambda _: None)
             wait_until(lambda: newest_position(store, ME) == StatePosition({"flights": 1}))
             wait_until(lambda: "caught up" in caplog.messages[-1])
-            wait_until(lambda: keeper.ages().of[ME].seconds < 1.0)
+            wait_until(lambda: keeper.ages().by_shard[ME].seconds < 1.0)
         values = restored(store, tmp_path / "target")
     finally:
         services.down(["hdfs"], lambda _: None)

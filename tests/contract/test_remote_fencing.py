@@ -48,7 +48,7 @@ def test_a_zombie_changes_nothing(url: str, opened: Opened, write: str, writing:
     owner = opened(url, processor, writing)
     before = owner.fetch([A]), owner.outbox()
 
-    with pytest.raises(StoreFenced, match="another worker opened the shard as epoch 2"):
+    with pytest.raises(StoreFenced, match="another worker opened the shard with epoch 2"):
         WRITES[write](zombie)
 
     assert (owner.fetch([A]), owner.outbox()) == before
@@ -65,7 +65,7 @@ def test_a_zombie_reads_nothing(url: str, opened: Opened, writing: WriteMode) ->
     owner = opened(url, processor, writing)
 
     with pytest.raises(
-        StoreFenced, match=r"another worker opened the shard as epoch 2\. Nothing that was read is used"
+        StoreFenced, match=r"another worker opened the shard with epoch 2\. The values read are not used"
     ):
         zombie.fetch([A])
 

@@ -91,7 +91,7 @@ def test_a_large_save_goes_ahead_in_pieces(
     redis_server: Redis, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is one save, survives a broken connection, and leaves nothing behind in Redis that does not expire."""
-    monkeypatch.setattr(redis_store, "_SENT_AT_ONCE_BYTES", 10_000)
+    monkeypatch.setattr(redis_store, "_COMMAND_LIMIT_BYTES", 10_000)
     monkeypatch.setattr(redis_store, "_CHUNK_BYTES", 5_000)
     monoid = Log()
     processor = aggregator(monoid)
@@ -110,7 +110,7 @@ def test_a_large_save_goes_ahead_in_pieces(
 
 def test_pieces_that_are_missing_are_sent_again(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that expired or came in part is not taken for the whole."""
-    monkeypatch.setattr(redis_store, "_SENT_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(redis_store, "_COMMAND_LIMIT_BYTES", 0)
     monoid = ps.monoids.Count()
     processor = aggregator(monoid)
     store = redis_store.RedisStore(address_of(redis_server.url))

@@ -130,7 +130,7 @@ def test_a_refusal_is_told_with_what_to_look_at_and_without_the_password(
         CliRunner().invoke(app, [*command.split(), "--config", str(tmp_path / "wrong.toml")], catch_exceptions=False)
     message = str(refused.value)
 
-    assert message.startswith(f"Kafka at {secured.bootstrap} does not let this client in: ")
+    assert message.startswith(f"Kafka at {secured.bootstrap} refuses this client: ")
     assert says in message
     assert "[kafka-settings]" in message
     for secret in (WRONG, PASSWORD):

@@ -40,7 +40,7 @@ class Brokers:
     def __init__(self, scheduler: Scheduler, transactions: Transactions) -> None:
         self._scheduler = scheduler
         self._transactions = transactions
-        self._transactions.loses = self._loses_marker
+        self._transactions.skips_marker = self._loses_marker
         self._forgets_until_ms = 0.0
         self._is_cut = False
         self.away_until_ms = 0.0

@@ -59,7 +59,7 @@ def test_a_refusal_and_an_outage_are_each_one_line_of_the_log(caplog: pytest.Log
     outage, refusal = [record.getMessage() for record in caplog.records]
 
     assert outage.startswith("Kafka at broker:1: 1/1 brokers are down. Waiting for it")
-    assert refusal.startswith("Kafka at broker:1 does not let this client in: SASL authentication error: no. Look at")
+    assert refusal.startswith("Kafka at broker:1 refuses this client: SASL authentication error: no. Check")
 
 
 def test_a_large_message_has_a_dead_letter_that_the_client_takes() -> None:

@@ -39,7 +39,7 @@ class Brokers:
         self.reader = self.bus.reader("group", ["in"], Owner())
         self.reader.poll(0.0)
         self.lose = False
-        self.bus.cluster.transactions.loses = lambda _: self.lose
+        self.bus.cluster.transactions.skips_marker = lambda _: self.lose
 
     def writer(self) -> MemoryTransactionalWriter:
         """Open a writer of one identity."""

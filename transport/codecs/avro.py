@@ -1,7 +1,7 @@
-"""Avro: the schema follows from the record type, and each message names the schema it was written with.
+"""Avro: the record type determines the schema, and each message contains the fingerprint of its schema.
 
 The bytes are Avro's single-object encoding: the marker C3 01, the schema's CRC-64-AVRO fingerprint, the body. A reader
-whose record type has changed since reads old messages by Avro's schema resolution.
+whose record type has changed reads old messages by Avro's schema resolution.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.read import SchemaResolutionError
-from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
+from fastavro.schema import SchemaParseException, to_parsing_canonical_form
+from fastavro.schema import fingerprint as fingerprint_of
 from fastavro.types import Schema as AvroSchema
 from msgspec import inspect as shapes
 
@@ -101,13 +102,13 @@ class AvroCodec:
         self._schema: AvroSchema = parse_schema(schema_of(category.record))
         self._check = RecordCheck(category.record)
         self._read_check = RecordCheck(category.record, unchecked_field=category.event_time)
-        self._prints: bytes | None = None
+        self._fingerprint: bytes | None = None
         self._resolutions: dict[bytes, tuple[AvroSchema, AvroSchema]] = {}
 
     def encode(self, records: Sequence[Any]) -> list[bytes]:
         """Return the bytes of each record; publishes the schema first."""
         self._check.expect(records)
-        prefix = MARKER + (self._prints or self._publish())
+        prefix = MARKER + (self._fingerprint or self._publish())
         schema, encoded = self._schema, []
         try:
             for fields in msgspec.to_builtins(records, builtin_types=(bytes,)):
@@ -116,14 +117,16 @@ class AvroCodec:
                 schemaless_writer(out, schema, fields)
                 encoded.append(out.getvalue())
         except (ValueError, KeyError, OverflowError, TypeError) as error:
-            raise TypeError(f"A {self._record.__name__} does not fit its own type: {error}") from error
+            raise TypeError(
+                f"A {self._record.__name__} violates its own type: {error}. Nothing was sent. Correct the values, or the type."
+            ) from error
         return encoded
 
     def _publish(self) -> bytes:
         canonical = to_parsing_canonical_form(self._schema)
-        self._prints = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
-        self._schemas.add(self._prints, schema_of(self._record))
-        return self._prints
+        self._fingerprint = bytes.fromhex(fingerprint_of(canonical, "CRC-64-AVRO"))
+        self._schemas.add(self._fingerprint, schema_of(self._record))
+        return self._fingerprint
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decode a batch."""
@@ -143,18 +146,18 @@ class AvroCodec:
         try:
             fields = schemaless_reader(body, *self._resolution(value[len(MARKER) : BODY_AT]))
         except _UNREADABLE as error:
-            raise UndecodableValue(f"not of the schema it names: {type(error).__name__}: {error}") from error
+            raise UndecodableValue(f"it does not match its schema: {type(error).__name__}: {error}") from error
         if not isinstance(fields, dict):
             raise UndecodableValue("its schema is not a record's")
         return fields
 
-    def _resolution(self, prints: bytes) -> tuple[AvroSchema, AvroSchema]:
+    def _resolution(self, fingerprint: bytes) -> tuple[AvroSchema, AvroSchema]:
         """Return the writer's schema, and the reader's schema under the same name.
 
         Avro resolves only records of equal names. In a category the names may differ, after the class was renamed.
         """
-        if prints not in self._resolutions:
-            written = self._schemas.find(prints)
+        if fingerprint not in self._resolutions:
+            written = self._schemas.find(fingerprint)
             ours = {**schema_of(self._record), "name": written.get("name", self._record.__name__)}
-            self._resolutions[prints] = parse_schema(written), parse_schema(ours)
-        return self._resolutions[prints]
+            self._resolutions[fingerprint] = parse_schema(written), parse_schema(ours)
+        return self._resolutions[fingerprint]

@@ -13,12 +13,12 @@ from ...processors.shard.batches import Decoded, Undecodable
 
 def reject_out_of_range(decoded: Decoded, check: RecordCheck) -> Decoded:
     """Move events with a number out of range to the undecodable messages."""
-    unfit = check.unfit(decoded.events)
-    if not unfit:
+    invalid = check.unfit(decoded.events)
+    if not invalid:
         return decoded
     at = decoded.at
-    bad = [Undecodable(at[index], reason, untimed=False) for index, reason in unfit.items()]
-    kept = [index for index in range(len(at)) if index not in unfit]
+    bad = [Undecodable(at[index], reason, untimed=False) for index, reason in invalid.items()]
+    kept = [index for index in range(len(at)) if index not in invalid]
     return Decoded([decoded.events[index] for index in kept], [at[index] for index in kept], [*decoded.bad, *bad])
 
 

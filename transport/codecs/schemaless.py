@@ -1,4 +1,4 @@
-"""Decoding without a record type, for people who inspect a category."""
+"""Decoding without a record type, for the inspection of a category."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .dead_letters import DEAD_LETTER_MARKER, decode_dead_letter
 
 
 def decode_any(value: bytes | None, schemas: Schemas) -> Any:
-    """Return a message's content: Avro by the schema it names, JSON, text, or the bytes as they are."""
+    """Return a message's content: Avro by the schema of its fingerprint, JSON, text, or the bytes as they are."""
     if value is None:
         return None
     if value.startswith(DEAD_LETTER_MARKER):
@@ -33,7 +33,7 @@ def _content(value: bytes | None, schemas: Schemas) -> Any:
     """Return the content of a dead letter's event, or text if decoding fails, which may be the reason for the dead letter."""
     try:
         return decode_any(value, schemas)
-    except Exception:  # noqa: BLE001 - as it says
+    except Exception:  # noqa: BLE001 - any failure
         return _as_text(value)
 
 

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from threading import Thread
 
-_CALLING = "a call to Kafka"
+_THREAD_NAME = "a call to Kafka"
 
 
 def has_pending_calls() -> bool:
     """Return whether a call is still running, with or without a waiting caller."""
-    return any(thread.name == _CALLING for thread in threading.enumerate())
+    return any(thread.name == _THREAD_NAME for thread in threading.enumerate())
 
 
 class NoAnswer(Exception):
@@ -34,7 +34,7 @@ def call_with_limit(call: Callable[[], object], within_s: float) -> None:
     """
     answers: list[BaseException | None] = []
 
-    def make() -> None:
+    def run() -> None:
         try:
             call()
         except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
@@ -42,7 +42,7 @@ def call_with_limit(call: Callable[[], object], within_s: float) -> None:
         else:
             answers.append(None)
 
-    thread = Thread(target=make, name=_CALLING, daemon=True)
+    thread = Thread(target=run, name=_THREAD_NAME, daemon=True)
     thread.start()
     thread.join(within_s)
     if not answers:

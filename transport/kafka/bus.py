@@ -49,10 +49,14 @@ class KafkaBus:
             TypeError: `member` is not a member of a group on this bus.
         """
         if not (member is None or isinstance(member, GroupReader)):
-            raise TypeError(f"{member!r} is no group reader of this bus, so transactions cannot include its positions")
-        leftovers = OpenTransactions(self.settings, self.catalog, writes, None if member is None else member.group)
+            raise TypeError(
+                f"{member!r} is not a group reader of this bus, so transactions cannot include its positions"
+            )
+        open_transactions = OpenTransactions(
+            self.settings, self.catalog, writes, None if member is None else member.group
+        )
         membership = (lambda: None) if member is None else member.membership
         limit_s = OPENING_LIMIT_S if member is None else STEP_LIMIT_S  # a worker retries with its own backoff
         return KafkaTransactionalWriter(
-            self.settings, identity, membership, timeout_s, leftovers, opening_limit_s=limit_s
+            self.settings, identity, membership, timeout_s, open_transactions, opening_limit_s=limit_s
         )

@@ -18,7 +18,7 @@ OUTAGE_LOG = logging.getLogger("penstock.kafka")
 CLIENT_LOG = logging.getLogger("penstock.kafka.client")
 """The logger of the library's own lines."""
 REPEAT_S = 30.0
-"""The time until a condition that lasts is reported again."""
+"""The least time between two reports of the same error."""
 
 _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _CONNECTION = re.compile(r"^\S+://\S+: ")
@@ -44,8 +44,10 @@ def outage_reporter(bootstrap: str) -> Callable[[KafkaError], None]:
 def _outage_line(bootstrap: str, error: KafkaError) -> str:
     refusal = refusal_in(error)
     if refusal is not None:
-        return f"{refusal_message(bootstrap, refusal)} What is not acknowledged is sent again when it does."
-    return f"Kafka at {bootstrap}: {error.str()}. Waiting for it; what is not acknowledged is sent again."
+        return (
+            f"{refusal_message(bootstrap, refusal)} Unacknowledged messages are sent again when it accepts the client."
+        )
+    return f"Kafka at {bootstrap}: {error.str()}. The client reconnects and sends unacknowledged messages again."
 
 
 @contextmanager
@@ -64,15 +66,15 @@ def quiet_outages() -> Iterator[None]:
 
 
 def refusal_in(error: KafkaError) -> str | None:
-    """Return the reason of a broker that refuses the client; None for another error."""
-    says = error.str().strip().rstrip(".")
-    return _CONNECTION.sub("", says) if error.code() in _REFUSALS else None
+    """Return the reason why a broker refuses the client; None for another error."""
+    reason = error.str().strip().rstrip(".")
+    return _CONNECTION.sub("", reason) if error.code() in _REFUSALS else None
 
 
 def refusal_message(bootstrap: str, refusal: str) -> str:
     """Return the error message of a refusal, with the settings to check."""
     return (
-        f"Kafka at {bootstrap} does not let this client in: {refusal}. Look at security.protocol, sasl.mechanism, sasl.username, "
-        "sasl.password and ssl.ca.location in [kafka-settings] of the configuration, and whether the address is that of the listener they "
-        "are for; the broker's log says more."
+        f"Kafka at {bootstrap} refuses this client: {refusal}. Check security.protocol, sasl.mechanism, sasl.username, sasl.password and "
+        "ssl.ca.location in [kafka-settings] of the configuration, and that the address belongs to the matching listener. The broker's log "
+        "contains the details."
     )

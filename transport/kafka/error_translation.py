@@ -28,23 +28,26 @@ _Meaning = tuple[type[BusError], str]
 _Meanings = dict[_Meaning, tuple[int, ...]]
 
 _CHECK = (
-    "Check that the broker runs, that the address is right, and that security.protocol in [kafka-settings] is what is spoken there; nothing "
-    "was lost."
+    "No data was lost. Check that the broker runs, that the address is correct, and that security.protocol in [kafka-settings] matches the "
+    "listener."
 )
 _UNREACHABLE: _Meaning = (BusUnreachable, _CHECK)
-_CHANGING: _Meaning = (BusUnreachable, "The cluster is changing or has just begun; nothing was lost, it answers soon.")
-_REFUSES: _Meaning = (BusRefuses, "Mend the credentials in [kafka-settings].")
+_CHANGING: _Meaning = (
+    BusUnreachable,
+    "The cluster is starting or changing its leaders. No data was lost. Try again in a moment.",
+)
+_REFUSES: _Meaning = (BusRefuses, "Correct the credentials in [kafka-settings].")
 _LATER: _Meaning = (CommitUnconfirmed, "The position is saved again with the next checkpoint.")
-_SUPERSEDED: _Meaning = (Fenced, "Another worker uses the same identity, or the bus ended the transaction.")
+_SUPERSEDED: _Meaning = (Fenced, "Another worker uses the same identity, or the bus aborted the transaction.")
 _UNDELIVERED: _Meaning = (DeliveryFailed, _CHECK)
 _TOO_LARGE: _Meaning = (
     MessageRefused,
     "Make the record smaller, or raise max.message.bytes of the category and message.max.bytes in [kafka-settings].",
 )
-_NO_ACCESS: _Meaning = (BusError, "Ask for access to it; nothing was lost.")
-_UNKNOWN: _Meaning = (BusError, "The bus gave no reason that Penstock knows; see its log.")
+_NO_ACCESS: _Meaning = (BusError, "No data was lost. Ask the cluster's administrator for access.")
+_UNKNOWN: _Meaning = (BusError, "Penstock does not know this error. Check the broker's log.")
 
-# Outages, moving leaders and coordinators, throttling and rebalances pass, or the caller retries. A person has to correct the other errors.
+# Outages, moving leaders and coordinators, throttling and rebalances end, or the caller retries. A user must correct the other errors.
 _OUTAGES: _Meanings = {
     _UNREACHABLE: (
         KafkaError._TRANSPORT,
@@ -99,7 +102,7 @@ _OUTAGES: _Meanings = {
         KafkaError.UNKNOWN_CONTROLLER_ID,
         KafkaError.REBOOTSTRAP_REQUIRED,
     ),
-    # A rebalance, which a member that keeps its buckets notices only at its next poll.
+    # A rebalance. A member that keeps its buckets notices it at its next poll.
     _LATER: (
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.REBALANCE_IN_PROGRESS,
@@ -133,29 +136,31 @@ _RETRYABLE: _Meanings = {
         KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
         KafkaError.DUPLICATE_SEQUENCE_NUMBER,
     ),
-    (Fenced, "The buckets have a new owner; what was not saved is done again there."): (
+    (Fenced, "The buckets have a new owner, which processes the unsaved events again."): (
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.FENCED_MEMBER_EPOCH,
     ),
-    (Aborted, "The transaction is taken back, and its input is read again."): (KafkaError.TRANSACTION_ABORTABLE,),
-    (MembershipLost, "Another worker uses the same identity; stop one of them."): (KafkaError.FENCED_INSTANCE_ID,),
-    (MembershipLost, "The member has to join anew."): (KafkaError._FATAL,),
+    (Aborted, "The transaction was aborted, and its input is read again."): (KafkaError.TRANSACTION_ABORTABLE,),
+    (MembershipLost, "Another worker uses the same identity. Stop one of them."): (KafkaError.FENCED_INSTANCE_ID,),
+    (MembershipLost, "The worker joins the group again."): (KafkaError._FATAL,),
 }
-_FOR_A_PERSON: _Meanings = {
+_PERMANENT: _Meanings = {
     _REFUSES: (
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.ILLEGAL_SASL_STATE,
     ),
-    (BusRefuses, "Mend what is said of TLS in [kafka-settings]."): (KafkaError._SSL,),
-    (SettingsRefused, "Mend [kafka-settings]; nothing was asked of the bus."): (
+    (BusRefuses, "Correct the TLS settings in [kafka-settings]."): (KafkaError._SSL,),
+    (SettingsRefused, "No request was sent. Correct [kafka-settings]."): (
         KafkaError._INVALID_ARG,
         KafkaError.INVALID_SESSION_TIMEOUT,
         KafkaError.INVALID_TRANSACTION_TIMEOUT,
     ),
-    (BusError, "Ask for access to the category."): (KafkaError.TOPIC_AUTHORIZATION_FAILED,),
-    (BusError, "Ask for access to the consumer group."): (KafkaError.GROUP_AUTHORIZATION_FAILED,),
+    (BusError, "Ask the cluster's administrator for access to the category."): (KafkaError.TOPIC_AUTHORIZATION_FAILED,),
+    (BusError, "Ask the cluster's administrator for access to the consumer group."): (
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    ),
     _NO_ACCESS: (
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -165,11 +170,11 @@ _FOR_A_PERSON: _Meanings = {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
     ),
-    (BucketMismatch, "Compare the buckets that are declared with `penstock category describe`."): (
+    (BucketMismatch, "Compare the declared number of buckets with `penstock category describe`."): (
         KafkaError._UNKNOWN_PARTITION,
     ),
     (CategoryExists, "Delete it first, or use another name."): (KafkaError.TOPIC_ALREADY_EXISTS,),
-    (OffsetOutOfRange, "Events between are gone from the bus."): (
+    (OffsetOutOfRange, "Events at this position have expired on the bus."): (
         KafkaError._AUTO_OFFSET_RESET,
         KafkaError.OFFSET_OUT_OF_RANGE,
         KafkaError._LOG_TRUNCATION,
@@ -179,28 +184,25 @@ _FOR_A_PERSON: _Meanings = {
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_MSG_SIZE,
     ),
-    (MessageRefused, "Change the record, or what the category's settings ask of records."): (
+    (MessageRefused, "Change the record, or the category's settings."): (
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TIMESTAMP,
     ),
 }
 _MEANING: dict[int, _Meaning] = {
-    code: meaning
-    for table in (_OUTAGES, _RETRYABLE, _FOR_A_PERSON)
-    for meaning, codes in table.items()
-    for code in codes
+    code: meaning for table in (_OUTAGES, _RETRYABLE, _PERMANENT) for meaning, codes in table.items() for code in codes
 }
 
 
-def translate(error: KafkaError, what: str) -> BusError:
+def translate(error: KafkaError, request: str) -> BusError:
     """Return Penstock's error for an error of the client.
 
     Args:
         error: the client's error.
-        what: the request and its object, as the start of a sentence.
+        request: the request and its object, as the start of a sentence.
     """
     kind, advice = _MEANING.get(error.code(), _UNKNOWN)
-    return kind(f"{what}: {error.str().strip().rstrip('.')}. {advice}")
+    return kind(f"{request}: {error.str().strip().rstrip('.')}. {advice}")
 
 
 def is_transient(error: KafkaError) -> bool:
@@ -219,13 +221,13 @@ def is_retryable(error: KafkaError) -> bool:
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
+def translated(request: str) -> Iterator[None]:
     """Raise Penstock's errors instead of the client's.
 
     Args:
-        what: the request and its object, as the start of a sentence.
+        request: the request and its object, as the start of a sentence.
     """
     try:
         yield
     except KafkaException as error:
-        raise translate(error.args[0], what) from error
+        raise translate(error.args[0], request) from error

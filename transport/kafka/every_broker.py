@@ -15,7 +15,7 @@ from .settings import KafkaSettings
 
 
 def all_brokers_show(
-    metadata: Any, shown: Callable[[Any], bool], settings: KafkaSettings, answer_limit_s: float
+    metadata: Any, is_visible: Callable[[Any], bool], settings: KafkaSettings, answer_limit_s: float
 ) -> bool:
     """Return whether the metadata of every broker passes a check.
 
@@ -23,18 +23,22 @@ def all_brokers_show(
 
     Args:
         metadata: the metadata of one broker, with the list of brokers.
-        shown: the check of metadata.
+        is_visible: the check of metadata.
         settings: the settings of the cluster.
         answer_limit_s: the time limit for each broker.
     """
     others = [broker for node, broker in metadata.brokers.items() if node != metadata.orig_broker_id]
-    return shown(metadata) and all(_shows(broker, shown, settings, answer_limit_s) for broker in others)
+    return is_visible(metadata) and all(
+        _is_visible_on(broker, is_visible, settings, answer_limit_s) for broker in others
+    )
 
 
-def _shows(broker: Any, shown: Callable[[Any], bool], settings: KafkaSettings, answer_limit_s: float) -> bool:
+def _is_visible_on(
+    broker: Any, is_visible: Callable[[Any], bool], settings: KafkaSettings, answer_limit_s: float
+) -> bool:
     # A client with one bootstrap broker asks that broker first.
     client = AdminClient(settings.for_admin() | {"bootstrap.servers": f"{broker.host}:{broker.port}"})
     try:
-        return shown(client.list_topics(timeout=answer_limit_s))
+        return is_visible(client.list_topics(timeout=answer_limit_s))
     except KafkaException:
         return False

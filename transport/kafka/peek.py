@@ -14,7 +14,7 @@ from .error_translation import is_transient
 from .positions import to_read
 from .settings import KafkaSettings
 
-POLL_S = 0.2
+POLL_WAIT_S = 0.2
 
 
 class Peeker:
@@ -30,19 +30,19 @@ class Peeker:
             found |= self._arrivals_ms({position.bucket: position for position in distinct}, limit_s)
         return found
 
-    def _arrivals_ms(self, asked: dict[Bucket, Position], limit_s: float) -> dict[Position, int]:
-        self._consumer.assign(to_read(asked.values()))
-        self._consumer.resume([TopicPartition(*bucket) for bucket in asked])  # a pause outlasts an assignment
-        at_most, found = len(asked), dict[Position, int]()
+    def _arrivals_ms(self, wanted: dict[Bucket, Position], limit_s: float) -> dict[Position, int]:
+        self._consumer.assign(to_read(wanted.values()))
+        self._consumer.resume([TopicPartition(*bucket) for bucket in wanted])  # a pause outlasts an assignment
+        at_most, found = len(wanted), dict[Position, int]()
         deadline = time.monotonic() + limit_s
-        while asked and time.monotonic() < deadline:
-            for message in self._consumer.consume(at_most, POLL_S):
+        while wanted and time.monotonic() < deadline:
+            for message in self._consumer.consume(at_most, POLL_WAIT_S):
                 bucket, error = Bucket(str(message.topic()), int(message.partition() or 0)), message.error()
-                if error is None and bucket in asked:
-                    found[asked[bucket]] = message.timestamp()[1]
+                if error is None and bucket in wanted:
+                    found[wanted[bucket]] = message.timestamp()[1]
                     self._consumer.pause([TopicPartition(*bucket)])
                 if error is None or error.code() == KafkaError._PARTITION_EOF:
-                    asked.pop(bucket, None)
+                    wanted.pop(bucket, None)
                 elif not is_transient(error):
                     raise KafkaException(error)
         return found

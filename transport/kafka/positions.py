@@ -33,7 +33,9 @@ def to_commit(positions: Iterable[Position]) -> list[TopicPartition]:
 def committed_in(found: Iterable[TopicPartition]) -> list[Position]:
     """Return the committed positions in a response."""
     return [
-        Position(Bucket(it.topic, it.partition), it.offset, _checkpoint_id_of(it)) for it in found if it.offset >= 0
+        Position(Bucket(committed.topic, committed.partition), committed.offset, _checkpoint_id_of(committed))
+        for committed in found
+        if committed.offset >= 0
     ]
 
 
@@ -43,10 +45,10 @@ def _checkpoint_id_of(committed: TopicPartition) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
-def is_membership(noted: bytes) -> bool:
+def is_membership(metadata: bytes) -> bool:
     """Return whether group metadata is of a member, and not of a client that is joining or was removed.
 
     A broker accepts positions without a generation from any client while the group has no members.
     """
-    generation = noted.removeprefix(_MEMBERSHIP)[:4]
+    generation = metadata.removeprefix(_MEMBERSHIP)[:4]
     return int.from_bytes(generation, sys.byteorder, signed=True) >= 0

@@ -1,4 +1,4 @@
-"""Reading topics: as a member of a consumer group, or given partitions from given offsets."""
+"""Readers of topics: members of a consumer group, and readers of fixed partitions from fixed offsets."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from .positions import is_membership, to_commit, to_read
 from .settings import KafkaSettings
 
 SEEK_LIMIT_S = 5.0
-"""How long the client may refuse to move in a bucket; if it has lost the bucket, the next poll says so."""
+"""The time limit for the client to accept a new offset. If it has lost the bucket, the next poll reports that."""
 POLL_LIMIT = 10_000
-"""How many messages a poll gives at most."""
+"""The greatest number of messages of a poll."""
 
 
 class Group(NamedTuple):
-    """A consumer group, and the categories that it reads."""
+    """A consumer group and its categories."""
 
     name: str
     categories: tuple[str, ...]
 
 
 class KafkaScanner:
-    """Turns what the client hands out into batches by bucket."""
+    """Groups the client's messages into batches by bucket."""
 
     poll_limit = POLL_LIMIT
 
-    def __init__(self, consumer: Consumer, what: str) -> None:
+    def __init__(self, consumer: Consumer, request: str) -> None:
         self._consumer = consumer
-        self._what = what
+        self._request = request
         self._open = True
 
     def poll(self, timeout_s: float) -> Polled:
-        """Return what is there, waiting up to `timeout_s` where there is nothing."""
-        with translated(self._what):
+        """Return the next messages; wait up to `timeout_s` if there are none."""
+        with translated(self._request):
             first = self._consumer.poll(timeout_s)
             if first is None:
                 return Polled([], [])
-            # What else has arrived comes without waiting, so that a trickle is not held back to fill a batch.
+            # Add the messages that have arrived, without waiting to fill a batch.
             messages = [first, *self._consumer.consume(self.poll_limit - 1, 0)]
         if not any(map(Message.error, messages)):
             return Polled(_by_bucket(messages), [])
@@ -54,34 +54,34 @@ class KafkaScanner:
         return Polled(_by_bucket(message for message in messages if not message.error()), ended)
 
     def _ended(self, message: Message) -> End | None:
-        """Return a bucket's end, for the client's note of it; raise what cannot pass by itself."""
+        """Return the end of a bucket if the client reports it; raise errors from which the client does not recover."""
         error = message.error()
         if error is not None and error.fatal():
-            raise MembershipLost(f"{self._what}: {error.str()}. The member has to join anew.")
+            raise MembershipLost(f"{self._request}: {error.str()}. The worker joins the group again.")
         if error is None or is_transient(error):
             return None
         if error.code() == KafkaError._PARTITION_EOF:
             return End(Bucket(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0))
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise OffsetOutOfRange(
-                f"{message.topic()}/{message.partition()}: the position to read from is not on the bus (any more): "
-                f"{error.str()}. Events between are gone from the bus; nothing was skipped."
+                f"{message.topic()}/{message.partition()}: the bus does not have the position to read from: "
+                f"{error.str()}. Events at this position have expired. Nothing was skipped."
             )
-        raise translate(error, self._what)
+        raise translate(error, self._request)
 
     def close(self) -> None:
-        """Let go of the buckets."""
+        """Release the buckets."""
         if self._open:
             self._open = False
-            with translated(self._what):
+            with translated(self._request):
                 self._consumer.close()
 
 
 class GroupReader(KafkaScanner):
-    """A member of a consumer group, which tells its owner of the buckets that come and go.
+    """A member of a consumer group, which calls `Ownership` when its buckets change.
 
-    The client is given a bucket only when `start` says where to begin. Given earlier and moved later, it may go back to the first
-    event: an answer to its question where the bucket begins, which the move has made stale, makes it ask and go there again.
+    `start` assigns a bucket to the client, with its offset. If the bucket were assigned earlier and moved by a seek, the client might return
+    to the first event: a late answer to its own offset request overrides the seek.
     """
 
     def __init__(
@@ -94,19 +94,21 @@ class GroupReader(KafkaScanner):
         self._paused: set[Bucket] = set()
         consumer = Consumer(settings.for_reader(group, identity, co_partitioned=not self._cooperative))
         super().__init__(consumer, f"Reading {', '.join(categories)} as group {group}")
-        with translated(self._what):
-            consumer.subscribe(list(categories), on_assign=self._gained, on_revoke=self._given_up, on_lost=self._lost)
+        with translated(self._request):
+            consumer.subscribe(
+                list(categories), on_assign=self._on_assigned, on_revoke=self._on_revoked, on_lost=self._on_lost
+            )
 
     def poll(self, timeout_s: float) -> Polled:
-        """Return what is there, waiting up to `timeout_s` where there is nothing."""
+        """Return the next messages; wait up to `timeout_s` if there are none."""
         polled = super().poll(timeout_s)
         for batch in polled.batches:
-            self._note(batch.bucket, batch.next_offset)
+            self._advance(batch.bucket, batch.next_offset)
         for bucket, end in polled.ended:
-            self._note(bucket, end)
+            self._advance(bucket, end)
         return polled
 
-    def _note(self, bucket: Bucket, offset: int) -> None:
+    def _advance(self, bucket: Bucket, offset: int) -> None:
         if bucket in self._reading:
             self._reading[bucket] = max(offset, self._reading[bucket])
 
@@ -114,33 +116,33 @@ class GroupReader(KafkaScanner):
         """Read owned buckets from these offsets on."""
         moved = [position for position in positions if position.bucket in self._reading]
         self._reading |= {bucket: offset for bucket, offset, _ in positions if offset is not None}
-        with translated(self._what):
+        with translated(self._request):
             if self._cooperative:
                 self._consumer.incremental_assign(to_read(set(positions).difference(moved)))
                 for partition in to_read(moved):
                     self._seek(partition)
             else:
-                # This protocol has no way to add buckets: all are given anew, each from where it is.
+                # The eager protocol cannot add buckets: assign all of them, each with its present offset.
                 self._consumer.assign(to_read(Position(*reading) for reading in self._reading.items()))
         self.resume([position.bucket for position in positions if position.bucket in self._paused])
         self.pause(list(self._paused))
 
     def pause(self, buckets: Sequence[Bucket]) -> None:
-        """Give no more of owned buckets for now."""
+        """Stop returning messages of owned buckets."""
         self._paused.update(buckets)
         if buckets:
-            with translated(self._what):
+            with translated(self._request):
                 self._consumer.pause(_partitions(buckets))
 
     def resume(self, buckets: Sequence[Bucket]) -> None:
-        """Go on with buckets that were paused."""
+        """Continue paused buckets."""
         self._paused.difference_update(buckets)
         if buckets:
-            with translated(self._what):
+            with translated(self._request):
                 self._consumer.resume(_partitions(buckets))
 
     def _seek(self, partition: TopicPartition) -> None:
-        """Move the client's own position; it refuses while it is still taking the bucket over."""
+        """Move the client's position; the client refuses while its assignment is in progress."""
         deadline = time.monotonic() + SEEK_LIMIT_S
         while True:
             try:
@@ -159,60 +161,61 @@ class GroupReader(KafkaScanner):
             return
         if not is_membership(self.membership()):
             raise CommitUnconfirmed(
-                f"{self._what}: positions were not saved, since this is no member of the group just now."
+                f"{self._request}: positions were not saved, because this reader is not a member of the group at present. They are saved "
+                "with the next checkpoint."
             )
         try:
-            with translated(f"{self._what}: positions were not saved"):
+            with translated(f"{self._request}: positions were not saved"):
                 self._consumer.commit(offsets=offsets, asynchronous=False)
         except BusUnreachable as error:
             raise CommitUnconfirmed(str(error)) from error
 
-    def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        with translated(self._what):
+    def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with translated(self._request):
             (consumer.incremental_assign if self._cooperative else consumer.assign)([])
         self._ownership.assigned(_buckets(partitions))
 
-    def _given_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._ownership.revoked(_buckets(partitions))
-        self._let_go(consumer, partitions)
+        self._unassign(consumer, partitions)
 
-    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._ownership.lost(_buckets(partitions))
-        self._let_go(consumer, partitions)
+        self._unassign(consumer, partitions)
 
-    def _let_go(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        gone = [bucket for bucket in _buckets(partitions) if self._reading.pop(bucket, None) is not None]
-        self.resume([bucket for bucket in gone if bucket in self._paused])
-        with translated(self._what):
+    def _unassign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        released = [bucket for bucket in _buckets(partitions) if self._reading.pop(bucket, None) is not None]
+        self.resume([bucket for bucket in released if bucket in self._paused])
+        with translated(self._request):
             if self._cooperative:
-                consumer.incremental_unassign(_partitions(gone))
+                consumer.incremental_unassign(_partitions(released))
             else:
                 consumer.unassign()
 
     def membership(self) -> Any:
-        """Return what a transaction needs to know of this member, as of now."""
+        """Return the present group metadata of this member, for a transaction."""
         return self._consumer.consumer_group_metadata()
 
     def leave(self) -> None:
-        """Give up all buckets and leave the group at once, also with an identity, which `close` alone would keep."""
+        """Release all buckets and leave the group at once; `close` alone keeps the buckets of a member with an identity."""
         try:
-            with translated(self._what):
+            with translated(self._request):
                 self._consumer.unsubscribe()
         except MembershipLost:
-            return  # it had left already
-        with translated(self._what):
+            return  # the membership has ended already
+        with translated(self._request):
             deadline = time.monotonic() + SETTLE_LIMIT_S
             while self._consumer.assignment() and time.monotonic() < deadline:
                 self._consumer.poll(SETTLE_STEP_S)
 
 
 def open_scanner(settings: KafkaSettings, positions: Sequence[Position]) -> KafkaScanner:
-    """Return a reader of given buckets from given offsets; it belongs to no group."""
+    """Return a reader of buckets from given offsets, outside of any group."""
     consumer = Consumer(settings.for_scanner())
-    what = f"Reading {', '.join(sorted({position.bucket.category for position in positions}))}"
-    with translated(what):
+    request = f"Reading {', '.join(sorted({position.bucket.category for position in positions}))}"
+    with translated(request):
         consumer.assign(to_read(positions))
-    return KafkaScanner(consumer, what)
+    return KafkaScanner(consumer, request)
 
 
 def _partitions(buckets: Iterable[Bucket]) -> list[TopicPartition]:
@@ -224,7 +227,7 @@ def _buckets(partitions: Iterable[TopicPartition]) -> list[Bucket]:
 
 
 def _by_bucket(messages: Iterable[Any]) -> list[RawBatch]:
-    """Group messages by bucket. They come in long runs of one bucket, so the runs are found first."""
+    """Group messages by bucket. Runs of one bucket are long, so group by run first."""
     batches: dict[Bucket, list[Any]] = {}
     for _, grouped in groupby(messages, Message.partition):
         run = list(grouped)

@@ -1,4 +1,4 @@
-"""How to reach a Kafka cluster: what a user says, and what we add for each client."""
+"""Client settings: the user's, and Penstock's for each kind of client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = str | int | bool
 _CRITICAL, _EVERYTHING = 2, 7
 
 _CONNECTING: dict[str, Value] = {
-    # A broker that is back is found within a second; the default waits up to ten.
+    # Reconnect within a second of a broker's return; the default waits up to ten.
     "reconnect.backoff.max.ms": 1000,
 }
 
@@ -29,16 +29,16 @@ _PEM_FILES = {
 
 _READING: dict[str, Value] = {
     "enable.auto.commit": False,
-    # A position that the bus no longer holds is an error that a person decides on, never skipped in silence.
+    # An expired position is an error that a user must resolve; never skip events.
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
-    # The default backs a full queue off for a second, in which a fast processor starves.
+    # With the default, a full queue pauses fetching for a second, in which a fast processor runs out of messages.
     "fetch.queue.backoff.ms": 1,
     "queued.min.messages": 500_000,
     "queued.max.messages.kbytes": 131_072,
     "fetch.message.max.bytes": 4 * 2**20,
-    # A bucket that is taken over waits for the request that is under way without it; the default lets that be half a second.
+    # A new bucket waits for the running request, which does not include it; the default allows half a second.
     "fetch.wait.max.ms": 100,
 }
 
@@ -49,7 +49,7 @@ _WRITING: dict[str, Value] = {
     "linger.ms": 5,
     "batch.size": 256 * 1024,
     "queue.buffering.max.messages": 500_000,
-    # The partitioner of Kafka's own producers, so that a key lives in the same bucket whoever writes it.
+    # The partitioner of Kafka's own producers, so that every writer sends a key to the same bucket.
     "partitioner": "murmur2_random",
     "delivery.report.only.error": True,
 }
@@ -57,11 +57,11 @@ _WRITING: dict[str, Value] = {
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """A cluster's address, and any further settings of librdkafka (SASL, TLS, timeouts).
+    """The address of a cluster, and further settings of librdkafka (SASL, TLS, timeouts).
 
     Args:
         bootstrap: ``host:port``, or several with commas between.
-        further: settings by librdkafka's names; they win over ours. May hold secrets: never shown.
+        further: settings by librdkafka's names, which override Penstock's. They may contain secrets, so they are never displayed.
     """
 
     bootstrap: str
@@ -69,19 +69,19 @@ class KafkaSettings:
 
     @property
     def message_limit(self) -> int:
-        """How large a message may be that a client with these settings sends, in bytes."""
+        """The size limit of a message that a client with these settings sends, in bytes."""
         return int(self.further.get("message.max.bytes", MESSAGE_LIMIT))
 
     @property
     def batch_limit(self) -> int:
-        """How large a batch of small messages may be that a client with these settings sends, in bytes."""
+        """The size limit of a batch of small messages that a client with these settings sends, in bytes."""
         return max(min(int(self.for_writer()["batch.size"]), self.message_limit), CERTAINLY_FITS_BYTES)
 
     def self_contained(self) -> KafkaSettings:
-        """Return settings for other machines, which have no files of this one: with what certificates and keys in PEM say themselves.
+        """Return settings for other machines: they contain certificates and keys in PEM instead of file names.
 
         Raises:
-            SettingsRefused: a file that is named cannot be read.
+            SettingsRefused: a file cannot be read.
         """
         further = dict(self.further)
         for file in [name for name in further if name in _PEM_FILES]:
@@ -100,31 +100,31 @@ class KafkaSettings:
 
         Args:
             group: the consumer group.
-            identity: by which a member that comes back is known; None for one that is new each time.
-            co_partitioned: whether bucket n of several categories must come to one member. Only the range assignor
-                promises that; with one category, cooperative-sticky moves fewer buckets.
+            identity: identifies a returning member; None for a new member each time.
+            co_partitioned: whether one member must own bucket n of all categories, which only the range assignor guarantees. With one
+                category, cooperative-sticky moves fewer buckets.
         """
         strategy = "range" if co_partitioned else "cooperative-sticky"
         static = {} if identity is None else {"group.instance.id": identity}
-        # What is paused is fetched again, so where inputs wait for one another less is fetched ahead.
+        # Paused buckets are fetched again. Co-partitioned inputs wait for each other, so they fetch less ahead.
         ahead: dict[str, Value] = {"queued.min.messages": 20_000} if co_partitioned else {}
         return self._with({**_READING, **ahead, **static, "group.id": group, "partition.assignment.strategy": strategy})
 
     def for_scanner(self) -> dict[str, Any]:
-        """Return the configuration of a reader without a group; librdkafka asks for a name all the same."""
+        """Return the configuration of a reader without a group; librdkafka requires a name anyway."""
         return self._with({**_READING, "group.id": "penstock-scan"})
 
     def for_peeking(self) -> dict[str, Any]:
-        """Return the configuration of a reader that wants one message of each bucket, and little beside."""
-        sparing: dict[str, Value] = {
+        """Return the configuration of a reader that fetches little more than one message of each bucket."""
+        minimal: dict[str, Value] = {
             "fetch.message.max.bytes": 1,
             "queued.min.messages": 1,
             "auto.offset.reset": "earliest",
         }
-        return self._with({**_READING, **sparing, "group.id": "penstock-peek"})
+        return self._with({**_READING, **minimal, "group.id": "penstock-peek"})
 
-    def for_asking(self, group: str) -> dict[str, Any]:
-        """Return the configuration of a client that asks for a group's positions, and joins nothing."""
+    def for_positions(self, group: str) -> dict[str, Any]:
+        """Return the configuration of a client that reads and sets a group's positions without joining the group."""
         return self._with({"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False})
 
     def for_writer(self) -> dict[str, Any]:
@@ -143,19 +143,19 @@ class KafkaSettings:
         reporting = {
             "error_cb": outage_reporter(self.bootstrap),
             "logger": CLIENT_LOG,
-            # By syslog's number: it would tell of each attempt to reach a broker; see `reporting`.
+            # By syslog's number. At a lower threshold, the client would log each attempt to connect; see `outage_reporter`.
             "log_level": _EVERYTHING if CLIENT_LOG.isEnabledFor(logging.DEBUG) else _CRITICAL,
         }
         return {"bootstrap.servers": self.bootstrap, **reporting, **_CONNECTING, **ours, **self.further}
 
 
 def _pem_in(setting: str, path: Path) -> str | None:
-    """Return what a file in PEM says; None for a folder, or for a word that librdkafka knows."""
+    """Return the content of a PEM file; None for a folder or a keyword of librdkafka."""
     if not path.is_file():
         return None
     try:
         return path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsRefused(
-            f"{setting} names {path}, which cannot be read as PEM ({error}); nothing was asked of the bus. Mend [kafka-settings]."
+            f"{setting} is {path}, which cannot be read as PEM: {error}. No request was sent. Correct [kafka-settings]."
         ) from error

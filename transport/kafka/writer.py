@@ -1,4 +1,4 @@
-"""Writing topics: messages leave in the background; a flush says whether they arrived."""
+"""Producers: messages are sent in the background, and a flush reports failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLUSH_STEP_S = 1.0
 
 
 class KafkaWriter:
-    """A producer whose failures are remembered until the next flush reports them."""
+    """A producer that collects delivery failures until the next flush."""
 
     def __init__(self, configuration: dict[str, Any]) -> None:
         with translated("The writer was not opened"):
@@ -25,32 +25,32 @@ class KafkaWriter:
         self._failed: list[tuple[KafkaError, str]] = []
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
-        """Hand messages over; waits while the client's queue is full."""
-        produce, failed = self._producer.produce, self._note_failure
-        with _served(f"Writing to {category}"):
+        """Queue messages; waits while the client's queue is full."""
+        produce, failed = self._producer.produce, self._record_failure
+        with _translated_callbacks(f"Writing to {category}"):
             for key, value, bucket in messages:
                 try:
                     produce(category, value, key, bucket, failed)
                 except BufferError:
-                    self._send_when_there_is_room(category, key, value, bucket)
+                    self._produce_when_not_full(category, key, value, bucket)
             self._producer.poll(0)
 
-    def _send_when_there_is_room(self, category: str, key: bytes | None, value: bytes | None, bucket: int) -> None:
+    def _produce_when_not_full(self, category: str, key: bytes | None, value: bytes | None, bucket: int) -> None:
         while True:
             self._producer.poll(ROOM_WAIT_S)
             try:
-                self._producer.produce(category, value, key, bucket, self._note_failure)
+                self._producer.produce(category, value, key, bucket, self._record_failure)
             except BufferError:
                 continue
             return
 
-    def _note_failure(self, error: KafkaError | None, message: Message) -> None:
+    def _record_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failed.append((error, str(message.topic())))
 
     def flush(self) -> None:
-        """Return when all that was sent is durable; the client gives a message up after its `message.timeout.ms`."""
-        with _served("What was written is not on the bus"):
+        """Wait until all sent messages are durable. A message fails after `message.timeout.ms`."""
+        with _translated_callbacks("Messages were not delivered"):
             while self._producer.flush(FLUSH_STEP_S) and not self._failed:
                 continue
         if self._failed:
@@ -58,13 +58,13 @@ class KafkaWriter:
             raise self._failure(failed)
 
     def _failure(self, failed: Sequence[tuple[KafkaError, str]]) -> BusError:
-        """Return what it means that messages did not arrive: an outage passes, a message that is refused would be so again."""
-        error, category = next((each for each in failed if not _passes(each[0])), failed[0])
-        meaning = translate(error, f"{len(failed):,} messages to {category} did not arrive")
-        return DeliveryFailed(str(meaning)) if _passes(error) else meaning
+        """Return the error for failed messages: DeliveryFailed if sending them again may succeed."""
+        error, category = next((failure for failure in failed if not _is_temporary(failure[0])), failed[0])
+        translation = translate(error, f"{len(failed):,} messages to {category} were not delivered")
+        return DeliveryFailed(str(translation)) if _is_temporary(error) else translation
 
     def close(self) -> None:
-        """Let go of the connection; what was not flushed is dropped here."""
+        """Close the connection and drop messages that were not flushed."""
         try:
             self._producer.purge()
             self._producer.flush(FLUSH_STEP_S)
@@ -72,25 +72,26 @@ class KafkaWriter:
             raise translate(error.args[0], "The writer was not closed") from error
 
 
-def _passes(error: KafkaError) -> bool:
+def _is_temporary(error: KafkaError) -> bool:
     return is_outage(error) or is_retryable(error)
 
 
 @contextmanager
-def _served(what: str) -> Iterator[None]:
-    """Raise our errors in place of the client's, where it calls back.
+def _translated_callbacks(request: str) -> Iterator[None]:
+    """Translate errors of calls during which the client calls back.
 
-    Having met a fatal error, the client may run on into the next callback with its exception set, of which Python makes another; or
-    into a second fatal error, over which it loses the first.
+    After a fatal error, the client may enter the next callback with its exception set, and Python raises a SystemError. Or it loses the
+    first exception in a second fatal error.
     """
     try:
-        with translated(what):
+        with translated(request):
             yield
     except SystemError as error:
         if isinstance(error.__cause__, KafkaException):
-            raise translate(error.__cause__.args[0], what) from error
+            raise translate(error.__cause__.args[0], request) from error
         if error.__cause__ is None:
             raise Fenced(
-                f"{what}: the Kafka client has given up, as it does for one where a later one was opened."
+                f"{request}: the Kafka client has failed, probably because a later writer of the same identity was opened. Unflushed messages were "
+                "not sent. Stop using this writer."
             ) from error
         raise

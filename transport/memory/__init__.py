@@ -1,11 +1,11 @@
-"""A bus in memory that behaves as Kafka does: for tests, trials and the simulation.
+"""A bus in memory with the behaviour of Kafka: for tests, dry runs and the simulation.
 
-log            a bucket: messages, the marks of transactions, what readers of committed data find
-transactions   who writes under a transactional id, what is open, what ran out of time
-groups         members, sessions, generations, assignments, committed positions
-cluster        all of these together: what a broker knows
-line           the way between a client and the cluster, where a simulation lets requests be slow, fail or be lost
-reading, writing, bus   the clients: what they keep for themselves, and when they ask the cluster
+log             one bucket: messages, transaction markers, and the view of readers of committed data
+transactions    the transaction coordinator: epochs, open transactions and their time limits
+groups          the group coordinator: members, sessions, generations, assignments and committed positions
+cluster         the brokers: topics, groups and transactions
+network         the requests of a client; a simulation delays, fails or loses them
+readers, writers, bus   the clients
 """
 
 from .bus import MemoryBus

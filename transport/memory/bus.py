@@ -1,4 +1,4 @@
-"""The bus in memory, as a client sees it."""
+"""A client of the bus in memory."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .readers import MemoryReader, MemoryScanner
 from .writers import MemoryTransactionalWriter, MemoryWriter
 
 DECISION_LIMIT_S = 120.0
-"""How long a group's positions may stay undecided."""
+"""The time limit for transactions with a group's positions to be decided."""
 
 
 class MemoryBus:
-    """A bus that lives as long as the object. It is its own catalog.
+    """A bus that exists as long as the object. It is its own catalog.
 
     Args:
-        now_ms: tells the time that messages arrive at, in milliseconds since 1970, UTC.
-        cluster: what other clients use, too; by default one of its own.
-        network: the way to it.
+        now_ms: returns the arrival time of messages (milliseconds since 1970, UTC); by default the wall clock.
+        cluster: the cluster, which clients may share; by default a new one.
+        network: the network to it.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class MemoryBus:
 
     @property
     def catalog(self) -> MemoryBus:
-        """The categories: this same object."""
+        """The categories: this object."""
         return self
 
     def create(self, spec: CategorySpec) -> None:
@@ -45,7 +45,9 @@ class MemoryBus:
 
         def create() -> None:
             if spec.name in self.cluster.topics:
-                raise CategoryExists(f"Category {spec.name} exists already.")
+                raise CategoryExists(
+                    f"Category {spec.name} exists already. Nothing was changed. Delete it first, or use another name."
+                )
             self.cluster.add(spec)
 
         self._network.request("create", create)
@@ -66,7 +68,8 @@ class MemoryBus:
             topic = self.cluster.topic(name)
             if buckets <= topic.spec.buckets:
                 raise BusError(
-                    f"Category {name} has {topic.spec.buckets} buckets; it can only grow, not go to {buckets}."
+                    f"Category {name} has {topic.spec.buckets} buckets; the number can only grow, not change to {buckets}. Nothing was changed. Use a "
+                    "greater number."
                 )
             topic.logs.extend(BucketLog() for _ in range(buckets - topic.spec.buckets))
             topic.spec = replace(topic.spec, buckets=buckets)
@@ -78,7 +81,7 @@ class MemoryBus:
         return self._network.request("names", lambda: sorted(self.cluster.topics))
 
     def describe(self, name: str) -> CategoryState:
-        """Return a category as it stands."""
+        """Return the present state of a category."""
 
         def describe() -> CategoryState:
             self.cluster.tick()
@@ -90,54 +93,54 @@ class MemoryBus:
         return self._network.request("describe", describe)
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Return the id and size of categories, without those that are missing."""
+        """Return the ids and sizes of categories, without missing ones."""
 
-        def ask() -> dict[str, Topic]:
-            there = {name: self.cluster.topics[name] for name in names if name in self.cluster.topics}
-            return {name: Topic(topic.topic_id, len(topic.logs)) for name, topic in there.items()}
+        def read() -> dict[str, Topic]:
+            found = {name: self.cluster.topics[name] for name in names if name in self.cluster.topics}
+            return {name: Topic(topic.topic_id, len(topic.logs)) for name, topic in found.items()}
 
-        return self._network.request("describe", ask)
+        return self._network.request("describe", read)
 
     def durability(self, name: str) -> Durability:
-        """Return that all is safe as long as the object lives."""
+        """Return safe settings: messages are durable as long as the object exists."""
         return Durability(3, 2, unclean_election=False, uses_arrival_time=self.cluster.topic(name).uses_arrival_time)
 
     def message_limit(self, name: str) -> int:
-        """Return how large a message may be."""
+        """Return the size limit of a message."""
         self.cluster.topic(name)
         return self.cluster.message_limit
 
     def ends(self, name: str) -> dict[int, int]:
-        """Return the offset after the last event of each bucket, also of transactions that are still open."""
+        """Return the offset after the last event of each bucket, including open transactions."""
         return self._offsets(name, lambda log: log.end)
 
     def ends_of(self, buckets: Collection[Bucket]) -> dict[Bucket, int]:
-        """Return the offset after the last event of some buckets, also of transactions that are still open."""
+        """Return the offset after the last event of each bucket, including open transactions, with one request."""
 
-        def ask() -> dict[Bucket, int]:
+        def read() -> dict[Bucket, int]:
             self.cluster.tick()
             return {bucket: self.cluster.log(bucket).end for bucket in buckets}
 
-        return self._network.request("ends", ask)
+        return self._network.request("ends", read)
 
     def stable_ends(self, name: str) -> dict[int, int]:
-        """Return the end of each bucket as readers find it."""
+        """Return the end of each bucket for readers, before the first open transaction."""
         return self._offsets(name, lambda log: log.stable_end)
 
     def at_time(self, name: str, time: datetime) -> dict[int, int]:
-        """Return, by bucket, the offset of the first event that arrived at `time` or later; the end where none did."""
+        """Return, by bucket, the offset of the first event that arrived at `time` or later; the end if there is none."""
         since_ms = int(time.timestamp() * 1000)
         return self._offsets(name, lambda log: log.first_since(since_ms))
 
-    def _offsets(self, name: str, of: Callable[[BucketLog], int]) -> dict[int, int]:
-        def ask() -> dict[int, int]:
+    def _offsets(self, name: str, offset_in: Callable[[BucketLog], int]) -> dict[int, int]:
+        def read() -> dict[int, int]:
             self.cluster.tick()
-            return {number: of(log) for number, log in enumerate(self.cluster.topic(name).logs)}
+            return {number: offset_in(log) for number, log in enumerate(self.cluster.topic(name).logs)}
 
-        return self._network.request("ends", ask)
+        return self._network.request("ends", read)
 
     def waiting_since(self, positions: Collection[Position]) -> dict[Position, int]:
-        """Return when the first event from each position on arrived at the bus."""
+        """Return when the first event at or after each position arrived at the bus."""
         waiting = {position: self.slice(position.bucket, position.offset or 0, 1) for position in positions}
         return {position: messages[0].arrived_ms for position, messages in waiting.items() if messages}
 
@@ -148,34 +151,43 @@ class MemoryBus:
     def positions(self, group: str, name: str) -> list[Position]:
         """Return a group's committed positions in a category, each with the checkpoint that committed it.
 
-        Waits for transactions that carry positions of it and are not decided.
+        Waits for open transactions with positions in the category.
         """
         if group not in self.cluster.groups:
             return []
-        found = self.cluster.group(group)
+        consumer_group = self.cluster.group(group)
 
         def decided() -> bool:
             self.cluster.tick()
-            return not any(position.bucket.category == name for held in found.undecided.values() for position in held)
+            return not any(
+                position.bucket.category == name
+                for positions in consumer_group.undecided.values()
+                for position in positions
+            )
 
         if not (decided() or self._network.wait(decided, DECISION_LIMIT_S)):
-            raise BusUnreachable(f"The positions of group {group} in {name} were not read: a transaction is undecided.")
+            raise BusUnreachable(
+                f"The positions of group {group} in {name} were not read: a transaction is still undecided. Nothing was changed. Try again."
+            )
         return self._network.request(
-            "positions", lambda: sorted(at for bucket, at in found.committed.items() if bucket.category == name)
+            "positions",
+            lambda: sorted(
+                position for bucket, position in consumer_group.committed.items() if bucket.category == name
+            ),
         )
 
     def set_committed(self, group: str, positions: Sequence[Position]) -> None:
-        """Set where a group goes on."""
+        """Set the positions of a group without members."""
 
-        def note() -> None:
+        def record() -> None:
             self.cluster.tick()
             self.cluster.group(group).expect_empty(group)
-            self.cluster.group(group).note(positions)
+            self.cluster.group(group).record(positions)
 
-        self._network.request("set positions", note)
+        self._network.request("set positions", record)
 
     def forget_group(self, group: str) -> None:
-        """Remove a group, with its positions."""
+        """Delete a group without members, and its positions."""
 
         def forget() -> None:
             self.cluster.tick()
@@ -191,7 +203,7 @@ class MemoryBus:
         return MemoryReader(self.cluster, self._network, group, categories, ownership, identity=identity)
 
     def scanner(self, positions: Sequence[Position]) -> MemoryScanner:
-        """Read given buckets from given offsets, in no group."""
+        """Return a reader of buckets from given offsets, outside of any group."""
         return MemoryScanner(self.cluster, self._network, positions)
 
     def writer(self) -> MemoryWriter:
@@ -205,19 +217,21 @@ class MemoryBus:
         timeout_s: float,
         writes: Collection[str],
     ) -> MemoryTransactionalWriter:
-        """Return a writer whose commits carry the positions of `member`; an earlier one of the identity is fenced.
+        """Return a writer whose commits include the positions of `member`.
 
-        What the identity has left open in the categories is aborted.
+        Fences earlier writers of the identity, and aborts their open transactions in the categories.
 
         Raises:
             TypeError: `member` is not a member of a group on this bus.
         """
         if member is not None and not isinstance(member, MemoryReader):
-            raise TypeError(f"{member!r} is no group reader of this bus, so transactions cannot include its positions")
+            raise TypeError(
+                f"{member!r} is not a group reader of this bus, so transactions cannot include its positions"
+            )
         return MemoryTransactionalWriter(self.cluster, self._network, identity, member, timeout_s, writes=writes)
 
     def kill_members(self, group: str) -> None:
-        """Let every member of a group die as a process does, and its session end: nobody is told, nothing is saved."""
+        """Remove all members of a group, as if their processes were killed and their sessions had ended."""
         self.cluster.group(group).members.clear()
 
     def append(self, name: str, message: Outgoing) -> None:
@@ -225,9 +239,9 @@ class MemoryBus:
         self.cluster.append(name, message)
 
     def slice(self, bucket: Bucket, start: int, limit: int) -> list[StoredMessage]:
-        """Return up to `limit` messages of a bucket from an offset on, as readers of committed data find them."""
+        """Return up to `limit` committed messages of a bucket from an offset on."""
         return self.cluster.log(bucket).committed(start, limit)
 
     def trim(self, bucket: Bucket, start: int) -> None:
-        """Drop what lies before an offset, as retention does."""
+        """Delete messages before an offset, as retention does."""
         self.cluster.log(bucket).trim(start)

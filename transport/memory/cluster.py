@@ -1,4 +1,4 @@
-"""What the brokers know: categories, groups and transactions. Clients reach it through a line; what happens here happened."""
+"""The brokers: categories, groups and transactions. Clients send requests through a network; a change here is durable."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .transactions import Transactions
 
 @dataclass
 class Topic:
-    """A category as it is stored.
+    """A stored category.
 
     Args:
-        spec: its shape.
-        topic_id: names this one and no other of the same name.
+        spec: its settings.
+        topic_id: its unique id; a later category of the same name has another id.
         logs: its buckets.
-        uses_arrival_time: whether messages carry the time of their arrival, and not that of their writer.
+        uses_arrival_time: whether timestamps are arrival times instead of the writers' times.
     """
 
     spec: CategorySpec
@@ -34,10 +34,10 @@ class Topic:
 
 
 class Cluster:
-    """Brokers.
+    """The brokers of one cluster.
 
     Args:
-        now_ms: tells the time (milliseconds since 1970, UTC).
+        now_ms: returns the time (milliseconds since 1970, UTC).
     """
 
     def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
@@ -49,7 +49,7 @@ class Cluster:
         self._topic_ids = count(1)
 
     def tick(self) -> int:
-        """Do what time brings, and return the time."""
+        """End expired sessions and transactions, and return the time."""
         now_ms = self.now_ms()
         self.transactions.expire(now_ms)
         for group in self.groups.values():
@@ -67,14 +67,16 @@ class Cluster:
         try:
             return self.topics[name]
         except KeyError:
-            raise MissingCategory(f"There is no category {name} on the bus. Create it first.") from None
+            raise MissingCategory(
+                f"There is no category {name} on the bus. Nothing was changed. Create it first."
+            ) from None
 
     def log(self, bucket: Bucket) -> BucketLog:
         """Return a bucket."""
         return self.topic(bucket.category).logs[bucket.number]
 
     def group(self, name: str) -> Group:
-        """Return a group, which begins here where there is none."""
+        """Return a group; create a missing one."""
         return self.groups.setdefault(name, Group(self._buckets))
 
     def append(
@@ -83,14 +85,14 @@ class Cluster:
         """Store a message; return its bucket.
 
         Args:
-            name: of the category.
-            message: it.
-            writer: whose transaction it is of; None for none.
-            sent_ms: the time that the writer gave it; by default the time of its arrival.
+            name: the category.
+            message: the message.
+            writer: the writer of its transaction; None without a transaction.
+            sent_ms: the writer's timestamp; by default the arrival time.
         """
         if size_of(message) > self.message_limit:
             raise MessageRefused(
-                f"A message to {name} has {size_of(message):,} bytes, more than {self.message_limit:,}."
+                f"A message to {name} has {size_of(message):,} bytes, but the limit is {self.message_limit:,}. It was not stored. Make it smaller."
             )
         topic = self.topic(name)
         log = topic.logs[_number(message, topic.logs)]

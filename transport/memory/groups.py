@@ -1,10 +1,10 @@
-"""A consumer group: members, generations, assignments and committed positions, as the group coordinator keeps them.
+"""A consumer group: its members, generations, assignments and committed positions.
 
-    join, leave, a session that ends, more buckets --> a rebalance: members rejoin --> the next generation, with an assignment
+    join, leave, end of a session, more buckets --> rebalance: members rejoin --> next generation, with an assignment
 
-With one category members rejoin with what they own and go on meanwhile; a bucket that is to move is given to its next owner in a further
-rebalance, when the one before has let go of it (cooperative). With several, everybody lets go of everything first (eager), and bucket n of
-every category goes to one member (range).
+With one category, rebalances are cooperative: members rejoin with their buckets and continue. A bucket that moves is revoked first, and
+assigned to its next owner in another rebalance. With several categories, rebalances are eager: members release all buckets first, and one
+member gets bucket n of every category (range).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ..messages import Bucket, Position
 from .log import MessageState
 
 SESSION_MS = 45_000
-"""How long a member may be silent before others get its buckets."""
+"""The session timeout: a member without heartbeats for this time loses its buckets."""
 REJOIN_LIMIT_MS = 300_000
-"""How long a rebalance waits for members that are alive and do not come to rejoin."""
+"""The time limit for live members to rejoin during a rebalance."""
 
 _serials = count()
 
 
 @dataclass
 class Membership:
-    """What the coordinator knows of a member.
+    """The coordinator's record of a member.
 
     Args:
-        categories: what it reads.
-        instance: a static member's name.
-        heartbeat_ms: tells when it was last heard of.
-        owned: what it owns, as it says itself.
+        categories: the subscribed categories.
+        instance: the name of a static member; None for another member.
+        heartbeat_ms: returns the time of the last heartbeat.
+        owned: the buckets that the member reports as its own.
     """
 
     categories: tuple[str, ...]
@@ -45,12 +45,12 @@ class Membership:
     generation: int = 0
     assigned: set[Bucket] = field(default_factory=set)
     has_rejoined: bool = False
-    has_news: bool = False
+    is_reassigned: bool = False
     is_fenced: bool = False
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether it keeps what it owns while the group forms anew."""
+        """Whether it keeps its buckets during a rebalance."""
         return len(self.categories) == 1
 
     @property
@@ -65,8 +65,8 @@ class Group:
     """One consumer group.
 
     Args:
-        buckets: gives the buckets that categories have now.
-        session_ms: how long a member may be silent.
+        buckets: returns the present buckets of categories.
+        session_ms: the session timeout.
     """
 
     def __init__(self, buckets: Callable[[Iterable[str]], set[Bucket]], session_ms: int = SESSION_MS) -> None:
@@ -77,45 +77,45 @@ class Group:
         self.undecided: dict[str, list[Position]] = {}
         self._generation = 0
         self._rejoining_since_ms: int | None = None
-        self._known: set[Bucket] = set()
+        self._assigned_buckets: set[Bucket] = set()
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether members are to rejoin."""
+        """Whether the group waits for members to rejoin."""
         return self._rejoining_since_ms is not None
 
     def join(self, member: Membership, now_ms: int) -> None:
-        """Add a member; one with the name of another takes its place, with what that was assigned."""
-        before = next(
-            (one for one in self.members if one.instance is not None and one.instance == member.instance), None
+        """Add a member. A static member replaces the member of the same name, with its buckets."""
+        former = next(
+            (other for other in self.members if other.instance is not None and other.instance == member.instance), None
         )
-        if before is None or before.categories != member.categories or self.is_rebalancing:
-            if before is not None:
-                self._fence(before)
+        if former is None or former.categories != member.categories or self.is_rebalancing:
+            if former is not None:
+                self._fence(former)
             self.members.append(member)
             self._rebalance(now_ms)
         else:
-            self.members[self.members.index(before)] = member
-            before.is_fenced = True
-            member.generation, member.assigned, member.has_news = before.generation, before.assigned, True
-            if {bucket for one in self.members for bucket in one.assigned} != self._known:
-                # The one before died between letting go of a bucket and saying so. Brokers are less kind: nobody gets that bucket before
-                # the group forms anew for another reason (tried with Kafka 4.3 and librdkafka 2.16).
+            self.members[self.members.index(former)] = member
+            former.is_fenced = True
+            member.generation, member.assigned, member.is_reassigned = former.generation, former.assigned, True
+            if {bucket for other in self.members for bucket in other.assigned} != self._assigned_buckets:
+                # The former member died after releasing a bucket and before reporting it. Real brokers leave that bucket without an owner
+                # until another rebalance (tested with Kafka 4.3 and librdkafka 2.16).
                 self._rebalance(now_ms)
         self._advance(now_ms)
 
     def rejoin(self, member: Membership, now_ms: int) -> None:
-        """Note that a member takes part in the rebalance."""
+        """Record that a member takes part in the rebalance."""
         member.has_rejoined = True
         self._advance(now_ms)
 
-    def ask_again(self, now_ms: int) -> None:
-        """Rebalance: somebody has let go of what others wait for."""
+    def request_rebalance(self, now_ms: int) -> None:
+        """Rebalance, because a member has released buckets that others wait for."""
         self._rebalance(now_ms)
         self._advance(now_ms)
 
     def leave(self, member: Membership, now_ms: int) -> None:
-        """Remove a member; others get what it had."""
+        """Remove a member; the others get its buckets."""
         if member in self.members:
             self.members.remove(member)
             if self.members:
@@ -123,57 +123,61 @@ class Group:
         self._advance(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Do what time brings: end the sessions of members that were not heard of, notice new buckets, finish a rebalance."""
-        silent = [one for one in self.members if now_ms - one.heartbeat_ms(now_ms) >= self._session_ms]
+        """End the sessions of silent members, detect new buckets, and finish a rebalance."""
+        silent = [member for member in self.members if now_ms - member.heartbeat_ms(now_ms) >= self._session_ms]
         for member in silent:
             self.members.remove(member)
-        changed = bool(self.members) and self._known != self._wanted() and not self.is_rebalancing
+        changed = (
+            bool(self.members) and self._assigned_buckets != self._subscribed_buckets() and not self.is_rebalancing
+        )
         if (silent and self.members) or changed:
             self._rebalance(now_ms)
         self._advance(now_ms)
 
     def commit(self, member: Membership, generation: int, positions: Iterable[Position]) -> None:
-        """Note a member's positions."""
+        """Record a member's positions."""
         self.expect_member(member, generation)
-        self.note(positions)
+        self.record(positions)
 
     def expect_member(self, member: Membership, generation: int) -> None:
-        """Refuse who is no member, or of another generation."""
+        """Raise an error unless the member belongs to the present generation."""
         if member.is_fenced:
-            raise MembershipLost("Positions were not saved: another worker uses the same identity; stop one of them.")
+            raise MembershipLost("Positions were not saved: another worker uses the same identity. Stop one of them.")
         if member not in self.members:
             raise Fenced(
-                "Positions were not saved: the buckets have a new owner; what was not saved is done again there."
+                "Positions were not saved: the buckets have a new owner, which processes the unsaved events again."
             )
         if generation != self._generation:
             raise CommitUnconfirmed(
-                "Positions were not saved: the group forms anew. The position is saved again with the next checkpoint."
+                "Positions were not saved: the group is rebalancing. The position is saved again with the next checkpoint."
             )
 
-    def note(self, positions: Iterable[Position]) -> None:
+    def record(self, positions: Iterable[Position]) -> None:
         """Set positions."""
         self.committed.update((position.bucket, position) for position in positions if position.offset is not None)
 
-    def hold(self, writer: str, positions: Sequence[Position]) -> None:
-        """Take positions of the transaction of a writer; until that ends, they are undecided."""
+    def add_undecided(self, writer: str, positions: Sequence[Position]) -> None:
+        """Add positions of a writer's open transaction, which are undecided until it ends."""
         self.undecided.setdefault(writer, []).extend(positions)
 
-    def decide(self, writer: str, fate: MessageState) -> None:
-        """Note the positions of a writer's transaction that was committed, or drop those of one that was not."""
-        held = self.undecided.pop(writer, [])
-        if fate is MessageState.COMMITTED:
-            self.note(held)
+    def decide(self, writer: str, outcome: MessageState) -> None:
+        """Record the positions of a committed transaction, or drop the positions of an aborted one."""
+        positions = self.undecided.pop(writer, [])
+        if outcome is MessageState.COMMITTED:
+            self.record(positions)
 
     def expect_empty(self, name: str) -> None:
-        """Refuse where there are members."""
+        """Raise GroupInUse if the group has members."""
         if self.members:
-            raise GroupInUse(f"Group {name} has members.")
+            raise GroupInUse(
+                f"Group {name} has members. Its positions were not changed. Stop its workers and try again."
+            )
 
     def _fence(self, member: Membership) -> None:
         member.is_fenced = True
         self.members.remove(member)
 
-    def _wanted(self) -> set[Bucket]:
+    def _subscribed_buckets(self) -> set[Bucket]:
         return self._buckets({name for member in self.members for name in member.categories})
 
     def _rebalance(self, now_ms: int) -> None:
@@ -182,13 +186,13 @@ class Group:
             member.has_rejoined = False
 
     def _advance(self, now_ms: int) -> None:
-        """Finish a rebalance when everybody has rejoined, or was waited for long enough."""
+        """Finish a rebalance when all members have rejoined, or the time limit has passed."""
         if self._rejoining_since_ms is None:
             return
         for member in self.members:
-            # The client's background thread rejoins by itself where nothing is to be let go of before.
+            # The client's background thread rejoins by itself if it need not release buckets first.
             if (
-                not member.has_news
+                not member.is_reassigned
                 and (member.is_cooperative or not member.owned)
                 and member.heartbeat_ms(now_ms) >= now_ms
             ):
@@ -201,12 +205,14 @@ class Group:
     def _assign(self) -> None:
         self._rejoining_since_ms = None
         self._generation += 1
-        self._known = self._wanted()
+        self._assigned_buckets = self._subscribed_buckets()
         shares = (
-            _sticky(self.members, self._known) if _are_cooperative(self.members) else _ranges(self.members, self._known)
+            _sticky(self.members, self._assigned_buckets)
+            if _are_cooperative(self.members)
+            else _ranges(self.members, self._assigned_buckets)
         )
         for member, share in zip(self.members, shares, strict=True):
-            member.generation, member.assigned, member.has_news = self._generation, share, True
+            member.generation, member.assigned, member.is_reassigned = self._generation, share, True
 
 
 def _are_cooperative(members: Sequence[Membership]) -> bool:
@@ -214,7 +220,7 @@ def _are_cooperative(members: Sequence[Membership]) -> bool:
 
 
 def _ranges(members: Sequence[Membership], buckets: set[Bucket]) -> list[set[Bucket]]:
-    """Give each member, in order of names, a range of the bucket numbers of every category."""
+    """Assign each member, in order of names, a range of the bucket numbers of every category."""
     ordered = sorted(members)
     shares: dict[int, set[Bucket]] = {member.serial: set() for member in members}
     for name in {bucket.category for bucket in buckets}:
@@ -228,18 +234,18 @@ def _ranges(members: Sequence[Membership], buckets: set[Bucket]) -> list[set[Buc
 
 
 def _sticky(members: Sequence[Membership], buckets: set[Bucket]) -> list[set[Bucket]]:
-    """Let members keep what they own as far as that is even; what another still owns is given in the next rebalance."""
+    """Keep buckets with their owners as far as shares stay even. A bucket that moves is assigned in the next rebalance."""
     most = ceil(len(buckets) / len(members)) if members else 0
     kept = {member.serial: sorted(member.owned & buckets)[:most] for member in members}
     free = sorted(buckets - {bucket for share in kept.values() for bucket in share})
     for bucket in free:
-        poorest = min(sorted(members), key=lambda member: len(kept[member.serial]))
-        kept[poorest.serial].append(bucket)
+        smallest = min(sorted(members), key=lambda member: len(kept[member.serial]))
+        kept[smallest.serial].append(bucket)
     least = len(buckets) // len(members) if members else 0
-    for poor in sorted(members):
-        while len(kept[poor.serial]) < least:
-            rich = max(sorted(members), key=lambda member: len(kept[member.serial]))
-            kept[poor.serial].append(kept[rich.serial].pop())
+    for receiver in sorted(members):
+        while len(kept[receiver.serial]) < least:
+            donor = max(sorted(members), key=lambda member: len(kept[member.serial]))
+            kept[receiver.serial].append(kept[donor.serial].pop())
     owners = {bucket: member.serial for member in members for bucket in member.owned}
     return [
         {bucket for bucket in kept[member.serial] if owners.get(bucket, member.serial) == member.serial}

@@ -1,4 +1,4 @@
-"""Clients that read: given buckets from given offsets, or as a member of a group."""
+"""Readers: members of a group, and readers of fixed buckets from fixed offsets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .groups import Membership
 from .network import Network
 
 POLL_LIMIT = 10_000
-"""How many messages of one bucket a poll gives at most."""
+"""The greatest number of messages of one bucket in a poll."""
 
 
 class MemoryScanner:
-    """Reads given buckets from given offsets."""
+    """Reads buckets from given offsets."""
 
     def __init__(self, cluster: Cluster, network: Network, positions: Sequence[Position]) -> None:
         self._cluster = cluster
@@ -27,12 +27,12 @@ class MemoryScanner:
         self.paused: set[Bucket] = set()
 
     def poll(self, timeout_s: float) -> Polled:
-        """Return what is there, waiting up to `timeout_s` where there is nothing."""
-        self._network.wait(self.has_something, timeout_s)
+        """Return the next messages; wait up to `timeout_s` if there are none."""
+        self._network.wait(self.has_messages, timeout_s)
         return self.take()
 
-    def has_something(self) -> bool:
-        """Tell whether a poll would give something."""
+    def has_messages(self) -> bool:
+        """Return whether a poll would return messages or the end of a bucket."""
         return self._network.is_up() and any(
             self._begin(bucket) < self._cluster.log(bucket).stable_end or bucket not in self._ended
             for bucket in self._next
@@ -40,7 +40,7 @@ class MemoryScanner:
         )
 
     def take(self) -> Polled:
-        """Return what is there. That a bucket is read to its end is said once, and again when more has come."""
+        """Return the available messages. Reports the end of a bucket once, and again after later messages."""
         batches: list[RawBatch] = []
         ended: list[End] = []
         if not self._network.is_up():
@@ -65,26 +65,26 @@ class MemoryScanner:
             return log.start
         if not log.start <= begin <= log.end:
             raise OffsetOutOfRange(
-                f"{bucket}: the position to read from, {begin}, is not on the bus (any more), which keeps offsets {log.start} to {log.end}. Events "
-                "between are gone from the bus; nothing was skipped."
+                f"{bucket}: the bus does not have the position to read from, {begin}; it keeps offsets {log.start} to {log.end}. Events at this "
+                "position have expired. Nothing was skipped."
             )
         return begin
 
     def start(self, positions: Sequence[Position]) -> None:
-        """Read these buckets from these offsets on."""
+        """Read buckets from these offsets on."""
         self._next.update((bucket, offset) for bucket, offset, _ in positions)
         self.paused.difference_update(position.bucket for position in positions)
         for position in positions:
             self._ended.pop(position.bucket, None)
 
     def resume(self, buckets: Sequence[Bucket]) -> None:
-        """Go on with buckets that were paused."""
+        """Continue paused buckets."""
         self.paused.difference_update(buckets)
         for bucket in buckets:
             self._ended.pop(bucket, None)
 
     def drop(self, buckets: Iterable[Bucket]) -> None:
-        """Read these buckets no more."""
+        """Stop reading buckets."""
         for bucket in buckets:
             self._next.pop(bucket, None)
             self._ended.pop(bucket, None)
@@ -95,7 +95,7 @@ class MemoryScanner:
 
 
 class MemoryReader:
-    """A member of a group, which tells its owner of the buckets that come and go."""
+    """A member of a group, which calls `Ownership` when its buckets change."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class MemoryReader:
 
     @property
     def membership(self) -> tuple[Membership, int]:
-        """Which member it is, of which generation, as of now: what a transaction has to know."""
+        """The member and its present generation, for transactions."""
         return self._member, self._member.generation
 
     def start(self, positions: Sequence[Position]) -> None:
@@ -146,30 +146,30 @@ class MemoryReader:
         self._scanner.start([position for position in positions if position.bucket in self._member.owned])
 
     def poll(self, timeout_s: float) -> Polled:
-        """Return what is there, after any change of ownership."""
-        self._network.wait(lambda: self._has_to_attend() or self._scanner.has_something(), timeout_s)
+        """Return the next messages, after any change of ownership."""
+        self._network.wait(lambda: self._has_group_work() or self._scanner.has_messages(), timeout_s)
         if self._network.is_up():
-            self._attend()
+            self._follow_group()
         return self._scanner.take()
 
-    def _has_to_attend(self) -> bool:
+    def _has_group_work(self) -> bool:
         if not self._network.is_up():
             return False
         self._cluster.tick()
         member = self._member
         return (
             member not in self.group.members
-            or member.has_news
+            or member.is_reassigned
             or (self.group.is_rebalancing and not member.has_rejoined)
         )
 
-    def _attend(self) -> None:
-        """Do what the group asks of a member, telling the owner."""
+    def _follow_group(self) -> None:
+        """Rejoin the group and adopt its assignment, with calls of `Ownership`."""
         now_ms = self._cluster.tick()
         member = self._member
         if member.is_fenced:
             raise MembershipLost(
-                "The membership has ended: another worker uses the same identity. The member has to join anew."
+                "The membership has ended: another worker uses the same identity. The worker joins the group again."
             )
         if member not in self.group.members:
             self._lose()
@@ -177,25 +177,25 @@ class MemoryReader:
             self.group.join(member, now_ms)
         elif self.group.is_rebalancing and not member.has_rejoined:
             if not member.is_cooperative:
-                self._give_up(member, sorted(member.owned))
+                self._revoke(member, sorted(member.owned))
             self.group.rejoin(member, self._cluster.tick())
-        if member.has_news:
-            self._take_on(member)
+        if member.is_reassigned:
+            self._adopt_assignment(member)
 
-    def _take_on(self, member: Membership) -> None:
-        member.has_news = False
+    def _adopt_assignment(self, member: Membership) -> None:
+        member.is_reassigned = False
         assigned = set(member.assigned)
         surplus = sorted(member.owned - assigned)
-        self._give_up(member, surplus)
+        self._revoke(member, surplus)
         if member not in self.group.members:
-            return  # saving what was given up took so long that it is no member any more
+            return  # the session ended while the revoked buckets were saved
         missing = sorted(assigned - member.owned)
         member.owned.update(missing)
         self._ownership.assigned(missing)
         if surplus:
-            self.group.ask_again(self._cluster.tick())
+            self.group.request_rebalance(self._cluster.tick())
 
-    def _give_up(self, member: Membership, buckets: Sequence[Bucket]) -> None:
+    def _revoke(self, member: Membership, buckets: Sequence[Bucket]) -> None:
         if buckets:
             self._ownership.revoked(buckets)
             self._drop(member, buckets)
@@ -211,11 +211,11 @@ class MemoryReader:
         member.owned.difference_update(buckets)
 
     def pause(self, buckets: Sequence[Bucket]) -> None:
-        """Give no more of these for now."""
+        """Stop returning messages of owned buckets."""
         self._scanner.paused.update(buckets)
 
     def resume(self, buckets: Sequence[Bucket]) -> None:
-        """Go on with these."""
+        """Continue paused buckets."""
         self._scanner.resume(buckets)
 
     def commit(self, positions: Sequence[Position]) -> None:
@@ -232,26 +232,26 @@ class MemoryReader:
             raise CommitUnconfirmed(str(error)) from error
 
     def leave(self) -> None:
-        """Give up all buckets and leave the group."""
+        """Release all buckets and leave the group."""
         member = self._member
         if member not in self.group.members:
             self._lose()
             return
-        self._give_up(member, sorted(member.owned))
+        self._revoke(member, sorted(member.owned))
         try:
             self._network.request("leave", lambda: self.group.leave(member, self._cluster.tick()))
         except BusUnreachable:
             return  # others get the buckets when the session ends
 
     def close(self) -> None:
-        """Give up all buckets; without an identity, leave the group. One with an identity keeps its place for a while."""
+        """Release all buckets. A member without an identity leaves the group; another keeps its buckets until its session ends."""
         if self._closed_ms is not None:
             return
         if self._member.owned:
-            (self._lose if self._member not in self.group.members else self._give_up_all)()
+            (self._lose if self._member not in self.group.members else self._revoke_all)()
         if self._identity is None:
             self.leave()
         self._closed_ms = self._cluster.now_ms()
 
-    def _give_up_all(self) -> None:
-        self._give_up(self._member, sorted(self._member.owned))
+    def _revoke_all(self) -> None:
+        self._revoke(self._member, sorted(self._member.owned))

@@ -1,10 +1,9 @@
-"""The transaction coordinator: who writes under a transactional id, and what is open.
+"""The transaction coordinator: transactional ids, their epochs and open transactions.
 
-An epoch belongs to whoever opened a writer last. A new writer, or the time running out, ends what was open and makes older epochs
-worthless: what they still ask for is refused.
+A new writer, or an expired transaction, increases the epoch, ends the open transaction, and fences writers of older epochs.
 
-A transaction ends with a mark in each bucket that it wrote to, and in the group whose positions it carries. Brokers that were just started may
-leave marks out (`loses`): the coordinator takes the transaction for ended, and its messages stay open until the next mark of the same writer.
+A transaction ends with a marker in each of its buckets, and in the group of its positions. A broker that has just started may skip markers
+(`skips_marker`): the coordinator treats the transaction as ended, and its messages stay open until the next marker of the same writer.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .log import BucketLog, MessageState
 
 @dataclass
 class Transaction:
-    """Messages and positions that count together or not at all."""
+    """Messages and positions that are committed together or not at all."""
 
     writer: str
     began_ms: int
@@ -29,23 +28,23 @@ class Transaction:
     groups: list[Group] = field(default_factory=list)
 
     def touch(self, log: BucketLog) -> None:
-        """Note that a bucket has messages of it."""
+        """Record that a bucket has messages of the transaction."""
         if all(log is not other for other in self.logs):
             self.logs.append(log)
 
     def add_positions(self, group: Group, positions: Sequence[Position]) -> None:
-        """Note positions that the group has when this is committed; until then they are undecided."""
-        group.hold(self.writer, positions)
+        """Add positions of a group; they are undecided until the transaction ends."""
+        group.add_undecided(self.writer, positions)
         self.groups.append(group)
 
-    def end(self, fate: MessageState, is_lost: Callable[[], bool]) -> None:
-        """Commit or abort, by marks of which some may be lost."""
+    def end(self, outcome: MessageState, skips: Callable[[], bool]) -> None:
+        """Commit or abort by markers, some of which may be skipped."""
         for log in self.logs:
-            if not is_lost():
-                log.mark(self.writer, fate)
+            if not skips():
+                log.mark(self.writer, outcome)
         for group in self.groups:
-            if not is_lost():
-                group.decide(self.writer, fate)
+            if not skips():
+                group.decide(self.writer, outcome)
 
 
 @dataclass
@@ -59,35 +58,35 @@ class Transactions:
 
     def __init__(self) -> None:
         self._producers: dict[str, _Producer] = {}
-        self.loses: Callable[[bool], bool] = lambda _: False
-        """Asked for each mark, with whether its transaction ran out of time: whether it is left out."""
+        self.skips_marker: Callable[[bool], bool] = lambda _: False
+        """Returns whether to skip a marker; the argument is whether its transaction has expired."""
 
     def begin_epoch(self, identity: str) -> int:
-        """End what an earlier writer of the identity left open; return the new writer's epoch."""
+        """Abort the open transaction of an earlier writer; return the new writer's epoch."""
         producer = self._producers.setdefault(identity, _Producer())
         self._abort(producer)
         producer.epoch += 1
         return producer.epoch
 
     def current(self, identity: str, epoch: int, now_ms: int, limit_ms: int) -> Transaction:
-        """Return the open transaction of a writer; it begins here where there is none."""
+        """Return the open transaction of a writer; begin one if there is none."""
         producer = self._expect(identity, epoch)
         if producer.transaction is None:
             producer.transaction = Transaction(identity, now_ms, limit_ms)
         return producer.transaction
 
-    def end(self, identity: str, epoch: int, fate: MessageState) -> None:
-        """Commit or abort what a writer has open; nothing where it has nothing."""
+    def end(self, identity: str, epoch: int, outcome: MessageState) -> None:
+        """Commit or abort the open transaction of a writer, if there is one."""
         producer = self._expect(identity, epoch)
         if producer.transaction is not None:
-            producer.transaction.end(fate, lambda: self.loses(False))
+            producer.transaction.end(outcome, lambda: self.skips_marker(False))
             producer.transaction = None
 
     def expire(self, now_ms: int) -> None:
-        """Abort what has been open for too long; its writer is refused from then on."""
+        """Abort expired transactions, and fence their writers."""
         for producer in self._producers.values():
-            open_one = producer.transaction
-            if open_one is not None and now_ms - open_one.began_ms >= open_one.limit_ms:
+            transaction = producer.transaction
+            if transaction is not None and now_ms - transaction.began_ms >= transaction.limit_ms:
                 self._abort(producer, has_expired=True)
                 producer.epoch += 1
 
@@ -95,12 +94,12 @@ class Transactions:
         producer = self._producers[identity]
         if producer.epoch != epoch:
             raise Fenced(
-                f"Transaction of {identity}: the epoch {epoch} of this writer is not the current one, {producer.epoch}: a later writer uses the "
-                "identity, or the transaction ran out of time. It is taken back unless it was committed already, which the group's positions tell."
+                f"Transaction of {identity}: the epoch {epoch} of this writer is not the current epoch, {producer.epoch}: a later writer uses "
+                "the identity, or the transaction has expired. It was aborted unless it was committed already, which the group's positions show."
             )
         return producer
 
     def _abort(self, producer: _Producer, *, has_expired: bool = False) -> None:
         if producer.transaction is not None:
-            producer.transaction.end(MessageState.ABORTED, lambda: self.loses(has_expired))
+            producer.transaction.end(MessageState.ABORTED, lambda: self.skips_marker(has_expired))
             producer.transaction = None

@@ -1,4 +1,4 @@
-"""Clients that write: as it comes, or in transactions."""
+"""Writers, with and without transactions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .readers import MemoryReader
 from .transactions import Transaction
 
 DELIVERY_LIMIT_S = 300.0
-"""How long the client tries to deliver a message."""
+"""The time limit for the delivery of a message."""
 OPENING_LIMIT_S = 300.0
-"""How long a writer tries to open while no broker answers."""
+"""The time limit for opening a writer while no broker answers."""
 COMMIT_LIMIT_S = 30.0
-"""How long a step of a transaction is tried again."""
+"""The time limit for repeating a step of a transaction."""
 
 
-class _Sent(NamedTuple):
-    """A message in a client's buffer, and the time that it was given there."""
+class _Buffered(NamedTuple):
+    """A message in a client's buffer, and its time of sending."""
 
     category: str
     message: Outgoing
@@ -31,38 +31,38 @@ class _Sent(NamedTuple):
 
 
 class MemoryWriter:
-    """Writes at once; or, where the network says so, when it is flushed."""
+    """Writes messages at once, or with the flush if the network buffers them."""
 
     def __init__(self, cluster: Cluster, network: Network) -> None:
         self._cluster = cluster
         self._network = network
-        self._waiting: list[_Sent] = []
+        self._buffer: list[_Buffered] = []
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
-        """Hand messages over."""
-        self._waiting.extend(_Sent(category, message, self._cluster.now_ms()) for message in messages)
+        """Queue messages."""
+        self._buffer.extend(_Buffered(category, message, self._cluster.now_ms()) for message in messages)
         if not self._network.buffers():
             self._deliver()
 
     def _deliver(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for category, message, sent_ms in waiting:
+        buffered, self._buffer = self._buffer, []
+        for category, message, sent_ms in buffered:
             self._cluster.append(category, message, sent_ms=sent_ms)
 
     def flush(self) -> None:
-        """Return when all that was sent is stored."""
+        """Store all sent messages."""
         try:
             self._network.request("flush", self._deliver, DELIVERY_LIMIT_S)
         except BusUnreachable as error:
-            raise DeliveryFailed(f"Messages did not arrive: {error}") from error
+            raise DeliveryFailed(f"Messages were not delivered: {error}") from error
 
     def close(self) -> None:
-        """Drop what was not stored."""
-        self._waiting.clear()
+        """Drop messages that were not flushed."""
+        self._buffer.clear()
 
 
 class MemoryTransactionalWriter:
-    """Writes in transactions; each begins with the first message after a commit."""
+    """Writes in transactions. Each begins with the first message after a commit."""
 
     def __init__(
         self,
@@ -80,17 +80,17 @@ class MemoryTransactionalWriter:
         self._reader = member
         self._member = None if member is None else member.membership
         self._limit_ms = int(timeout_s * 1000)
-        self._waiting: list[_Sent] = []
+        self._buffer: list[_Buffered] = []
         self._failure: Fenced | None = None
         self._epoch = network.request(
             "open transactions", lambda: cluster.transactions.begin_epoch(identity), OPENING_LIMIT_S
         )
-        self._abort_leftovers(writes)
+        self._abort_left_open(writes)
 
-    def _abort_leftovers(self, writes: Collection[str]) -> None:
-        """Abort what the identity has open although the coordinator takes it for ended, as the client for Kafka does."""
-        if self._network.request("look for leftovers", lambda: self._has_open(writes), OPENING_LIMIT_S):
-            self._network.request("abort leftovers", lambda: self._abort_open(writes), OPENING_LIMIT_S)
+    def _abort_left_open(self, writes: Collection[str]) -> None:
+        """Abort transactions of the identity that the coordinator has ended without a marker, as the Kafka writer does."""
+        if self._network.request("find open transactions", lambda: self._has_open(writes), OPENING_LIMIT_S):
+            self._network.request("abort open transactions", lambda: self._abort_open(writes), OPENING_LIMIT_S)
 
     def _has_open(self, writes: Collection[str]) -> bool:
         self._cluster.tick()
@@ -98,7 +98,7 @@ class MemoryTransactionalWriter:
         return any(log.stable_end < log.end for log in logs) or any(group.undecided for group in self._groups)
 
     def _abort_open(self, writes: Collection[str]) -> None:
-        self._current()  # refused where another writer of the identity was opened since
+        self._current()  # raises Fenced after another writer of the identity was opened
         for log in self._logs(writes):
             log.mark(self._identity, MessageState.ABORTED)
         for group in self._groups:
@@ -113,15 +113,15 @@ class MemoryTransactionalWriter:
         return [] if self._reader is None else [self._reader.group]
 
     def send(self, category: str, messages: Iterable[Outgoing]) -> None:
-        """Hand messages over."""
-        self._waiting.extend(_Sent(category, message, self._cluster.now_ms()) for message in messages)
+        """Queue messages."""
+        self._buffer.extend(_Buffered(category, message, self._cluster.now_ms()) for message in messages)
         if not self._network.buffers():
             self._deliver()
 
     def _deliver(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        buffered, self._buffer = self._buffer, []
         try:
-            for category, message, sent_ms in waiting:
+            for category, message, sent_ms in buffered:
                 transaction = self._current()
                 transaction.touch(self._cluster.append(category, message, self._identity, sent_ms=sent_ms))
         except Fenced as error:
@@ -132,27 +132,27 @@ class MemoryTransactionalWriter:
         return self._cluster.transactions.current(self._identity, self._epoch, now_ms, self._limit_ms)
 
     def flush(self) -> None:
-        """Return when all that was sent is stored, in a transaction that is open."""
+        """Store all sent messages in the open transaction."""
         try:
             self._network.request("flush in transaction", self._deliver, DELIVERY_LIMIT_S)
         except BusUnreachable as error:
-            raise Aborted(f"Messages did not arrive: {error} The transaction is taken back.") from error
+            raise Aborted(f"Messages were not delivered: {error} The transaction was aborted.") from error
         if self._failure is not None:
-            raise Aborted(f"Messages did not arrive: {self._failure}") from self._failure
+            raise Aborted(f"Messages were not delivered: {self._failure}") from self._failure
 
     def enlist(self) -> None:
-        """Note the membership that the next commit depends on."""
+        """Make the next commit depend on the present membership."""
         self._member = None if self._reader is None else self._reader.membership
 
     def commit(self, positions: Sequence[Position]) -> None:
-        """Make what was sent and the positions count."""
+        """Commit the sent messages and the positions atomically."""
         self.flush()
         try:
             if positions and self._member is not None:
                 self._network.request("add positions", lambda: self._add(positions), COMMIT_LIMIT_S)
             self._network.request("commit transaction", lambda: self._end(MessageState.COMMITTED), COMMIT_LIMIT_S)
         except BusUnreachable as error:
-            raise Fenced(f"{error} Whether the transaction counts, the group's positions tell.") from error
+            raise Fenced(f"{error} The group's positions show whether the transaction was committed.") from error
 
     def _add(self, positions: Sequence[Position]) -> None:
         transaction = self._current()
@@ -164,19 +164,19 @@ class MemoryTransactionalWriter:
             raise Aborted(f"{error} Nothing was written.") from error
         transaction.add_positions(self._reader.group, positions)
 
-    def _end(self, fate: MessageState) -> None:
+    def _end(self, outcome: MessageState) -> None:
         self._cluster.tick()
-        self._cluster.transactions.end(self._identity, self._epoch, fate)
+        self._cluster.transactions.end(self._identity, self._epoch, outcome)
 
     def abort(self) -> None:
-        """Drop what was sent."""
-        self._waiting.clear()
+        """Abort the sent messages."""
+        self._buffer.clear()
         self._failure = None
         self._network.request("abort transaction", lambda: self._end(MessageState.ABORTED))
 
     def close(self) -> None:
-        """Drop what was not committed."""
+        """Abort uncommitted messages."""
         try:
             self.abort()
         except BusError:
-            return  # what was open counts for nothing: the bus ends it, at the latest when its time is up
+            return  # the bus aborts the open transaction, at the latest when it expires

@@ -1,6 +1,6 @@
-"""A category of typed keys and JSON values, in which the latest value of a key counts.
+"""A category of typed keys and JSON values, which contains the latest value of each key.
 
-A message without a value deletes its key. Each table creates its category at the first write; a missing category is an empty table.
+A message without a value deletes its key. The first write creates the category; a missing category is an empty table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class KeyFormat(NamedTuple, Generic[K]):
-    """How a key is stored.
+    """The encoding of a key.
 
     Args:
         encode: returns the bytes of a key.
@@ -60,7 +60,7 @@ class Change(NamedTuple, Generic[K, V]):
 
     Args:
         key: the key.
-        value: its new value; None where the key was deleted.
+        value: its new value; None for a deletion.
         offset: the offset of the message.
     """
 
@@ -92,17 +92,17 @@ class BusTable(Generic[K, V]):
         return Outgoing(self._key.encode(key), None)
 
     def write(self, bus: Bus, messages: Iterable[Outgoing]) -> None:
-        """Send messages of `put` and `delete`; durable on return. Creates the category where it is missing."""
+        """Send messages of `put` and `delete`; durable on return. Creates a missing category."""
         create_missing_categories(bus, self.spec)
         with closing(bus.writer()) as writer:
             writer.send(self.spec.name, messages)
             writer.flush()
 
     def read(self, bus: Bus, *, wait_for_transactions: bool = False) -> dict[K, V]:
-        """Return the latest value of each key, as of now; empty where the category is missing.
+        """Return the latest value of each key, at present; empty if the category is missing.
 
         Args:
-            bus: where the category is.
+            bus: the bus of the category.
             wait_for_transactions: whether to wait for open transactions, and to include them. Otherwise the table ends before the first one.
 
         Raises:
@@ -121,12 +121,12 @@ class BusTable(Generic[K, V]):
         return latest
 
     def follow(self, bus: Bus, start: int | None = None, *, end: int = 0) -> TableReader[K, V]:
-        """Return a reader of all changes; the category exists.
+        """Return a reader of all changes. The category must exist.
 
         Args:
-            bus: where the category is.
+            bus: the bus of the category.
             start: the first offset to read; None for the first message that the bus keeps.
-            end: an offset that the reader has to reach before it is complete, even if open transactions delay it.
+            end: the offset at which the reader is complete, even if open transactions delay it.
         """
         return TableReader(self, bus, start, end)
 
@@ -145,14 +145,14 @@ class TableReader(Generic[K, V]):
         self._end = end
         self._scanner = bus.scanner([Position(Bucket(table.spec.name, 0), start)])
         self.complete = False
-        """Whether the reader has reached the end of the category once."""
+        """Whether the reader has reached the end of the category."""
 
     def read(self, timeout_s: float = 0.0) -> list[Change[K, V]]:
-        """Return the changes since the last call, in order; waits up to `timeout_s` where there are none."""
+        """Return the changes since the last call, in order; waits up to `timeout_s` if there are none."""
         return self._changes(self._scanner.poll(timeout_s))
 
     def read_to_end(self, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Change[K, V]]:
-        """Return the changes since the last call; waits for the end of the category unless the reader has reached it before.
+        """Yield the changes since the last call. Waits for the end of the category unless the reader has reached it before.
 
         Raises:
             BusUnreachable: the bus sent neither messages nor the end of the category for `silence_limit_s`.

@@ -23,11 +23,11 @@ MAINTENANCE = CategorySpec("penstock.maintenance", buckets=1, compacted=True)
 
 
 class Reset(msgspec.Struct, frozen=True, tag="reset"):
-    """Positions move to another place in the inputs.
+    """Positions move to another target in the inputs.
 
     Args:
-        target: where to, such as "earliest".
-        state: the state that remains: "auto", "empty" or "keep".
+        target: the target, such as "earliest".
+        state: the state policy: "auto", "empty" or "keep".
     """
 
     target: str
@@ -38,7 +38,7 @@ class Reset(msgspec.Struct, frozen=True, tag="reset"):
 
 
 class Resize(msgspec.Struct, frozen=True, tag="resize"):
-    """The inputs get more buckets.
+    """The number of buckets of the inputs increases.
 
     Args:
         buckets: the new number.
@@ -54,7 +54,7 @@ class Migration(msgspec.Struct, frozen=True, tag="migration"):
     """Saved states become values of another type.
 
     Args:
-        shape: the new content of the states.
+        shape: the new type of the states.
     """
 
     shape: str
@@ -77,7 +77,7 @@ class ConvertedType(msgspec.Struct, frozen=True):
     """The type of saved values since the last migration.
 
     Args:
-        shape: the content of the states.
+        shape: the type of the states.
         generations: by bucket, the generation of the migrated state. States of lower generations contain another type, even if its name
             is the same.
     """
@@ -121,7 +121,7 @@ class StateLineage(msgspec.Struct, frozen=True):
 
         Args:
             generations: by bucket, the generation of the new states.
-            initial_positions: by bucket, the position of those that are empty.
+            initial_positions: by bucket, the position of an empty new state.
         """
         kept = {bucket: at for bucket, at in self.initial_positions.items() if bucket not in generations}
         added = {bucket: dict(position) for bucket, position in (initial_positions or {}).items()}
@@ -134,7 +134,7 @@ class StateLineage(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, converted=converted)
 
     def generation(self, bucket: int) -> int:
-        """Return the generation of a bucket's current state; 0 for one that no operation installed."""
+        """Return the generation of a bucket's current state; 0 if no operation has installed it."""
         return self.generations.get(bucket, 0)
 
     def first_of_type(self, bucket: int) -> int:
@@ -148,8 +148,8 @@ class MaintenanceOperation(msgspec.Struct, frozen=True):
     Args:
         processor: its name.
         kind: the operation and its parameters.
-        started_ms: when it started (milliseconds since 1970, UTC).
-        lineage: the states that workers may use when it is done.
+        started_ms: the time of its start (milliseconds since 1970, UTC).
+        lineage: the states that workers may use after it.
         is_done: whether its last step is done.
         previous: the operation before it, as long as this one can be rolled back.
     """
@@ -163,15 +163,15 @@ class MaintenanceOperation(msgspec.Struct, frozen=True):
 
     @property
     def started(self) -> str:
-        """When it started, as text."""
+        """The time of its start, as text."""
         return datetime.fromtimestamp(self.started_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def can_finish(kind: OperationKind, unfinished: OperationKind) -> bool:
-    """Return whether an operation leaves nothing behind of an unfinished one that it replaces."""
+    """Return whether an operation completes an unfinished operation that it replaces."""
     match kind, unfinished:
         case Reset(state=new), Reset(state=old):
-            # An empty state does not count earlier events, and a kept one skips some: no other state policy may mix with these.
+            # An empty state lacks earlier events, and a kept state skips some. Shards with different policies must not mix.
             return old in {"auto", new} or (old, new) == ("keep", "empty")
         case Reset(state="empty"), Bootstrap():
             return True

@@ -2,9 +2,9 @@
 
 start -> stage new states -> change topics -> install states -> move positions -> finish
 
-The start is recorded before the first change. From then on no worker of the processor starts, until the end is recorded. Every step can
-be repeated: a command that died is given again and takes all steps again. Up to the first change of topics or states, a failure rolls
-the operation back.
+The start is recorded before the first change. No worker of the processor starts until the end is recorded. Every step can be repeated: if a
+command dies, the user repeats it, and it takes all steps again. Before the first change of topics or states, a failure rolls the operation
+back.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from .upstream_watermarks import delete_watermarks
 
 
 class MaintenanceRefused(PenstockError):
-    """The operation is not possible, or not with these options. Nothing was changed: choose another one."""
+    """The operation is not possible, or not with these options. Nothing was changed: choose another operation or other options."""
 
 
 class MaintenanceStep(Enum):
     """One durable step of an operation. Every step can be repeated."""
 
     RECORD_START = "record the start"
-    STAGE_STATE = "build a new state aside"
+    STAGE_STATE = "stage a new state"
     CHANGE_TOPICS = "change topics"
     INSTALL_STATE = "install a state"
-    STORE_BACKUP = "store it as the newest backup"
-    REWRITE_CHANGELOG = "rewrite its changelog"
+    STORE_BACKUP = "store the state as the newest backup"
+    REWRITE_CHANGELOG = "rewrite the changelog"
     RETRACT_WATERMARKS = "retract published watermarks"
     MOVE_POSITIONS = "move positions"
     RECORD_END = "record the end"
@@ -57,7 +57,7 @@ PER_SHARD = (MaintenanceStep.INSTALL_STATE, MaintenanceStep.STORE_BACKUP, Mainte
 
 
 class MaintenanceGap(NamedTuple):
-    """A place where an operation can die: before a step, of one processor and one bucket where the step has these."""
+    """A point between two steps, where an operation may die: before a step, with its processor and bucket if it has them."""
 
     before: MaintenanceStep
     processor: str = ""
@@ -72,13 +72,13 @@ def no_gap(_: MaintenanceGap) -> None:
 
 
 class MaintenanceTask:
-    """One processor's part of an operation. Steps that an operation does not need stay as they are here.
+    """One processor's part of an operation. Subclasses override the steps that they need.
 
     Args:
-        processor: whose positions and states it changes.
-        bus: where the processor runs.
+        processor: the processor whose positions and states change.
+        bus: the bus of the processor.
         operation: the operation to record.
-        replaces: the newest operation so far, done or unfinished.
+        replaces: the newest earlier operation, done or unfinished.
     """
 
     def __init__(
@@ -95,46 +95,46 @@ class MaintenanceTask:
 
     @property
     def buckets(self) -> Sequence[int]:
-        """The shards that it changes."""
+        """The buckets of the changed shards."""
         raise NotImplementedError
 
     @property
     def can_roll_back(self) -> bool:
-        """Whether no attempt has changed a topic or installed a state yet, so that the operation may be forgotten."""
+        """Whether no attempt has changed a topic or installed a state yet, so that its record may be deleted."""
         return False
 
     def check(self) -> None:
-        """Raise a PenstockError if the plan no longer fits; the start is recorded, so no worker runs."""
+        """Raise a PenstockError if the plan is outdated. The start is recorded, so no worker runs."""
 
     def check_states(self) -> None:
         """Raise StateInUse if a process has one of the states open."""
 
     def staging(self) -> Generator[int, None, None]:
-        """Yield each bucket before its new state is built aside; nothing if all are built."""
+        """Yield each bucket before its new state is staged; nothing if all are staged."""
         yield from ()
 
     def change_shard(self, step: MaintenanceStep, bucket: int) -> None:
         """Take one of the steps in `PER_SHARD`."""
 
     def rewound(self) -> Collection[int]:
-        """Return the buckets that write some outputs again."""
+        """Return the buckets whose outputs are written again."""
         return ()
 
     def move_positions(self) -> None:
         """Set the positions of the processor's consumer group."""
 
     def discard_staged(self) -> None:
-        """Remove the states that were built aside."""
+        """Delete the staged states."""
 
 
 class TopicChange:
-    """The topics that an operation changes; here none."""
+    """A change of topics by an operation; here no change."""
 
     def prepare(self) -> None:
-        """Raise GroupInUse if a process runs that must not."""
+        """Raise GroupInUse if a process that must not run is running."""
 
     def check(self) -> None:
-        """Raise MaintenanceRefused if the topics must not be changed now; the last moment for that."""
+        """Raise MaintenanceRefused if the topics must not change now. This is the last check before the change."""
 
     def apply(self) -> None:
         """Change the topics."""
@@ -149,7 +149,7 @@ def start_operation(
     """Return an operation that starts now.
 
     Args:
-        processor: whose positions and states it changes.
+        processor: the processor whose positions and states change.
         kind: the operation.
         lineage: the states that workers may use afterwards.
         previous: the operation before it, if this one can be rolled back.
@@ -179,20 +179,20 @@ def operation_to_replace(
     """Return the newest operation of a processor: one that is done, or an unfinished one that this operation finishes.
 
     Args:
-        processor: whose.
-        bus: where it runs.
-        kind: the operation that is about to start.
-        buckets: the buckets that it changes; None if these are not known yet.
+        processor: the processor.
+        bus: the bus of the processor.
+        kind: the operation to start.
+        buckets: the buckets to change; None if still unknown.
 
     Raises:
-        MaintenanceRefused: another operation is unfinished, or this one would not finish all of it.
+        MaintenanceRefused: another operation is unfinished, and this one would not finish all of it.
     """
     newest = newest_maintenance(bus, processor.name)
     if newest is None or newest.is_done:
         return newest
     if not can_finish(kind, newest.kind):
         raise MaintenanceRefused(
-            f"{processor.__name__}: a {newest.kind} is unfinished; some of its buckets have changed and some have not. Nothing was changed. "
+            f"{processor.__name__}: a {newest.kind} is unfinished; only some of its buckets have changed. Nothing was changed. "
             "Repeat that command, which finishes it; then run this one."
         )
     missing = set() if buckets is None else newest.lineage.newest_buckets.difference(buckets)
@@ -212,16 +212,16 @@ def perform_maintenance(
 
     Args:
         tasks: the parts, one for each processor.
-        bus: where the processors run.
+        bus: the bus of the processors.
         at_gap: called before each step.
         topics: the topics that the operation changes; None for none.
 
     Raises:
         GroupInUse: a worker runs. Nothing was changed.
-        MaintenanceRefused: the plan no longer fits. Nothing was changed.
+        MaintenanceRefused: the plan is outdated. Nothing was changed.
     """
     topics = topics or TopicChange()
-    # A task whose end is recorded belongs to an operation that died before another task's end.
+    # If a task's end is already recorded, an earlier attempt died before the end of another task.
     open_tasks = [task for task in tasks if not task.operation.is_done]
     _prepare(open_tasks, bus, at_gap, topics)
     at_gap(MaintenanceGap(MaintenanceStep.CHANGE_TOPICS))
@@ -247,7 +247,7 @@ def perform_maintenance(
 
 
 def _prepare(tasks: Sequence[MaintenanceTask], bus: Bus, at_gap: AtGap, topics: TopicChange) -> None:
-    """Take the steps that can be rolled back; do so if one of them fails."""
+    """Take the steps that can be rolled back, and roll them back if one fails."""
     try:
         topics.prepare()
         for task in tasks:
@@ -267,7 +267,7 @@ def _prepare(tasks: Sequence[MaintenanceTask], bus: Bus, at_gap: AtGap, topics: 
 
 
 def _start(task: MaintenanceTask) -> None:
-    """Record the start, after which no worker starts; then check again whether one runs."""
+    """Record the start, after which no worker starts. Then check again for a running worker."""
     require_idle(task.processor, task.bus)
     task.check_states()
     record_maintenance(task.bus, task.operation)

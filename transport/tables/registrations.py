@@ -1,10 +1,10 @@
-"""Registrations: the inputs of each processor, and the topics of its positions. They outlast the group's positions, which expire.
+"""Registrations: the inputs of each processor, and the topics of its positions. They remain after the group's positions expire.
 
     penstock.processors, compacted    key  processor           value  its inputs and their numbers of buckets, as JSON
                                       key  processor/bucket    value  the record of one shard, as JSON
 
-Kafka drops the committed positions of a group that has had no members for a week, and the positions of a deleted topic. Such a processor would
-look like one that has never run, and would start from the beginning. Its registration shows the difference.
+Kafka drops the committed positions of a group that has had no members for a week, and the positions of a deleted topic. Without a
+registration, the processor would look new and would start from the beginning.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def registrations_on(bus: Bus) -> dict[str, Registration]:
 
 
 def registration_of(bus: Bus, processor: str) -> Registration:
-    """Return the registration of a processor; an empty one where there is none."""
+    """Return the registration of a processor; an empty one for an unregistered processor."""
     return registrations_on(bus).get(processor, Registration())
 
 
@@ -108,13 +108,13 @@ def record_shards(bus: Bus, processor: str, records: Mapping[int, ShardRecord]) 
 
 
 def topic_ids_of(bus: Bus, processor: type[Processor]) -> dict[str, str]:
-    """Return the topic ids of a processor's inputs and of its changelog, as far as these exist."""
+    """Return the topic ids of a processor's inputs and of its changelog, without missing topics."""
     names = [*(category.name for category in processor.inputs()), changelog_spec(processor).name]
     return {name: topic.id for name, topic in bus.catalog.topics(names).items()}
 
 
 def register_positions(bus: Bus, processor: type[Processor], buckets: Iterable[int]) -> None:
-    """Record that shards continue, in the present topics, from positions that a maintenance operation has set."""
+    """Record that shards continue, in the present topics, from positions set by a maintenance operation."""
     registered, topic_ids = registration_of(bus, processor.name), topic_ids_of(bus, processor)
     workers = {bucket: record.worker for bucket, record in registered.shards.items()}
     register_inputs(bus, processor.name, {category.name: category.buckets for category in processor.inputs()})

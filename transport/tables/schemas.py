@@ -23,7 +23,7 @@ _TABLE: BusTable[bytes, Schema] = BusTable(SCHEMAS, BYTES_KEY, msgspec.json.Deco
 
 
 class UnknownSchema(PenstockError):
-    """A message names a schema that is missing on the bus."""
+    """The schema of a message is missing on the bus."""
 
 
 class Schemas:

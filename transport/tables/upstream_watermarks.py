@@ -35,10 +35,10 @@ class WatermarkStatement(msgspec.Struct, frozen=True):
         watermark_ms: all events that it will write before this event time (milliseconds since 1970, UTC) …
         ends: … are below these offsets, by category and bucket.
         low_ms: its own low watermark; it may write earlier events.
-        held_by: the reason why its low watermark does not advance.
-        idle: whether it has been idle so long that consumers should not wait for it.
-        as_of: the end of this category when the bus confirmed that it is idle, which shows the age without a clock.
-        outside: whether it is of an external program, whose activity is unknown.
+        held_by: the reason for a low watermark that does not advance.
+        idle: whether it has been idle for so long that consumers should not wait for it.
+        as_of: the end of this category when the bus confirmed the idleness; it shows the age without a clock.
+        outside: whether an external program publishes it, whose activity is unknown.
     """
 
     writer: str
@@ -90,10 +90,10 @@ def delete_watermarks(bus: Bus, writer: str, buckets: Collection[int]) -> None:
 
 
 class WatermarkTable:
-    """The latest watermarks on a bus, as far as this has read. One thread; close it.
+    """The latest published watermarks, as far as this has read. For one thread; close it.
 
     Args:
-        bus: where the category is, which exists.
+        bus: the bus of the category, which must exist.
     """
 
     def __init__(self, bus: Bus) -> None:
@@ -102,7 +102,7 @@ class WatermarkTable:
 
     @property
     def complete(self) -> bool:
-        """Whether it has reached the end of the category once."""
+        """Whether the reader has reached the end of the category."""
         return self._reader.complete
 
     def read(self, timeout_s: float) -> Sequence[tuple[WatermarkOwner, WatermarkStatement | None]]:
@@ -110,7 +110,7 @@ class WatermarkTable:
         return [self._apply(change) for change in self._reader.read(timeout_s)]
 
     def read_to_end(self) -> None:
-        """Read all that was published so far; see `TableReader.read_to_end`."""
+        """Read all published watermarks; see `TableReader.read_to_end`."""
         for change in self._reader.read_to_end():
             self._apply(change)
 
