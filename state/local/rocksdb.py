@@ -81,7 +81,7 @@ class RocksShardState:
         return ShardIdentity(**fields)
 
     def claim(self, identity: ShardIdentity) -> None:
-        """Check the identity of the state, or set that of a new one."""
+        """Check the identity of the state, or set the identity of a new state."""
         stored = self.identity()
         if stored is None:
             content = json.dumps({"format": FORMAT, **asdict(identity)}, sort_keys=True)

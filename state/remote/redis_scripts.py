@@ -1,6 +1,6 @@
 """Lua scripts for Redis, each of which runs atomically.
 
-Lists of slots and values arrive in chunks: byte strings with length prefixes. So neither the number of a command's arguments nor that of
+Lists of slots and values arrive in chunks: byte strings with length prefixes. So neither the number of a command's arguments nor the number of
 Lua's `unpack`, about 8,000, limits a save. (Redis's cmsgpack does not support the binary strings of MessagePack.)
 
 Redis does not undo the writes of a script that fails. So each script checks first and writes afterwards, starting with a write that a full

@@ -58,7 +58,7 @@ def test_a_refusal_and_an_outage_are_each_one_line_of_the_log(caplog: pytest.Log
         report(KafkaError(KafkaError._AUTHENTICATION, "sasl_ssl://broker:1/bootstrap: SASL authentication error: no"))
     outage, refusal = [record.getMessage() for record in caplog.records]
 
-    assert outage.startswith("Kafka at broker:1: 1/1 brokers are down. Waiting for it")
+    assert outage.startswith("Kafka at broker:1: 1/1 brokers are down. The client reconnects")
     assert refusal.startswith("Kafka at broker:1 refuses this client: SASL authentication error: no. Check")
 
 
