@@ -21,7 +21,7 @@ from penstock.backfill.steps.store_loader import SHARD_PARTIALS, StoreLoad, shar
 from penstock.backfill.warehouse.columns import Columns
 from penstock.backfill.warehouse.layout import DAY_MS, Days
 from penstock.processors.declare.apps import AppName
-from penstock.processors.keyed_state.window_keys import decode_window_key
+from penstock.processors.keyed_state.key_layout import decode_window_key
 from penstock.state.remote.merging import PartialMerger
 
 HOUR_MS = 3_600_000
